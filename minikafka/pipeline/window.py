@@ -3,108 +3,49 @@
 Without a checkpoint, the whole topic is read once, and the windows count all records that exist now. With a
 checkpoint, the topic is read as a stream. A window is written when the watermark has passed the window's end,
 and the next run continues where the previous run ended. Readers of the Parquet files see each window once
-(`tables`).
+(`tables`). Until then a window is in the checkpoint (`open_windows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from minikafka.base.errors import ConfigError
-from minikafka.pipeline import plot
+from minikafka.pipeline import dead_letters, plot
 from minikafka.pipeline.checkpoint_query import check_query
-from minikafka.pipeline.columns import text
-from minikafka.pipeline.places import PLACE, PLACES, first_places, places_table
-from minikafka.pipeline.plot import Picture, Series
+from minikafka.pipeline.open_windows import DIRECTORY, Mark, OpenWindows
+from minikafka.pipeline.places import added, places_table
 from minikafka.pipeline.report import Report
-from minikafka.pipeline.streams import AVAILABLE_NOW, MAX_OFFSETS_PER_TRIGGER, Trigger, run_stream
-from minikafka.pipeline.summary import Summary, Table
+from minikafka.pipeline.streams import MAX_OFFSETS_PER_TRIGGER, run_stream
+from minikafka.pipeline.summary import Fact, Summary, Table
 from minikafka.pipeline.tables import TableSettings, save_table, table_stream
-from minikafka.pipeline.times import MICROS_MAX, date_of, facts_of, timestamp_of
+from minikafka.pipeline.times import facts_of
+from minikafka.pipeline.window_counts import (
+    ERROR,
+    GROUP,
+    OF_RUN,
+    RECORDS,
+    counted,
+    judged,
+    merged,
+    metrics,
+    prepared,
+    schema,
+    shown,
+)
+from minikafka.pipeline.window_picture import picture_of
+from minikafka.pipeline.window_settings import WindowSettings
 from minikafka.spark.datasource import FORMAT
-from minikafka.spark.table.directory import TableDirectory
+
+__all__ = ["WindowSettings", "run"]
 
 _ROWS_MAX: Final = 50
 """Maximum number of windows in the summary, which lists the newest windows."""
-_TIME: Final = "_time"
-_GROUP: Final = "group"
-_NUMBER: Final = "_number"
-_HAS_VALUE: Final = "_has_value"
-_WITHOUT_TIME: Final = "without_time"
-_WITHOUT_NUMBER: Final = "without_number"
-_DRAWN: Final = (-62_135_596_800_000_000, 253_402_214_400_000_000)
-"""The first and the last time that a picture can show: 0001-01-01 and 9999-12-31, in Unix microseconds."""
-_OTHERS: Final = "others"
-_KEY: Final = "key"
-_PLACES: Final = ("topic", "partition")
-
-
-@dataclass(frozen=True)
-class WindowSettings:
-    """The settings of the window pipeline.
-
-    `by`, `value` and `time` name a field of a JSON value as `$.field`. `by` may also be `key`, `topic` or
-    `partition`. If `time` is None, the record's timestamp is used. The windows are written to the directory
-    `parquet` or to the topic `to`, if one of the two is set.
-    """
-
-    servers: str
-    topics: tuple[str, ...]
-    size_s: int
-    slide_s: int | None = None
-    by: str | None = None
-    value: str | None = None
-    time: str | None = None
-    watermark_s: int = 600
-    parquet: str | None = None
-    to: str | None = None
-    checkpoint: str | None = None
-    trigger: Trigger = AVAILABLE_NOW
-    plot: str | None = None
-    skip_lost: bool = False
-    """Continue after records that were deleted before they were read."""
-
-    def query(self) -> dict[str, str | None]:
-        """Return the options that must stay the same as long as a checkpoint is used."""
-        slide = None if self.slide_s is None else f"{self.slide_s} s"
-        return {
-            "--size": f"{self.size_s} s",
-            "--slide": slide,
-            "--by": self.by,
-            "--value": self.value,
-            "--time": self.time,
-        }
-
-    def check(self) -> None:
-        """Raise `ConfigError` for settings that contradict each other."""
-        if self.slide_s is not None and self.slide_s > self.size_s:
-            text = f"the slide of {self.slide_s} s is longer than the window of {self.size_s} s"
-            raise ConfigError(f"{text}: records between two windows would not be counted")
-        for name, path in (("by", self.by), ("value", self.value), ("time", self.time)):
-            allowed = (_KEY, *_PLACES) if name == "by" else ()
-            if path is not None and not path.startswith("$") and path not in allowed:
-                words = ", ".join((*allowed, "$.field of a JSON value"))
-                raise ConfigError(f"--{name} must be one of {words}, not {path!r}")
-        if self.checkpoint and not (self.parquet or self.to):
-            raise ConfigError("a stream needs --parquet DIR or --to TOPIC to write its windows to")
-        if self.parquet and self.to:
-            raise ConfigError("give one of --parquet and --to, not both")
-        if self.parquet:
-            TableDirectory(self.parquet)
-        if self.checkpoint is None and self.trigger.interval is not None:
-            raise ConfigError("--continuous needs --checkpoint DIR")
-        if self.plot:
-            plot.check_path(self.plot)
-            if self.checkpoint and not self.parquet:
-                raise ConfigError("--plot of a stream needs --parquet DIR, which it reads")
+Write = Callable[[DataFrame, int], None]
 
 
 def run(spark: SparkSession, settings: WindowSettings, report: Report) -> Summary:
@@ -116,63 +57,137 @@ def run(spark: SparkSession, settings: WindowSettings, report: Report) -> Summar
 
 def _batch(spark: SparkSession, settings: WindowSettings, report: Report) -> Summary:
     name = _name(settings)
-    counted = Observation(name)
+    seen = Observation(name)
     source = spark.read.format(FORMAT).options(**_source_options(settings)).load()
-    prepared = _prepared(source, settings).observe(counted, *_metrics(settings))
-    windows = _windows(prepared.where(f.col(_TIME).isNotNull()), settings).persist()
+    records = prepared(source, settings).observe(seen, *metrics(settings, None))
+    found = counted(records, settings, None).persist()
+    windows = shown(found, settings)
     with report.stage(name):
-        rows = windows.count()
+        totals = found.agg(f.count(f.lit(1)), f.coalesce(f.sum(RECORDS), f.lit(0))).head()
+        assert totals is not None, "an aggregate has one row"
         if settings.parquet:
             save_table(windows.coalesce(1), TableSettings(settings.parquet), "error")
         if settings.to:
-            _as_records(windows).write.format(FORMAT).mode("append").options(
-                **_sink_options(settings)
-            ).save()
-    facts = {"records": counted.get["records"], "windows": rows}
-    summary = _finished(settings, windows, facts | _invalid(counted.get), counted.get)
-    windows.unpersist()
+            _send(windows, settings)
+        _send_malformed(source, settings, seen.get)
+    facts = account(seen.get, totals[1]) | _dead(settings, seen.get) | {"windows": totals[0]}
+    summary = _finished(settings, windows, facts, seen.get)
+    found.unpersist()
     return summary
 
 
 def _stream(spark: SparkSession, settings: WindowSettings, report: Report) -> Summary:
     assert settings.checkpoint is not None
-    check_query(spark, settings.checkpoint, settings.query())
+    open_windows = OpenWindows(spark, settings.checkpoint)
+    check_query(spark, settings.checkpoint, settings.query(), DIRECTORY)
     name = _name(settings)
     source = spark.readStream.format(FORMAT).options(
         **_source_options(settings),
         startingOffsets="earliest",
         maxOffsetsPerTrigger=MAX_OFFSETS_PER_TRIGGER,
     )
-    prepared = _prepared(source.load(), settings).observe(name, *_metrics(settings))
-    timed = prepared.where(f.col(_TIME).isNotNull())
-    late = timed.withWatermark(_TIME, f"{settings.watermark_s} seconds")
-    windows = _windows(late, settings)
-    with _writer(spark, settings, windows) as writer:
+    with _writer(spark, settings) as write:
+        counting = _Counting(settings, open_windows, write)
+        writer = source.load().writeStream.foreachBatch(counting.add)
         checkpointed = writer.option("checkpointLocation", settings.checkpoint)
-        totals = run_stream(spark, checkpointed, settings.trigger, report, name=name)
-    observed = totals.observed.get(name, {})
-    facts: dict[str, Any] = {"batches": totals.batches, "records": totals.rows_read}
-    facts |= _invalid(observed)
+        run_stream(spark, checkpointed, settings.trigger, report, name=name)
+    counts = counting.counts
+    facts: dict[str, Fact] = {"batches": counting.batches}
+    facts |= account(counts, counting.counted, counting.still_open)
+    facts |= {"records_open_in_all": open_windows.newest().records}
+    if settings.slide_us < settings.size_us:
+        facts["records_late_for_some_windows"] = counts.get("late_in_part", 0)
+    facts |= _dead(settings, counts)
     if settings.to:
-        return Summary(name, facts | {"windows": totals.rows_written or 0}, _places(observed))
-    written = spark.read.schema(windows.schema).parquet(str(settings.parquet)).drop("batch")
-    facts["windows_in_all"] = written.count()
-    return _finished(settings, written, facts, observed)
+        return _summary(settings, facts | {"windows": counting.windows}, counts)
+    columns = shown(spark.createDataFrame([], schema(settings)), settings).schema
+    written = spark.read.schema(columns).parquet(str(settings.parquet)).drop("batch")
+    return _finished(settings, written, facts | {"windows_in_all": written.count()}, counts)
+
+
+class _Counting:
+    """The micro-batches of one run: counts their records, writes the complete windows and keeps the others.
+
+    `counts`: sums of the observed metrics. `counted`, `still_open`: the records of this run in windows that were
+    written, and in windows that are open.
+    """
+
+    def __init__(self, settings: WindowSettings, open_windows: OpenWindows, write: Write) -> None:
+        self._settings = settings
+        self._open = open_windows
+        self._write = write
+        self.batches = 0
+        self.windows = 0
+        self.counts: dict[str, Any] = {}
+        self.counted = 0
+        self.still_open = 0
+
+    def add(self, source: DataFrame, batch: int) -> None:
+        """Count the records of a micro-batch."""
+        mark = self._open.mark(batch - 1) or Mark()
+        seen = Observation()
+        records = prepared(source, self._settings).observe(
+            seen, *metrics(self._settings, mark.watermark)
+        )
+        new = counted(records, self._settings, mark.watermark)
+        windows = self._with_open(new, batch).persist()
+        try:
+            windows.count()
+            counts = seen.get
+            watermark = self._watermark(mark, counts, batch)
+            self._divide(windows, watermark, batch)
+            _send_malformed(source, self._settings, counts)
+        finally:
+            windows.unpersist()
+        self.batches += 1
+        counts.pop("newest")
+        self.counts |= {key: added(self.counts.get(key), one) for key, one in counts.items()}
+
+    def _with_open(self, new: DataFrame, batch: int) -> DataFrame:
+        """Return the new windows merged with the open windows of the previous micro-batch."""
+        if self._open.mark(batch - 1) is None:
+            return new
+        before = self._open.rows(new.sparkSession, batch - 1, schema(self._settings))
+        if not self.batches:
+            before = before.withColumn(OF_RUN, f.lit(0).cast("long"))
+        return merged(before, new, self._settings)
+
+    def _watermark(self, mark: Mark, counts: Mapping[str, Any], batch: int) -> int | None:
+        """Return the watermark after a micro-batch: that of its first attempt, if this is a repetition."""
+        before_crash = self._open.mark(batch)
+        if before_crash is not None:
+            return before_crash.watermark
+        return mark.advanced(counts["newest"], self._settings.watermark_s)
+
+    def _divide(self, windows: DataFrame, watermark: int | None, batch: int) -> None:
+        """Keep the windows that end after the watermark, and write the others."""
+        is_complete = f.coalesce(f.col("window_end") <= f.lit(watermark), f.lit(False))
+        sums = {
+            row[0]: row[1:]
+            for row in windows.groupBy(is_complete)
+            .agg(f.count(f.lit(1)), f.sum(RECORDS), f.sum(OF_RUN))
+            .collect()
+        }
+        nothing = (0, 0, 0)
+        written, _, of_run = sums.get(True, nothing)
+        _, records, self.still_open = sums.get(False, nothing)
+        self._open.keep(batch, windows.where(~is_complete), Mark(watermark, records))
+        self._write(shown(windows.where(is_complete), self._settings), batch)
+        self.windows += written
+        self.counted += of_run
 
 
 @contextmanager
-def _writer(
-    spark: SparkSession, settings: WindowSettings, windows: DataFrame
-) -> Iterator[DataStreamWriter]:
+def _writer(spark: SparkSession, settings: WindowSettings) -> Iterator[Write]:
+    """Yield the function that writes the complete windows of a micro-batch."""
     if settings.to:
-        records = _as_records(windows).writeStream.format(FORMAT)
-        yield records.options(**_sink_options(settings))
+        yield lambda windows, batch: _send(windows, settings)
         return
     assert settings.checkpoint is not None
     assert settings.parquet is not None
     table = TableSettings(settings.parquet)
     with table_stream(spark, table, settings.checkpoint, by_batch=True) as add:
-        yield windows.writeStream.foreachBatch(add)
+        yield add
 
 
 def _name(settings: WindowSettings) -> str:
@@ -187,165 +202,69 @@ def _source_options(settings: WindowSettings) -> dict[str, str]:
         "kafka.isolation.level": "read_committed",
         "failOnTimestampOverflow": "false",
         "failOnDataLoss": str(not settings.skip_lost).lower(),
+        **({"includeHeaders": "true"} if settings.dead_letter else {}),
     }
 
 
-def _sink_options(settings: WindowSettings) -> dict[str, str]:
-    assert settings.to is not None
-    return {"kafka.bootstrap.servers": settings.servers, "topic": settings.to}
+def _send(windows: DataFrame, settings: WindowSettings) -> None:
+    """Write the windows to the topic `to`."""
+    key = f.col(GROUP) if GROUP in windows.columns else f.lit(None).cast("string")
+    records = windows.select(key.alias("key"), f.to_json(f.struct("*")).alias("value"))
+    _write_records(records, settings.servers, str(settings.to))
 
 
-def _prepared(source: DataFrame, settings: WindowSettings) -> DataFrame:
-    """Return the columns for the windows. A column is null if the JSON value lacks the field.
+def _send_malformed(source: DataFrame, settings: WindowSettings, counts: Mapping[str, Any]) -> None:
+    """Write the malformed records to the topic `dead_letter`. Only if there are some, they are read again."""
+    if settings.dead_letter and counts["malformed"]:
+        found = judged(source, settings).where(f.col(ERROR).isNotNull())
+        records = dead_letters.letters(found, f.col(ERROR))
+        _write_records(records, settings.servers, settings.dead_letter)
 
-    The places of the records are for `_metrics`.
+
+def _write_records(records: DataFrame, servers: str, topic: str) -> None:
+    options = {"kafka.bootstrap.servers": servers, "topic": topic}
+    records.write.format(FORMAT).mode("append").options(**options).save()
+
+
+def account(
+    counts: Mapping[str, Any], in_windows: int, still_open: int | None = None
+) -> dict[str, Fact]:
+    """Return the account of all records that were read: the sum of the other numbers is `records`.
+
+    The numbers are observed independently: those of `counts` where the records are read, `in_windows` and
+    `still_open` where the windows are. If the sum differs, `records_unaccounted` has the difference.
+    `still_open`: None if no window stays open, because no further records are read.
     """
-    columns = [*map(f.col, PLACE), _in_reach(_time(settings.time), settings).alias(_TIME)]
-    if settings.by:
-        columns.append(_group(settings.by).alias(_GROUP))
-    if settings.value:
-        given = _json(settings.value)
-        columns += [_number(given).alias(_NUMBER), given.isNotNull().alias(_HAS_VALUE)]
-    return source.select(*columns)
+    found = {"records": counts.get("records", 0), "records_counted": in_windows}
+    if still_open is not None:
+        found |= {"records_open": still_open, "records_late": counts.get("late", 0)}
+    found |= {f"records_{name}": counts.get(name, 0) for name in ("without_time", "malformed")}
+    rest = 2 * found["records"] - sum(found.values())
+    extra = {"records_unaccounted": rest, "records_without_number": counts.get("without_number")}
+    return found | {name: number for name, number in extra.items() if number}
 
 
-def _json(path: str) -> Column:
-    return f.get_json_object(text("value"), path)
-
-
-def _time(path: str | None) -> Column:
-    """Return the time of a record: its timestamp, or a field with Unix milliseconds or ISO 8601."""
-    if path is None:
-        return f.col("timestamp")
-    found = _json(path)
-    return f.coalesce(timestamp_of(found.try_cast("bigint")), found.try_cast("timestamp"))
-
-
-def _in_reach(time: Column, settings: WindowSettings) -> Column:
-    """Return the time, or null if Spark cannot compute the windows of this time: their edges need 64 bits."""
-    limit = MICROS_MAX - 2_000_000 * (settings.size_s + (settings.slide_s or settings.size_s))
-    return f.when(f.unix_micros(time).between(-limit, limit), time)
-
-
-def _number(found: Column) -> Column:
-    """Return the text as a number, or null if it is not a finite number."""
-    number = found.try_cast("double")
-    return f.when(f.abs(number) < float("inf"), number)
-
-
-def _group(by: str) -> Column:
-    if by.startswith("$"):
-        return _json(by)
-    return text(by) if by == _KEY else f.col(by).cast("string")
-
-
-def _metrics(settings: WindowSettings) -> list[Column]:
-    without_time = f.col(_TIME).isNull()
-    metrics = [
-        f.count(f.lit(1)).alias("records"),
-        f.count_if(without_time).alias(_WITHOUT_TIME),
-    ]
-    is_invalid = without_time
-    if settings.value:
-        without_number = f.col(_HAS_VALUE) & f.col(_NUMBER).isNull()
-        metrics.append(f.count_if(without_number).alias(_WITHOUT_NUMBER))
-        is_invalid |= without_number
-    return [*metrics, first_places(is_invalid).alias(PLACES)]
-
-
-def _invalid(counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of records without a valid time and without a valid number, if there are any."""
-    found = {f"records_{name}": counts.get(name) for name in (_WITHOUT_TIME, _WITHOUT_NUMBER)}
-    return {name: count for name, count in found.items() if count}
-
-
-def _places(counts: Mapping[str, Any]) -> tuple[Table, ...]:
-    return places_table("first_invalid_records", counts)
-
-
-def _windows(prepared: DataFrame, settings: WindowSettings) -> DataFrame:
-    slide = None if settings.slide_s is None else f"{settings.slide_s} seconds"
-    window = f.window(_TIME, f"{settings.size_s} seconds", slide)
-    keys = [window, *([f.col(_GROUP)] if settings.by else [])]
-    sums = [
-        getattr(f, kind)(_NUMBER).alias(kind) for kind in ("sum", "min", "max") if settings.value
-    ]
-    counted = prepared.groupBy(*keys).agg(f.count(f.lit(1)).alias("count"), *sums)
-    return counted.select(
-        f.col("window.start").alias("window_start"),
-        f.col("window.end").alias("window_end"),
-        *([_GROUP] if settings.by else []),
-        "count",
-        *(("sum", "min", "max") if settings.value else ()),
-    )
-
-
-def _as_records(windows: DataFrame) -> DataFrame:
-    key = f.col(_GROUP) if _GROUP in windows.columns else f.lit(None).cast("string")
-    return windows.select(key.alias("key"), f.to_json(f.struct("*")).alias("value"))
+def _dead(settings: WindowSettings, counts: Mapping[str, Any]) -> dict[str, Fact]:
+    return {"dead_letters": counts.get("malformed", 0)} if settings.dead_letter else {}
 
 
 def _finished(
-    settings: WindowSettings, windows: DataFrame, facts: dict[str, Any], counts: Mapping[str, Any]
+    settings: WindowSettings, windows: DataFrame, facts: dict[str, Fact], counts: Mapping[str, Any]
 ) -> Summary:
-    order = [f.desc("window_start"), *([f.desc(_GROUP)] if settings.by else [])]
+    order = [f.desc("window_start"), *([f.desc(GROUP)] if settings.by else [])]
     newest = facts_of(windows.orderBy(*order).limit(_ROWS_MAX))
     if settings.plot:
-        picture, left_out = _picture(settings, windows)
+        picture, left_out = picture_of(settings, _name(settings), windows)
         plot.write(picture, settings.plot)
         facts["plot"] = settings.plot
         facts |= {"windows_not_drawn": left_out} if left_out else {}
     table = Table("newest_windows", tuple(windows.columns), newest[::-1])
-    return Summary(_name(settings), facts, (table, *_places(counts)))
+    return _summary(settings, facts, counts, table)
 
 
-def _picture(settings: WindowSettings, windows: DataFrame) -> tuple[Picture, int]:
-    """Return a picture of the counts over time: bars for tumbling windows, lines for sliding windows.
-
-    The number is that of the windows that are left out because no date shows their times.
-    """
-    in_years = f.unix_micros("window_start").between(*_DRAWN) & f.unix_micros("window_end").between(
-        *_DRAWN
-    )
-    left_out = windows.where(~in_years).count()
-    windows = windows.where(in_years)
-    names = _largest_groups(windows) if settings.by else []
-    if settings.by:
-        name = f.coalesce(f.col(_GROUP), f.lit("(none)"))
-        shown = f.when(name.isin(names), name).otherwise(_OTHERS)
-        windows = windows.groupBy("window_start", shown.alias(_GROUP)).agg(
-            f.sum("count").alias("count")
-        )
-    rows = windows.withColumn("window_start", f.unix_micros("window_start"))
-    is_sliding = settings.slide_s is not None and settings.slide_s < settings.size_s
-    picture = Picture(
-        title=_name(settings),
-        y_label=f"records per {settings.size_s} s",
-        series=_series(rows.orderBy("window_start").collect(), settings.by),
-        bar_s=None if is_sliding else float(settings.size_s),
-    )
-    return picture, left_out
-
-
-def _largest_groups(windows: DataFrame) -> list[str]:
-    name = f.coalesce(f.col(_GROUP), f.lit("(none)")).alias(_GROUP)
-    sums = windows.groupBy(name).agg(f.sum("count").alias("n"))
-    ordered = sums.orderBy(f.desc("n"), _GROUP).limit(plot.SERIES_MAX + 1).collect()
-    kept = ordered if len(ordered) <= plot.SERIES_MAX else ordered[: plot.SERIES_MAX - 1]
-    return [row[_GROUP] for row in kept]
-
-
-def _series(rows: Sequence[Row], by: str | None) -> list[Series]:
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row[_GROUP] if by else "count", []).append(row)
-    return [
-        Series(name, [_date(row["window_start"]) for row in some], [row["count"] for row in some])
-        for name, some in sorted(found.items(), key=lambda item: (item[0] == _OTHERS, item[0]))
-    ]
-
-
-def _date(micros: int) -> datetime:
-    date = date_of(micros)
-    assert date is not None, "_picture leaves out the others"
-    return date
+def _summary(
+    settings: WindowSettings, facts: dict[str, Fact], counts: Mapping[str, Any], *tables: Table
+) -> Summary:
+    places = places_table("first_invalid_records", counts)
+    ok = "records_unaccounted" not in facts
+    return Summary(_name(settings), facts, (*tables, *places), ok)

@@ -69,6 +69,13 @@ from minikafka.cli.pipeline.plot import plot_option
     metavar="DURATION",
     help="With --checkpoint: how long a window waits for late records (default: 10m).",
 )
+@click.option(
+    "--dead-letter",
+    metavar="TOPIC",
+    callback=not_blank,
+    shell_complete=completion.topics,
+    help="Write malformed records to this topic, with their place and the reason as headers.",
+)
 @skip_lost_option
 @continuous_option
 @plot_option
@@ -87,7 +94,8 @@ def window(
     """Count records per window of time. Without --checkpoint, count all records that the topics hold now."""
     from minikafka.pipeline.durations import seconds
     from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
-    from minikafka.pipeline.window import WindowSettings, run
+    from minikafka.pipeline.window import run
+    from minikafka.pipeline.window_settings import WindowSettings
 
     if watermark is not None and not checkpoint:
         raise click.UsageError("--watermark has no effect without --checkpoint")
@@ -105,9 +113,10 @@ def window(
         )
         settings.check()
     settings = replace(settings, servers=launch.servers())
+    needed = (*topics, settings.dead_letter) if settings.dead_letter else topics
     launch.run(
         "window",
         lambda spark, report: run(spark, settings, report),
         brokers=[settings.servers],
-        topics=[(settings.servers, topics)],
+        topics=[(settings.servers, needed)],
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import time
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,6 +15,7 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.client import NewTopic
+from minikafka.pipeline import window
 from minikafka.pipeline.failures import PipelineError
 from minikafka.pipeline.report import Report
 from minikafka.pipeline.window import WindowSettings, run
@@ -40,7 +44,8 @@ async def test_counts_and_sums_by_a_json_field_are_listed_and_drawn(
     await client.produce(
         "counted-clicks", [at(0, "a", 5), at(0.9, "a", 7), at(0.5, "b")], partition=0
     )
-    await client.produce("counted-clicks", [at(1, "a", 2), Record(value=b"no json")], partition=1)
+    others = [at(1, "a", 2), Record(value=b'{"ms": 3}'), Record(value=b"no json")]
+    await client.produce("counted-clicks", others, partition=1)
     settings = WindowSettings(
         cluster.bootstrap,
         ("counted-clicks",),
@@ -51,7 +56,8 @@ async def test_counts_and_sums_by_a_json_field_are_listed_and_drawn(
         plot=str(tmp_path / "clicks.html"),
     )
     found = run(spark, settings, Report())
-    assert found.facts["records"] == 5
+    assert found.facts["records"] == 6
+    assert (found.facts["records_counted"], found.facts["records_malformed"]) == (5, 1)
     rows = [row for row in found.tables[0].rows if row[2] is not None]
     assert rows == [
         (clock(0), clock(1), "a", 2, 12.0, 5.0, 7.0),
@@ -68,12 +74,12 @@ def valued(ts: object, ms: object = 1) -> Record:
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
 async def test_records_with_an_invalid_time_or_number_are_counted_and_named(
-    spark, cluster, client, tmp_path, monkeypatch, with_checkpoint
+    spark, cluster, client, contents, tmp_path, monkeypatch, with_checkpoint
 ):
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
     topic = f"invalid-times-{with_checkpoint}".lower()
-    await client.create_topics(NewTopic(topic, 1, 3))
+    await client.create_topics(NewTopic(topic, 1, 3), NewTopic(f"{topic}-dead", 1, 3))
     nanoseconds, microseconds = START * 1_000_000, 1_795_000_000_000_000
     records = [
         valued(START),
@@ -84,6 +90,11 @@ async def test_records_with_an_invalid_time_or_number_are_counted_and_named(
         valued("yesterday"),
         valued(START, "many"),
         valued(microseconds),
+        valued(None),
+        Record(value=None),
+        Record(key=b"k", value=b"{", headers=(("h", b"1"), ("h", None)), timestamp=START),
+        Record(value=valued(START).value + b" x"),
+        Record(value=b""),
     ]
     await client.produce(topic, records, partition=0)
     settings = WindowSettings(
@@ -95,12 +106,30 @@ async def test_records_with_an_invalid_time_or_number_are_counted_and_named(
         parquet=str(tmp_path / "windows"),
         plot=None if with_checkpoint else str(tmp_path / "windows.html"),
         checkpoint=str(tmp_path / "checkpoint") if with_checkpoint else None,
+        dead_letter=f"{topic}-dead",
     )
     found = run(spark, settings, Report())
     monkeypatch.undo()
     time.tzset()
-    assert found.facts["records"] == 8
-    assert found.facts["records_without_time"] == 5
+    assert found.facts["records"] == 13
+    assert found.facts["records_without_time"] == 2
+    assert found.facts["records_malformed"] == found.facts["dead_letters"] == 8
+    open_ = found.facts.get("records_open", 0)
+    assert found.facts["records_counted"] + open_ == 3
+    assert open_ == found.facts.get("records_open_in_all", 0) == with_checkpoint
+    dead = await contents(f"{topic}-dead")
+    invalid = [records[offset] for offset in (1, 2, 3, 4, 5, 10, 11, 12)]
+    assert [(one.key, one.value) for one in dead] == [(one.key, one.value) for one in invalid]
+    assert dead[5].timestamp == START
+    assert dead[5].headers == (
+        ("h", b"1"),
+        ("h", None),
+        ("minikafka.errors.topic", topic.encode()),
+        ("minikafka.errors.partition", b"0"),
+        ("minikafka.errors.offset", b"10"),
+        ("minikafka.errors.exception.message", b"the value is not JSON"),
+    )
+    assert dead[4].headers[-1][1] == b"$.ts is not a time: yesterday"
     assert found.facts["records_without_number"] == 1
     assert found.tables[1].name == "first_invalid_records"
     assert found.tables[1].rows == tuple((topic, 0, offset) for offset in range(1, 6))
@@ -151,6 +180,9 @@ async def test_stream_writes_each_window_once_when_the_watermark_passed(
     assert [row[2] for row in first.tables[0].rows] == [2]
     await client.produce("watched-clicks", [at(0.6, "late"), at(9, "a")], partition=0)
     second = run(spark, settings, Report())
+    names = ("records", "records_counted", "records_open", "records_late", "records_open_in_all")
+    assert [first.facts[name] for name in names] == [3, 2, 1, 0, 1]
+    assert [second.facts[name] for name in names] == [2, 0, 1, 1, 1]
     assert [(row[0], row[2]) for row in second.tables[0].rows] == [(clock(0), 2), (clock(4), 1)]
     written = ds.dataset(tmp_path / "windows").to_table()
     assert sorted(written.column("count").to_pylist()) == [1, 2]
@@ -162,6 +194,75 @@ async def test_stream_writes_each_window_once_when_the_watermark_passed(
     )
     with pytest.raises(PipelineError, match=message):
         run(spark, other, Report())
+
+
+def windows_of(time: int, size: int, slide: int) -> list[int]:
+    """Return the starts of the windows that contain a time, the newest first."""
+    newest = time // slide * slide
+    return list(range(newest, time - size, -slide))
+
+
+def expected(runs: list[list[int]], size: int, slide: int, delay: int, batch: int):
+    """Yield the account of each run over the times of its records, and at last the windows that were written."""
+    watermark, counts, closed = -math.inf, Counter(), {}
+    for times in runs:
+        late = in_part = 0
+        placed = []
+        for first in range(0, len(times), batch):
+            some = times[first : first + batch]
+            for time_ in some:
+                starts = windows_of(time_, size, slide)
+                in_time = [start for start in starts if start + size > watermark]
+                late += not in_time
+                in_part += 0 < len(in_time) < len(starts)
+                counts.update(in_time)
+                placed += in_time[:1]
+            watermark = max(watermark, max(some) - delay)
+            done = [start for start in counts if start + size <= watermark]
+            closed |= {start: counts.pop(start) for start in done}
+        still_open = sum(start + size > watermark for start in placed)
+        yield len(times), len(placed) - still_open, still_open, late, in_part
+    yield closed
+
+
+async def test_each_run_of_a_stream_accounts_for_every_record_that_it_read(
+    spark, cluster, client, contents, tmp_path, monkeypatch
+):
+    topic, to, slide = "out-of-order", "out-of-order-windows", 25
+    await client.create_topics(NewTopic(topic, 1, 3), NewTopic(to, 1, 3))
+    monkeypatch.setattr(window, "MAX_OFFSETS_PER_TRIGGER", "70")
+    chance = random.Random(slide)
+    runs = [[start + 15 * n - chance.randrange(1200) for n in range(100)] for start in (-800, 200)]
+    settings = WindowSettings(
+        cluster.bootstrap,
+        (topic,),
+        size_s=60,
+        slide_s=slide,
+        time="$.ts",
+        watermark_s=300,
+        to=to,
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    *accounts, windows = expected(runs, 60, slide, 300, 70)
+    names = ("records", "records_counted", "records_open", "records_late")
+    for times, account in zip(runs, accounts, strict=True):
+        await client.produce(topic, [valued(1000 * one) for one in times], partition=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(window, "_send", lambda *_: 1 / 0)
+            with pytest.raises(Exception, match="ZeroDivisionError"):
+                run(spark, settings, Report())
+        facts = run(spark, settings, Report()).facts
+        assert facts["batches"] == 2
+        assert tuple(facts[name] for name in names) == account[:4]
+        assert account[3] > 5
+        assert facts.get("records_late_for_some_windows", 0) == account[4]
+        assert "records_unaccounted" not in facts
+    written = [json.loads(one.value) for one in await contents(to)]
+    found = {
+        datetime.fromisoformat(one["window_start"]).timestamp(): one["count"] for one in written
+    }
+    assert found == windows
+    assert len(written) == len(windows)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import Row
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline import window
+from minikafka.pipeline import window, window_picture
+from minikafka.pipeline.open_windows import Mark
 from minikafka.pipeline.window import WindowSettings
 from minikafka.spark.source.options import Mode, parse
 from minikafka.spark.wire.protocol import Isolation
@@ -26,10 +28,39 @@ def test_windows_count_committed_records_and_fail_if_some_were_lost():
     assert not parse(skipping, Mode.STREAM).fail_on_data_loss
 
 
-def test_invalid_records_are_counted_only_if_there_are_some():
-    assert window._invalid({"without_time": 2, "without_number": 0}) == {"records_without_time": 2}
-    assert window._invalid({"without_number": 1}) == {"records_without_number": 1}
-    assert window._invalid({}) == {}
+def test_account_of_records_adds_up_to_the_records_that_were_read():
+    counts = {"records": 9, "late": 2, "without_time": 1, "malformed": 1, "without_number": 0}
+    assert window.account(counts, 3, 2) == {
+        "records": 9,
+        "records_counted": 3,
+        "records_open": 2,
+        "records_late": 2,
+        "records_without_time": 1,
+        "records_malformed": 1,
+    }
+    assert window.account({"records": 3, "without_number": 1}, 3) == {
+        "records": 3,
+        "records_counted": 3,
+        "records_without_time": 0,
+        "records_malformed": 0,
+        "records_without_number": 1,
+    }
+
+
+@pytest.mark.parametrize(("in_windows", "difference"), [(2, 1), (4, -1)])
+def test_account_of_records_says_if_the_sum_does_not_hold(in_windows, difference):
+    found = window.account({"records": 4, "malformed": 1}, in_windows, 0)
+    assert found["records_unaccounted"] == difference
+    assert not window._summary(SETTINGS, found, {}).ok
+
+
+def test_watermark_follows_the_newest_time_and_never_goes_back():
+    second = 1_000_000
+    assert Mark().advanced(None, 60) is None
+    assert Mark().advanced(90 * second, 60) == 30 * second
+    assert Mark(30 * second).advanced(80 * second, 60) == 30 * second
+    assert Mark(30 * second).advanced(None, 60) == 30 * second
+    assert Mark().advanced(-(2**63) + 5, 60) == -(2**63)
 
 
 def test_query_of_a_checkpoint_has_every_option_that_must_stay_the_same():
@@ -38,6 +69,19 @@ def test_query_of_a_checkpoint_has_every_option_that_must_stay_the_same():
     assert [name for name in before if before[name] == now[name]] == []
     assert list(before) == ["--size", "--slide", "--by", "--value", "--time"]
     assert replace(SETTINGS, watermark_s=5, skip_lost=True).query() == before
+
+
+def test_repeated_micro_batch_keeps_the_watermark_of_its_first_attempt():
+    marks = SimpleNamespace(mark={4: Mark(7), 5: Mark(99)}.get)
+    counting = window._Counting(SETTINGS, marks, lambda *_: None)
+    assert counting._watermark(Mark(7), {"newest": 10**12}, 5) == 99
+    assert counting._watermark(Mark(7), {"newest": 10**12}, 6) == 10**12 - 600_000_000
+
+
+@pytest.mark.parametrize("topic", ["b", "windows"])
+def test_dead_letter_topic_must_be_a_topic_of_its_own(topic):
+    with pytest.raises(ConfigError, match=f"neither read nor written by this command, not {topic}"):
+        replace(SETTINGS, to="windows", dead_letter=topic).check()
 
 
 def test_directory_that_is_a_uri_is_refused_before_spark_starts():
@@ -50,5 +94,5 @@ def test_series_of_the_other_groups_is_drawn_last():
         Row(window_start=at * 60_000_000, group=group, count=count)
         for group, at, count in (("others", 0, 1), ("z", 0, 2), ("a", 0, 3), ("a", 1, 4))
     ]
-    found = [(series.name, series.values) for series in window._series(rows, "key")]
+    found = [(series.name, series.values) for series in window_picture._series(rows, "key")]
     assert found == [("a", [3, 4]), ("z", [2]), ("others", [1])]
