@@ -40,9 +40,9 @@ from minikafka.spark.session import session
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.writers import write_rows
 from minikafka.spark.source import options as source_options
-from minikafka.spark.source.fetch import RangeReader
+from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.planning import connect, plan_batch
-from minikafka.spark.source.readers import read_range
+from minikafka.spark.source.readers import read_ranges
 from minikafka.spark.wire.deadline import Deadline
 
 JARS: Final = "MINIKAFKA_SPARK_KAFKA_JARS"
@@ -108,8 +108,7 @@ def _tables(topic: Topic) -> Iterator[pa.RecordBatch]:
 def read_here(bootstrap: str, name: str) -> int:
     """Read a topic like a Spark task, but without Spark. Return the number of rows."""
     options = _read_options(bootstrap, name)
-    ranges = plan_batch(options)
-    return sum(batch.num_rows for wanted in ranges for batch in read_range(options, wanted))
+    return sum(batch.num_rows for batch in read_ranges(options, plan_batch(options)))
 
 
 def _read_options(bootstrap: str, name: str) -> source_options.ReadOptions:
@@ -120,14 +119,17 @@ def _read_options(bootstrap: str, name: str) -> source_options.ReadOptions:
 def responses(bootstrap: str, name: str) -> list[memoryview]:
     """Fetch a topic with one partition from start to end. Return the bytes of the record batches, per response."""
     options = _read_options(bootstrap, name)
-    (wanted,) = plan_batch(options)
     leaders = connect(options)
     deadline = Deadline(60.0)
     try:
-        reader = RangeReader(
-            leaders, wanted, deadline, fetch_bytes=options.fetch_bytes, fail_on_data_loss=True
+        reader = RangesReader(
+            leaders,
+            plan_batch(options),
+            deadline,
+            fetch_bytes=options.fetch_bytes,
+            fail_on_data_loss=True,
         )
-        return [block.records for block in reader.blocks()]
+        return [block.response.records for block in reader.blocks()]
     finally:
         leaders.close()
 

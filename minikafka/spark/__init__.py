@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from minikafka.spark import cores
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -33,7 +35,9 @@ def register(spark: SparkSession) -> None:
     if is_remote():  # no SparkContext: the server has its own environment
         spark.dataSource.register(MinikafkaDataSource)
         return
-    with _variables_of_streams(spark.sparkContext.environment):
+    environment = spark.sparkContext.environment
+    environment[cores.VARIABLE] = str(cores.of_session(spark.sparkContext))
+    with _variables_of_streams(environment):
         spark.dataSource.register(MinikafkaDataSource)
 
 

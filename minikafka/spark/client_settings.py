@@ -31,7 +31,7 @@ _TASKS: Final = "Spark plans the tasks, and the checkpoint keeps the offsets"
 
 _BOTH: Final = {
     "client.dns.lookup": "all addresses of a host name are tried",
-    "metadata.max.age.ms": "leaders are looked up when a task begins, and again after errors",
+    "metadata.max.age.ms": "leaders are looked up for each plan, in the first task of a worker, and after errors",
     "metadata.recovery.strategy": "the bootstrap servers stay in use",
     "send.buffer.bytes": _BUFFERS,
     "receive.buffer.bytes": _BUFFERS,
@@ -41,7 +41,7 @@ _BOTH: Final = {
     "retry.backoff.max.ms": _PAUSES,
     "socket.connection.setup.timeout.ms": _CONNECTING,
     "socket.connection.setup.timeout.max.ms": _CONNECTING,
-    "connections.max.idle.ms": "idle connections are not closed after a time of their own",
+    "connections.max.idle.ms": "idle connections are kept for the next task as long as the worker runs",
     "enable.metrics.push": _NO_METRICS,
     "metrics.sample.window.ms": _NO_METRICS,
     "metrics.num.samples": _NO_METRICS,
@@ -62,7 +62,7 @@ _CONSUMER: Final = {
     "partition.assignment.strategy": _TASKS,
     "auto.commit.interval.ms": _TASKS,
     "max.poll.records": _RANGES,
-    "fetch.max.bytes": "kafka.max.partition.fetch.bytes limits a response, which has one partition",
+    "fetch.max.bytes": "kafka.max.partition.fetch.bytes limits a response, also one with several partitions",
     "fetch.min.bytes": _NO_WAIT,
     "fetch.max.wait.ms": _NO_WAIT,
     "client.rack": "records are read from the leader of a partition",

@@ -89,18 +89,25 @@ async def test_rows_match_those_of_sparks_kafka_source(client, read):
     assert row["timestamp"].timestamp() * 1_000 != NOW
 
 
-async def test_each_partition_with_records_is_one_task(client, read):
+async def test_partitions_are_divided_among_the_tasks(client, read):
     sizes = [1_000, 2_000, 3_000, 500, 5_000, 0]
     await create(client, "tasks", sizes)
     table = read("tasks")
+    few = read("tasks", maxTasks="2")
     summed = table.groupBy("partition").agg(f.count("*").alias("n"), f.sum("offset").alias("total"))
     other = table.where(f.col("value").cast("string") != f.col("offset").cast("string"))
 
-    def job() -> tuple[int, list, int]:
-        return table.rdd.getNumPartitions(), summed.collect(), other.count()
+    def job() -> tuple[list[int], list, int, list]:
+        frames = table, few, read("tasks", maxTasks="5"), read("tasks", minPartitions="8")
+        tasks = [frame.rdd.getNumPartitions() for frame in frames]
+        kept = few.select("partition", "offset").collect()
+        return tasks, summed.collect(), other.count(), kept
 
-    tasks, found, different = await asyncio.to_thread(job)
-    assert (tasks, different) == (5, 0)
+    tasks, found, different, kept = await asyncio.to_thread(job)
+    assert different == 0
+    assert tasks == [4, 2, 5, 8]  # the session has two cores
+    for partition, size in enumerate(sizes):
+        assert [row.offset for row in kept if row.partition == partition] == list(range(size))
     assert {row["partition"]: (row["n"], row["total"]) for row in found} == {
         index: (size, size * (size - 1) // 2) for index, size in enumerate(sizes) if size
     }

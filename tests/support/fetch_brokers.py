@@ -125,6 +125,8 @@ class FetchBrokers:
         """Topic id by topic name. Other topics have no id."""
         self.fetch_errors: list[int] = []
         """Error codes of the next Fetch responses."""
+        self.fetched: list[int] = []
+        """The number of partitions in each Fetch request."""
         self.on_list_offsets: list[Callable[[], object]] = []
         """Callbacks: each of the next ListOffsets requests calls one of them."""
         self.answers_before_kill: dict[int, int] = {}
@@ -342,13 +344,32 @@ class FetchBrokers:
         return struct.pack(">ii", 0, topic_count) + b"".join(out)
 
     def _fetch(self, index: int, body: Body) -> bytes:
-        replica, max_wait, min_bytes, _, isolation, session, _ = body.take("iiiibii")
+        replica, max_wait, min_bytes, room, isolation, session, _ = body.take("iiiibii")
         assert (replica, session, min_bytes) == (-1, 0, 1)
         assert max_wait > 0
-        assert body.take("i") == (1,)
-        topic = body.string()
-        assert body.take("i") == (1,)
+        out = []
+        (topic_count,) = body.take("i")
+        size = 0
+        for _ in range(topic_count):
+            topic = body.string()
+            (count,) = body.take("i")
+            out.append(string(topic) + struct.pack(">i", count))
+            for _ in range(count):
+                answer, records = self._fetch_partition(index, topic, body, isolation, room, size)
+                out.append(answer)
+                size += records
+        self.fetched.append(len(out) - topic_count)
+        return struct.pack(">ihii", 0, 0, 0, topic_count) + b"".join(out)
+
+    def _fetch_partition(
+        self, index: int, topic: str, body: Body, isolation: int, room: int, size: int
+    ) -> tuple[bytes, int]:
+        """Return one partition of a response, and its number of bytes of records.
+
+        If the response already has `size` bytes of records, no batch exceeds `room`.
+        """
         number, epoch, offset, _, max_bytes = body.take("iiqqi")
+        limit = min(max_bytes, max(room - size, 0))
         partition = self.topics[topic][number]
         code, records = self.check(index, topic, number, epoch), b""
         if self.fetch_errors:
@@ -356,15 +377,15 @@ class FetchBrokers:
         if not code and not partition.log_start <= offset <= partition.high_watermark:
             code = OFFSET_OUT_OF_RANGE
         if not code:
-            records = partition.read(offset, max_bytes, isolation)
-            records = records[:max_bytes] if self.cut_first_batch else records
-        head = struct.pack(">ihii", 0, 0, 0, 1) + string(topic) + struct.pack(">i", 1)
+            records = partition.read(offset, limit, isolation)
+            records = records[:limit] if self.cut_first_batch else records
+            records = b"" if size and len(records) > limit else records
         high, start = partition.high_watermark, partition.log_start
         aborted = partition.aborted if isolation else []
-        return (
-            head
-            + struct.pack(">ihqqqi", number, code, high, partition.end(1), start, len(aborted))
+        answer = (
+            struct.pack(">ihqqqi", number, code, high, partition.end(1), start, len(aborted))
             + b"".join(struct.pack(">qq", *one) for one in aborted)
             + struct.pack(">ii", -1, len(records))
             + records
         )
+        return answer, len(records)

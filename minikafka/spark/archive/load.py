@@ -24,7 +24,7 @@ from minikafka.spark.sink.writers import write_rows
 from minikafka.spark.source import planning
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.ranges import OffsetRange
-from minikafka.spark.source.readers import read_range
+from minikafka.spark.source.readers import read_ranges
 
 _COLUMNS: Final = ["key", "value", "timestamp", "headers", "offset"]
 _RUNS_MAX: Final = 1_000
@@ -153,6 +153,6 @@ class Verify:
 def verify(work: Verify) -> dict[str, Any]:
     """Return the number and the digest of the records in an offset range."""
     digest = Digest()
-    for batch in read_range(work.options, work.wanted):
+    for batch in read_ranges(work.options, [work.wanted]):
         digest.add(batch)
     return {"records": digest.records, "digest": digest.text()}

@@ -67,7 +67,7 @@ def save(work: Save) -> dict[str, Any]:
 
 
 def _rows(work: Save) -> Iterator[pa.RecordBatch]:
-    for group, batch in decoded_groups(work.options, OffsetRange(work.tp, *work.tile)):
+    for group, batch in decoded_groups(work.options, [OffsetRange(work.tp, *work.tile)]):
         columns = [batch.column(name) for name in SCHEMA.names[:-1]]
         yield pa.RecordBatch.from_arrays([*columns, _epochs(group, batch)], schema=SCHEMA)
 

@@ -1,14 +1,17 @@
-"""Reads one offset range of a partition in blocks (Fetch responses), and follows leader changes.
+"""Reads the offset ranges of a task in blocks, and follows leader changes.
 
-Invariants: every block contains at least one complete batch. Blocks are in offset order, and no batch is in
-two blocks. At most two responses are in memory: the current response and the next response.
+Each leader is asked for all its ranges in one Fetch request, so many small ranges take few requests. Invariants:
+the blocks of a partition are in offset order, and no batch is in two blocks. Every block contains at least one
+complete batch. The memory of a task has one response, and each leader has at most one request outstanding.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import TopicPartition
@@ -19,148 +22,244 @@ from minikafka.spark.wire import protocol
 from minikafka.spark.wire.connection import Connection
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.leaders import Address, Leaders, raise_if_final
+from minikafka.spark.wire.protocol import FetchEntry, FetchResponse
 
 logger = logging.getLogger(__name__)
 
 _WAIT_MS: Final = 500
 """Maximum time for which a broker may delay the response to a Fetch if there are no records."""
+_LEAST_BYTES: Final = 16 << 10
+"""Minimum number of bytes to request from a partition."""
 
 
-class RangeReader:
-    """Fetches an offset range from the partition's leader. `deadline` limits the time without a new batch.
+class Block(NamedTuple):
+    """The part of a Fetch response that belongs to one range."""
 
-    `start`: the first offset of the range that is in the log. The batch with this offset may also contain
-    deleted records at lower offsets.
+    wanted: OffsetRange
+    start: int
+    """The first offset of the range that is in the log. The records may also contain deleted records below it."""
+    response: FetchResponse
+
+
+class _State(Enum):
+    READY = auto()
+    STUCK = auto()
+    """The leader is not known, does not answer, refuses, or has no records yet."""
+    LOST = auto()
+    """The offset is not in the log."""
+
+
+@dataclass(eq=False)
+class _Progress:
+    """The progress of the reader in one range."""
+
+    wanted: OffsetRange
+    offset: int
+    """The next offset to fetch."""
+    start: int
+    state: _State = _State.READY
+    limit: int = 0
+    """Maximum number of bytes in the last request."""
+    least_bytes: int = 0
+    """Minimum of this number in the next request."""
+    bytes_per_offset: float = 0.0
+    """The average of the last response; 0 before the first one."""
+
+    @property
+    def tp(self) -> TopicPartition:
+        return self.wanted.tp
+
+    @property
+    def is_done(self) -> bool:
+        return self.offset >= self.wanted.end
+
+    def estimate(self, share: int) -> int:
+        """Return the number of bytes that the rest of the range may have; `share` before the first response."""
+        if not self.bytes_per_offset:
+            return max(share, self.least_bytes)
+        left = int((self.wanted.end - self.offset) * self.bytes_per_offset)
+        return max(left + left // 4, self.least_bytes)
+
+
+class RangesReader:
+    """Fetches offset ranges from the leaders of their partitions. Two ranges of a partition are read in order.
+
+    `deadline` limits the time without a new batch.
     """
 
     def __init__(
         self,
         leaders: Leaders,
-        wanted: OffsetRange,
+        ranges: Iterable[OffsetRange],
         deadline: Deadline,
         *,
         fetch_bytes: int,
         fail_on_data_loss: bool,
     ) -> None:
         self._leaders = leaders
-        self._tp: TopicPartition = wanted.tp
-        self._offset = self.start = wanted.start
-        self._end = wanted.end
+        least = min(_LEAST_BYTES, fetch_bytes)
+        self._open = [
+            _Progress(one, one.start, one.start, least_bytes=least) for one in ranges if one.size
+        ]
         self._deadline = deadline
         self._fetch_bytes = fetch_bytes
         self._fail_on_data_loss = fail_on_data_loss
-        self._asked: tuple[Address, Connection] | None = None
-        """The broker with an outstanding request."""
+        self._asked: dict[Address, tuple[Connection, dict[TopicPartition, _Progress]]] = {}
+        """The outstanding request of each leader, in the order of the requests."""
+        self._has_old_leaders = True
+        """True until the leaders are looked up. Former tasks may have left them in `leaders`."""
 
-    def blocks(self) -> Iterator[protocol.FetchResponse]:
-        """Yield Fetch responses with complete batches. The first and last may have records outside the range.
+    def blocks(self) -> Iterator[Block]:
+        """Yield blocks of complete batches. The first and last of a range may have records outside the range.
 
         Raises `Unreachable`, `DataLost`, `KafkaError`, `CorruptBatch`, `ProtocolViolation`.
         """
-        self._leaders.try_to_refresh([self._tp])
-        while self._offset < self._end:
-            answer = self._next_answer()
-            if answer is None:
-                self._leaders.wait_and_refresh([self._tp], self._deadline)
-            elif answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._skip_lost_offsets()
-            elif answer.error:
-                self._give_up_leader(answer.error)
-            elif self._advance(answer.records):
-                yield answer
+        if not self._leaders.know(one.tp for one in self._open):
+            self._look_up_leaders(self._open)
+        while self._open:
+            self._ask_leaders()
+            if not self._asked:
+                self._repair()
+                continue
+            found = self._receive()
+            self._open = [one for one in self._open if not one.is_done]
+            self._ask_leaders()  # the next responses arrive while the caller decodes this one
+            yield from found
+            self._deadline.restart()
 
-    def _next_answer(self) -> protocol.FetchResponse | None:
-        """Return the response to the outstanding Fetch. If no Fetch is outstanding, send a Fetch first.
+    def _ask_leaders(self) -> None:
+        """Send a Fetch to each leader of a ready range that has no request outstanding."""
+        by_leader: dict[Address, dict[TopicPartition, _Progress]] = {}
+        first = {one.tp: one for one in reversed(self._open)}
+        for one in self._open:
+            if one.state is not _State.READY or first[one.tp] is not one:
+                continue
+            address = self._leaders.address(one.tp)
+            if address is None:
+                one.state = _State.STUCK
+            elif address not in self._asked:
+                by_leader.setdefault(address, {})[one.tp] = one
+        for address, ready in by_leader.items():
+            self._ask(address, ready)
 
-        Return None if the leader cannot be reached.
-        """
-        try:
-            if self._asked is None and not self._ask():
-                return None
-            assert self._asked is not None
-            (_, connection), self._asked = self._asked, None
-            return protocol.parse_fetch(connection.receive())
-        except OSError as error:
-            logger.info("Lost the leader of %s: %s", self._tp, error)
-            self._forget_leader()
-            return None
-
-    def _ask(self) -> bool:
-        """Send a Fetch for the next offset and return True. Return False if no live leader is known."""
-        address = self._leaders.address(self._tp)
-        if address is None:
-            return False
-        connection = self._leaders.connection(address)
-        self._asked = (address, connection)
+    def _ask(self, address: Address, ready: dict[TopicPartition, _Progress]) -> None:
+        entries = self._entries(ready)
+        asked = {tp: ready[tp] for tp in entries}
+        most = max(self._fetch_bytes, next(iter(asked.values())).limit)
         body = protocol.fetch_request(
-            self._tp,
-            self._leaders.leader_epoch(self._tp),
-            self._offset,
-            self._leaders.isolation,
-            max_bytes=self._fetch_bytes,
-            max_wait_ms=_WAIT_MS,
+            entries, self._leaders.isolation, max_bytes=most, max_wait_ms=_WAIT_MS
         )
-        connection.send(protocol.FETCH, body)
-        return True
+        try:
+            connection = self._leaders.connection(address)
+            connection.send(protocol.FETCH, body)
+        except OSError as error:
+            self._lose(address, asked.values(), error)
+        else:
+            self._asked[address] = (connection, asked)
 
-    def _advance(self, records: memoryview) -> bool:
-        """Move past the complete batches of a response. Return False if no batch is complete.
+    def _entries(self, ready: dict[TopicPartition, _Progress]) -> dict[TopicPartition, FetchEntry]:
+        """Return the partitions to request from a leader: as many as may fit into one response."""
+        share = self._fetch_bytes // len(ready)
+        left = self._fetch_bytes
+        entries = {}
+        for tp, one in ready.items():
+            one.limit = min(one.estimate(share), max(self._fetch_bytes, one.least_bytes))
+            entries[tp] = FetchEntry(self._leaders.leader_epoch(tp), one.offset, one.limit)
+            left -= one.limit
+            if left <= 0:
+                break
+        return entries
 
-        The next batches are requested here, so that they arrive while the caller decodes these batches.
-        """
+    def _receive(self) -> list[Block]:
+        """Return the blocks of the response to the oldest outstanding request."""
+        address = next(iter(self._asked))
+        connection, asked = self._asked.pop(address)
+        try:
+            answers = protocol.parse_fetch(connection.receive(), asked)
+        except OSError as error:
+            self._lose(address, asked.values(), error)
+            return []
+        blocks = []
+        short = []
+        for tp, one in asked.items():
+            answer = answers[tp]
+            if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+                one.state = _State.LOST
+            elif answer.error:
+                raise_if_final(answer.error, str(tp))
+                logger.info("The leader of %s refused: %s", tp, ErrorCode(answer.error).name)
+                one.state = _State.STUCK
+            elif self._advance(one, answer.records):
+                blocks.append(Block(one.wanted, one.start, answer))
+            else:
+                short.append(one)
+        if not blocks:
+            self._wait_for_whole_batches(short, answers)
+        return blocks
+
+    def _advance(self, one: _Progress, records: memoryview) -> bool:
+        """Move past the complete batches of a response. Return False if no batch is complete."""
         reach = extent(records)
         if reach.next_offset < 0:
-            self._wait_for_a_whole_batch(reach.needed_bytes)
+            one.least_bytes = max(2 * one.least_bytes, reach.needed_bytes)
+            one.least_bytes = min(one.least_bytes, max(self._fetch_bytes, reach.needed_bytes))
             return False
-        if reach.next_offset <= self._offset:
+        if reach.next_offset <= one.offset:
             raise ProtocolViolation(
-                f"{self._tp}: requested offset {self._offset}, received only older batches"
+                f"{one.tp}: requested offset {one.offset}, received only older batches"
             )
-        self._offset = reach.next_offset
+        one.bytes_per_offset = len(records) / (reach.next_offset - one.offset)
+        one.offset = reach.next_offset
         self._deadline.restart()
-        if self._offset < self._end:
-            self._ask_ahead()
         return True
 
-    def _ask_ahead(self) -> None:
-        """Send the next Fetch before its response is needed. If sending fails, `_next_answer` sends the Fetch again."""
-        try:
-            self._ask()
-        except OSError as error:
-            logger.info("Lost the leader of %s: %s", self._tp, error)
-            self._forget_leader()
+    def _wait_for_whole_batches(
+        self, short: Sequence[_Progress], answers: dict[TopicPartition, FetchResponse]
+    ) -> None:
+        """Handle a response without a complete batch. A truncated batch is requested again with its size.
 
-    def _wait_for_a_whole_batch(self, needed_bytes: int) -> None:
-        """Handle a response without a complete batch: increase the fetch size, or wait and retry.
-
-        A new leader returns no batch until it knows the high watermark.
+        A new leader returns no batch until it knows the high watermark. Its ranges wait.
         """
-        if needed_bytes > self._fetch_bytes:
-            self._fetch_bytes = needed_bytes
-        else:
-            self._leaders.wait_and_refresh([self._tp], self._deadline)
+        for one in short:
+            if extent(answers[one.tp].records).needed_bytes <= one.limit:
+                one.state = _State.STUCK
 
-    def _give_up_leader(self, code: int) -> None:
-        raise_if_final(code, str(self._tp))
-        logger.info("The leader of %s refused the Fetch: %s", self._tp, ErrorCode(code).name)
-        self._leaders.wait_and_refresh([self._tp], self._deadline)
+    def _lose(self, address: Address, asked: Iterable[_Progress], error: OSError) -> None:
+        logger.info("Lost broker %s:%d: %s", *address, error)
+        self._leaders.drop(address)
+        for one in asked:
+            one.state = _State.STUCK
 
-    def _forget_leader(self) -> None:
-        self._asked = None
-        if address := self._leaders.address(self._tp):
-            self._leaders.drop(address)
+    def _repair(self) -> None:
+        """Handle lost offsets, and look up the leaders of the ranges that are stuck. No request is outstanding."""
+        for one in self._open:
+            if one.state is _State.LOST:
+                one.state = _State.READY
+                self._skip_lost_offsets(one)
+        stuck = [one for one in self._open if one.state is _State.STUCK]
+        if stuck and self._has_old_leaders:
+            self._leaders.forget()
+            self._look_up_leaders(self._open)
+        elif stuck:
+            self._leaders.wait_and_refresh([one.tp for one in stuck], self._deadline)
+        for one in stuck:
+            one.state = _State.READY
+        self._open = [one for one in self._open if not one.is_done]
 
-    def _skip_lost_offsets(self) -> None:
+    def _look_up_leaders(self, ranges: Iterable[_Progress]) -> None:
+        self._has_old_leaders = False
+        self._leaders.try_to_refresh([one.tp for one in ranges])
+
+    def _skip_lost_offsets(self, one: _Progress) -> None:
         """Handle an offset below the log's start (records were deleted) or beyond the log's end (lost)."""
-        ends = {
-            which: self._leaders.list_offsets({self._tp: which}, self._deadline)[self._tp].offset
+        earliest, latest = (
+            self._leaders.list_offsets({one.tp: which}, self._deadline)[one.tp].offset
             for which in (protocol.EARLIEST, protocol.LATEST)
-        }
-        earliest, latest = ends[protocol.EARLIEST], ends[protocol.LATEST]
-        if earliest <= self._offset <= latest:
-            self._leaders.wait_and_refresh([self._tp], self._deadline)
+        )
+        if earliest <= one.offset <= latest:
+            one.state = _State.STUCK
             return
-        text = f"offset {self._offset} of {self._tp} is no longer in the log, which holds {earliest} to {latest}"
+        text = f"offset {one.offset} of {one.tp} is no longer in the log, which holds {earliest} to {latest}"
         report_loss(text, fail=self._fail_on_data_loss)
-        self._offset = min(earliest, self._end) if self._offset < earliest else self._end
-        self.start = self._offset
+        one.offset = min(earliest, one.wanted.end) if one.offset < earliest else one.wanted.end
+        one.start = one.offset

@@ -33,6 +33,7 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "maxTriggerDelay": "15m",
     "minPartitions": None,
     "maxRecordsPerPartition": None,
+    "maxTasks": None,
     "includeHeaders": "false",
     "failOnDataLoss": "true",
     "failOnTimestampOverflow": "true",
@@ -103,6 +104,8 @@ class ReadOptions:
     min_partitions: int | None
     max_records: int | None
     """Maximum number of offsets in one task."""
+    max_tasks: int | None
+    """Maximum number of tasks, unless `max_records` needs more. None: the number depends on Spark's cores."""
     include_headers: bool
     fail_on_data_loss: bool
     fail_on_far_times: bool
@@ -155,6 +158,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
         max_delay_ms=_duration_ms("maxTriggerDelay", options.text("maxTriggerDelay")),
         min_partitions=options.optional_positive("minPartitions"),
         max_records=options.optional_positive("maxRecordsPerPartition"),
+        max_tasks=options.optional_positive("maxTasks"),
         include_headers=options.boolean("includeHeaders"),
         fail_on_data_loss=options.boolean("failOnDataLoss"),
         fail_on_far_times=options.boolean("failOnTimestampOverflow"),
@@ -170,6 +174,10 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
     if found.max_offsets and found.min_offsets and found.min_offsets > found.max_offsets:
         raise ConfigError(
             f"minOffsetsPerTrigger {found.min_offsets} is above maxOffsetsPerTrigger {found.max_offsets}"
+        )
+    if found.max_tasks and found.min_partitions and found.min_partitions > found.max_tasks:
+        raise ConfigError(
+            f"minPartitions {found.min_partitions} is above maxTasks {found.max_tasks}"
         )
     return found
 

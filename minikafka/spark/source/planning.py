@@ -1,7 +1,8 @@
-"""Asks the cluster for the available offsets, and plans the ranges of a batch or micro-batch.
+"""Asks the cluster for the available offsets, and plans the tasks of a batch or micro-batch.
 
-Each function opens its own connections and closes them. No state is kept between two micro-batches, because
-brokers may stop and topics may be recreated in the meantime.
+The connections to the brokers are kept for the next planning call, and opened again if they were closed. Each
+planning call looks up the partitions, their leaders and the topic ids again, because brokers may stop and topics
+may be created again in the meantime.
 Invariant: 0 <= start < end <= end of the log at planning time for every range, so a retried task reads the
 same records. The end of the log is the high watermark, or the last stable offset with read_committed.
 """
@@ -9,17 +10,20 @@ same records. The end of the log is the high watermark, or the last stable offse
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Final
 
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.spark import cores
 from minikafka.spark.source.bounds import Bound
 from minikafka.spark.source.loss import report_loss
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import Positions
-from minikafka.spark.source.ranges import OffsetRange, split
+from minikafka.spark.source.ranges import OffsetRange, Ranges, default_tasks, grouped, split
 from minikafka.spark.wire.deadline import Deadline
+from minikafka.spark.wire.kept import kept_client
 from minikafka.spark.wire.leaders import Leaders, Position
 from minikafka.spark.wire.protocol import EARLIEST, LATEST
 
@@ -39,6 +43,15 @@ def connect(options: ReadOptions, first: int = 0) -> Leaders:
     first %= len(options.servers)
     servers = [*options.servers[first:], *options.servers[:first]]
     return Leaders(servers, options.client_id, options.request_timeout_ms / 1000, options.isolation)
+
+
+def kept(options: ReadOptions, first: int = 0) -> AbstractContextManager[Leaders]:
+    """Return a context manager of a client that the process keeps, with connections and leaders of its last use.
+
+    `first`: as for `connect`, if the client is new.
+    """
+    key = options.servers, options.client_id, options.request_timeout_ms, options.isolation
+    return kept_client(key, partial(connect, options, first))
 
 
 class _Cluster:
@@ -115,11 +128,9 @@ class _Cluster:
 
 @contextmanager
 def _asking(options: ReadOptions) -> Iterator[_Cluster]:
-    leaders = connect(options)
-    try:
+    with kept(options) as leaders:
+        leaders.forget()
         yield _Cluster(options, leaders)
-    finally:
-        leaders.close()
 
 
 def _unknown(missing: Sequence[str], option: str) -> KafkaError:
@@ -146,7 +157,7 @@ def _check_named(bound: Bound, partitions: Mapping[TopicPartition, Position]) ->
 
 
 def plan_batch(options: ReadOptions) -> list[OffsetRange]:
-    """Return the ranges of a batch read, one per task.
+    """Return the ranges of a batch read, each at most as large as a task may be.
 
     Raises `Unreachable`, `DataLost`, `KafkaError`, and also `ConfigError` if the start is after the end or if
     a bound does not match the existing partitions.
@@ -169,6 +180,14 @@ def plan_batch(options: ReadOptions) -> list[OffsetRange]:
             )
         ranges.append(OffsetRange(tp, *bounds))
     return split(ranges, options.max_records, options.min_partitions)
+
+
+def tasks(options: ReadOptions, ranges: Sequence[OffsetRange]) -> list[Ranges]:
+    """Divide planned ranges among tasks. Asks no broker: an unknown leader only makes the division less good."""
+    most = options.max_tasks or default_tasks(ranges, cores.known())
+    most = max(most, options.min_partitions or 0)
+    with kept(options) as leaders:
+        return grouped(ranges, most, options.max_records, leaders.address)
 
 
 def first_positions(options: ReadOptions) -> Positions:
@@ -238,7 +257,7 @@ def known_starts(options: ReadOptions, start: Positions, end: Positions) -> Posi
 
 
 def plan_stream(options: ReadOptions, start: Positions, end: Positions) -> list[OffsetRange]:
-    """Return the ranges of a micro-batch, one per task. Raises `Unreachable`, `DataLost`, `KafkaError`.
+    """Return the ranges of a micro-batch, as `plan_batch`. Raises `Unreachable`, `DataLost`, `KafkaError`.
 
     If a log was truncated below `start`, a loss is reported. If the query continues after the report, it
     reads the records that replaced the lost records.

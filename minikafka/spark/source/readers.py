@@ -6,7 +6,7 @@ run a task or a micro-batch again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -25,10 +25,10 @@ from minikafka.spark.records.batches import Section, grouped, sections
 from minikafka.spark.records.decode import decode
 from minikafka.spark.source import planning
 from minikafka.spark.source.admission import Patience, limited, waiting
-from minikafka.spark.source.fetch import RangeReader
+from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import Positions, from_json, to_json
-from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.ranges import OffsetRange, Ranges
 from minikafka.spark.wire.deadline import Deadline, now_ms
 from minikafka.spark.workers import Shipped
 
@@ -39,16 +39,16 @@ This size was the fastest in measurements, because it fits into CPU caches.
 """
 
 
-class RangePartition(InputPartition, metaclass=Shipped):
-    """The work of one task: one offset range of one partition."""
+class TaskRanges(InputPartition, metaclass=Shipped):
+    """The work of one task: offset ranges of one or several partitions."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(wanted)
-        self.wanted = wanted
+    def __init__(self, ranges: Ranges) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
 
 
 class _Reader:
-    """Reads an offset range in a task.
+    """Reads offset ranges in a task.
 
     Spark sends the reader from the driver to executors, so the reader holds only the options.
     """
@@ -57,22 +57,25 @@ class _Reader:
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range in offset order.
+        """Yield the rows of the ranges of one task. The rows of each partition are in offset order.
 
         If no ranges were planned, Spark passes `InputPartition(None)`, and there are no rows.
         """
-        if isinstance(partition, RangePartition):
+        if isinstance(partition, TaskRanges):
             with one_line_errors():
-                yield from read_range(self._options, partition.wanted)
+                yield from joined(read_ranges(self._options, partition.ranges), _GROUP_BYTES)
+
+    def _tasks(self, ranges: Sequence[OffsetRange]) -> Sequence[InputPartition]:
+        return [TaskRanges(found) for found in planning.tasks(self._options, ranges)]
 
 
 class BatchReader(_Reader, DataSourceReader, metaclass=Shipped):
     """The reader of a batch query. The driver plans the ranges once."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one `RangePartition` for each range to read."""
+        """Return the ranges to read, divided among tasks."""
         with one_line_errors():
-            return [RangePartition(wanted) for wanted in planning.plan_batch(self._options)]
+            return self._tasks(planning.plan_batch(self._options))
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
@@ -140,44 +143,67 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
         """Return the ranges of a micro-batch. Raises `DataLost` if records were lost and `failOnDataLoss` is true."""
         with one_line_errors():
             ranges = planning.plan_stream(self._options, from_json(start), from_json(end))
-            return [RangePartition(wanted) for wanted in ranges]
+            return self._tasks(ranges)
 
 
-def read_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Fetch and decode an offset range. Needs no Spark session. Raises the errors of `RangeReader.blocks`."""
-    for _, batch in decoded_groups(options, wanted):
+def read_ranges(options: ReadOptions, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+    """Fetch and decode offset ranges. Needs no Spark session. Raises the errors of `RangesReader.blocks`."""
+    for _, batch in decoded_groups(options, ranges):
         yield batch
 
 
 def decoded_groups(
-    options: ReadOptions, wanted: OffsetRange
+    options: ReadOptions, ranges: Sequence[OffsetRange]
 ) -> Iterator[tuple[list[Section], pa.RecordBatch]]:
-    """Yield groups of Kafka batches in an offset range, each group with its rows as one Arrow record batch.
+    """Yield groups of Kafka batches in offset ranges, each group with its rows as one Arrow record batch.
 
-    Raises the errors of `RangeReader.blocks`.
+    Raises the errors of `RangesReader.blocks`.
     """
     crc = checksum.find() if options.check_crcs else None
-    leaders = planning.connect(options, first=wanted.tp.partition)
-    reader = RangeReader(
-        leaders,
-        wanted,
-        Deadline(options.poll_timeout_ms / 1000),
-        fetch_bytes=options.fetch_bytes,
-        fail_on_data_loss=options.fail_on_data_loss,
-    )
-    try:
+    first = ranges[0].tp.partition if ranges else 0
+    with planning.kept(options, first) as leaders:
+        reader = RangesReader(
+            leaders,
+            ranges,
+            Deadline(options.poll_timeout_ms / 1000),
+            fetch_bytes=options.fetch_bytes,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
         for block in reader.blocks():
-            found = sections(block.records, reader.start, wanted.end, crc, block.aborted)
+            tp, end = block.wanted.tp, block.wanted.end
+            found = sections(block.response.records, block.start, end, crc, block.response.aborted)
             for group in grouped(found, _GROUP_BYTES):
                 batch = decode(
                     group,
-                    *wanted.tp,
-                    reader.start,
-                    wanted.end,
+                    *tp,
+                    block.start,
+                    end,
                     with_headers=options.include_headers,
                     fail_on_far_times=options.fail_on_far_times,
                 )
                 if batch.num_rows:
                     yield group, batch
-    finally:
-        leaders.close()
+
+
+def joined(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    """Join consecutive Arrow batches, as long as they have at most `limit` bytes. A larger batch stays as it is.
+
+    Spark has costs per Arrow batch, and many small ranges have many small batches.
+    """
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if gathered and size + batch.nbytes > limit:
+            yield _one(gathered)
+            gathered, size = [], 0
+        gathered.append(batch)
+        size += batch.nbytes
+    if gathered:
+        yield _one(gathered)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    (found,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return found

@@ -6,6 +6,7 @@ of order or a socket error. All failures are OSError or `ProtocolViolation`.
 
 from __future__ import annotations
 
+import selectors
 import socket
 from collections import deque
 from struct import Struct
@@ -28,6 +29,24 @@ class Connection:
         """Correlation id of each outstanding request, and whether the request's version is flexible."""
         self._socket = socket.create_connection((host, port), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a response is outstanding."""
+        return bool(self._waiting)
+
+    @property
+    def is_reusable(self) -> bool:
+        """True if no response is outstanding, and the broker has not closed the connection."""
+        if self._waiting:
+            return False
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            return not selector.select(0)
+
+    def limit(self, timeout_s: float) -> None:
+        """Change the time limit for every read from the socket."""
+        self._socket.settimeout(timeout_s)
 
     def call(self, api: tuple[int, int], body: bytes) -> memoryview:
         """Send one request, wait for the response, and return the body of the response."""

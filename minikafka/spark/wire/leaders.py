@@ -176,12 +176,36 @@ class Leaders:
         raise Unreachable(f"no broker answers ({'; '.join(failures)})")
 
     def _call(self, address: Address, api: tuple[int, int], body: bytes) -> memoryview:
+        """Send a request on the open connection to a broker if it is not busy, otherwise on a new one.
+
+        A connection that has been closed in the meantime is replaced.
+        """
+        kept = self._connections.get(address)
+        if kept is not None and not kept.is_busy:
+            try:
+                return self._call_briefly(kept, api, body)
+            except (OSError, ProtocolViolation) as error:
+                self.drop(address)
+                if not isinstance(error, ConnectionError):
+                    raise
         timeout_s = min(self._timeout_s, _METADATA_TIMEOUT_S)
         connection = Connection(*address, self._client_id, timeout_s)
         try:
-            return connection.call(api, body)
-        finally:
+            answer = self._call_briefly(connection, api, body)
+        except BaseException:
             connection.close()
+            raise
+        if self._connections.setdefault(address, connection) is not connection:
+            connection.close()
+        return answer
+
+    def _call_briefly(
+        self, connection: Connection, api: tuple[int, int], body: bytes
+    ) -> memoryview:
+        connection.limit(min(self._timeout_s, _METADATA_TIMEOUT_S))
+        answer = connection.call(api, body)
+        connection.limit(self._timeout_s)
+        return answer
 
     def _merge(self, topic: str, metadata: protocol.TopicMetadata) -> None:
         self._topic_ids[topic] = metadata.topic_id
@@ -195,6 +219,10 @@ class Leaders:
         """Return all known partitions of these topics, sorted."""
         wanted = set(topics)
         return sorted(tp for tp in self._leaders if tp.topic in wanted)
+
+    def know(self, partitions: Iterable[TopicPartition]) -> bool:
+        """True if the leaders of all these partitions are known. The knowledge may be old."""
+        return all(tp in self._leaders for tp in partitions)
 
     def address(self, tp: TopicPartition) -> Address | None:
         """Return the address of the partition's leader; None if no live leader is known."""
@@ -220,6 +248,17 @@ class Leaders:
         """Close and remove the connection to a broker. Outstanding responses are lost."""
         if connection := self._connections.pop(address, None):
             connection.close()
+
+    def forget(self) -> None:
+        """Forget the leaders and the topic ids. Topics may be created again, with lower leader epochs."""
+        self._leaders.clear()
+        self._topic_ids.clear()
+
+    def drop_closed(self) -> None:
+        """Drop the connections that the brokers have closed, or that wait for a response."""
+        for address, connection in list(self._connections.items()):
+            if not connection.is_reusable:
+                self.drop(address)
 
     def close(self) -> None:
         """Close all connections."""
@@ -262,8 +301,14 @@ class Leaders:
     ) -> dict[TopicPartition, Position]:
         found: dict[TopicPartition, Position] = {}
         while missing := [tp for tp in wanted if tp not in found]:
-            for address, group in self._by_leader(missing).items():
-                found |= self._ask_leader(question, address, {tp: wanted[tp] for tp in group})
+            groups = self._by_leader(missing)
+            asked = [
+                address
+                for address, group in groups.items()
+                if self._ask_leader(question, address, {tp: wanted[tp] for tp in group})
+            ]
+            for address in asked:
+                found |= self._answer_of_leader(question, address)
             if len(found) < len(wanted):
                 self.wait_and_refresh(missing, deadline)
         return found
@@ -279,17 +324,27 @@ class Leaders:
 
     def _ask_leader(
         self, question: _Question, address: Address, wanted: Mapping[TopicPartition, int]
+    ) -> bool:
+        """Send one request to one broker. Return False if the broker cannot be reached."""
+        body = question.request({tp: (self.leader_epoch(tp), what) for tp, what in wanted.items()})
+        try:
+            self.connection(address).send(question.api, body)
+        except OSError as error:
+            self._lose(address, error)
+            return False
+        return True
+
+    def _answer_of_leader(
+        self, question: _Question, address: Address
     ) -> dict[TopicPartition, Position]:
-        """Send one request to one broker, and return the positions in the response.
+        """Return the positions in the response of one broker.
 
         Partitions with a retriable error are left out. Return {} if the broker does not answer.
         """
-        body = question.request({tp: (self.leader_epoch(tp), what) for tp, what in wanted.items()})
         try:
-            answer = self.connection(address).call(question.api, body)
+            answer = self.connection(address).receive()
         except OSError as error:
-            logger.info("Broker %s:%d does not answer: %s", *address, error)
-            self.drop(address)
+            self._lose(address, error)
             return {}
         answers = question.parse(answer)
         for tp, response in answers.items():
@@ -299,6 +354,10 @@ class Leaders:
             for tp, response in answers.items()
             if response.error == ErrorCode.NONE
         }
+
+    def _lose(self, address: Address, error: OSError) -> None:
+        logger.info("Broker %s:%d does not answer: %s", *address, error)
+        self.drop(address)
 
     def wait_and_refresh(self, partitions: Sequence[TopicPartition], deadline: Deadline) -> None:
         """Sleep briefly, then refresh the leaders. Raises `Unreachable` if the deadline has passed."""

@@ -9,7 +9,7 @@ response with impossible sizes, raises `ProtocolViolation` and no other exceptio
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from struct import Struct, error
 from typing import Final, NamedTuple
@@ -91,6 +91,14 @@ class OffsetResponse(NamedTuple):
     leader_epoch: int
 
 
+class FetchEntry(NamedTuple):
+    """One partition of a Fetch request."""
+
+    leader_epoch: int
+    offset: int
+    max_bytes: int
+
+
 class FetchResponse(NamedTuple):
     """One partition of a Fetch response. `records` is a view of the response's bytes."""
 
@@ -169,19 +177,25 @@ def by_topic(entries: Mapping[TopicPartition, bytes]) -> bytes:
 
 
 def fetch_request(
-    tp: TopicPartition,
-    leader_epoch: int,
-    offset: int,
+    asked: Mapping[TopicPartition, FetchEntry],
     isolation: Isolation,
     *,
     max_bytes: int,
     max_wait_ms: int,
 ) -> bytes:
-    """Return the body of Fetch v11 for one partition, without a fetch session."""
+    """Return the body of Fetch v11 without a fetch session.
+
+    The response has at most `max_bytes`, and the partitions in the order of `asked` as long as they fit. The first
+    batch of the response may be larger.
+    """
     head = _FETCH_HEAD.pack(_CONSUMER, max_wait_ms, 1, max_bytes, isolation, *_NO_SESSION)
-    entry = _FETCH_PARTITION.pack(tp.partition, leader_epoch, offset, -1, max_bytes)
-    one, none = _INT32.pack(1), _INT32.pack(0)
-    return b"".join([head, one, _string(tp.topic), one, entry, none, _string("")])
+    entries = {
+        tp: _FETCH_PARTITION.pack(
+            tp.partition, entry.leader_epoch, entry.offset, -1, entry.max_bytes
+        )
+        for tp, entry in asked.items()
+    }
+    return head + by_topic(entries) + _INT32.pack(0) + _string("")
 
 
 def parse_metadata(answer: memoryview) -> Metadata:
@@ -255,18 +269,30 @@ def parse_epoch_ends(answer: memoryview) -> dict[TopicPartition, OffsetResponse]
     return found
 
 
-def parse_fetch(answer: memoryview) -> FetchResponse:
-    """Parse the body of a Fetch v11 response for one partition."""
+def parse_fetch(
+    answer: memoryview, asked: Iterable[TopicPartition]
+) -> dict[TopicPartition, FetchResponse]:
+    """Parse the body of a Fetch v11 response. An error of the whole response is the error of every partition.
+
+    Raises `ProtocolViolation` if a partition in `asked` is missing.
+    """
     reader = Reader(answer)
     reader.int32()  # throttle time
     code = reader.int16()
     reader.int32()  # session id
-    if reader.count() != 1:
-        return FetchResponse(code or -1, -1, -1, (), answer[:0])
-    reader.string()  # topic
-    if reader.count() != 1:
-        raise ProtocolViolation("a Fetch response lacks the requested partition")
-    reader.int32()  # partition
+    found = {}
+    for _ in range(reader.count()):
+        topic = reader.string()
+        for _ in range(reader.count()):
+            tp = TopicPartition(topic, reader.int32())
+            found[tp] = _fetched(reader, code)
+    missing = [tp for tp in asked if tp not in found]
+    if missing and not code:
+        raise ProtocolViolation(f"a Fetch response lacks the requested partition {missing[0]}")
+    return found | dict.fromkeys(missing, FetchResponse(code, -1, -1, (), answer[:0]))
+
+
+def _fetched(reader: Reader, code: int) -> FetchResponse:
     partition_code, high_watermark = reader.int16(), reader.int64()
     reader.int64()  # last stable offset
     log_start_offset = reader.int64()

@@ -17,7 +17,7 @@ from minikafka.spark.sink.writers import write_rows
 from minikafka.spark.source.options import Mode
 from minikafka.spark.source.options import parse as parse_read
 from minikafka.spark.source.ranges import OffsetRange
-from minikafka.spark.source.readers import read_range
+from minikafka.spark.source.readers import read_ranges
 from minikafka.spark.wire import deadline
 from minikafka.spark.wire.leaders import Unreachable
 
@@ -54,7 +54,7 @@ def column(brokers: ProduceBrokers, partition: int, name: str) -> list[Any]:
     given = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "lines"}
     end = brokers.topics["lines"][partition].high_watermark
     options = parse_read(given | {"includeHeaders": "true"}, Mode.STREAM)
-    batches = read_range(options, OffsetRange(TopicPartition("lines", partition), 0, end))
+    batches = read_ranges(options, [OffsetRange(TopicPartition("lines", partition), 0, end)])
     return [value for batch in batches for value in batch.column(name).to_pylist()]
 
 

@@ -14,7 +14,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import sections
 from minikafka.spark.records.decode import decode
-from minikafka.spark.source.fetch import RangeReader
+from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.loss import DataLost
 from minikafka.spark.source.ranges import OffsetRange
 from minikafka.spark.wire.deadline import Deadline
@@ -52,9 +52,9 @@ def read(
     """Return the offsets that a reader of [start, end) yields."""
     servers = [("127.0.0.1", port) for port in brokers.ports.values()]
     leaders = Leaders(servers, "test", 10)
-    reader = RangeReader(
+    reader = RangesReader(
         leaders,
-        OffsetRange(LINES, start, end),
+        [OffsetRange(LINES, start, end)],
         Deadline(seconds),
         fetch_bytes=fetch_bytes,
         fail_on_data_loss=fail_on_data_loss,
@@ -62,10 +62,107 @@ def read(
     found: list[int] = []
     with closing(leaders):
         for block in reader.blocks():
-            parts = list(sections(block.records, reader.start, end, checksum.find()))
-            rows = decode(parts, *LINES, reader.start, end, with_headers=False)
+            parts = list(sections(block.response.records, block.start, end, checksum.find()))
+            rows = decode(parts, *LINES, block.start, end, with_headers=False)
             found += rows.column("offset").to_pylist()
     return found
+
+
+def read_all(
+    brokers: FetchBrokers, ranges: list[OffsetRange], fetch_bytes: int = 1 << 20
+) -> dict[OffsetRange, list[int]]:
+    """Return the offsets that one reader yields for each range."""
+    found: dict[OffsetRange, list[int]] = {wanted: [] for wanted in ranges}
+    with closing(Leaders([("127.0.0.1", brokers.ports[0])], "test", 10)) as leaders:
+        reader = RangesReader(
+            leaders, ranges, Deadline(20), fetch_bytes=fetch_bytes, fail_on_data_loss=True
+        )
+        for block in reader.blocks():
+            end = block.wanted.end
+            parts = list(sections(block.response.records, block.start, end, checksum.find()))
+            rows = decode(parts, *block.wanted.tp, block.start, end, with_headers=False)
+            found[block.wanted] += rows.column("offset").to_pylist()
+    return found
+
+
+def wide(brokers: FetchBrokers, partitions: int, batches: int) -> list[OffsetRange]:
+    """Create the topic `wide`, led by all brokers in turn. Return ranges that start within the first batch."""
+    for number, partition in enumerate(brokers.create("wide", partitions)):
+        partition.leader = number % 3
+        for _ in range(batches):
+            partition.append(by_aiokafka([Sample(1, b"k", b"v" * 100)] * 10))
+    return [
+        OffsetRange(TopicPartition("wide", number), 3, 10 * batches - 2)
+        for number in range(partitions)
+    ]
+
+
+def whole(ranges: list[OffsetRange]) -> dict[OffsetRange, list[int]]:
+    return {wanted: list(range(wanted.start, wanted.end)) for wanted in ranges}
+
+
+def test_many_small_ranges_take_one_fetch_per_leader(brokers):
+    ranges = wide(brokers, 60, 1)
+    assert read_all(brokers, ranges) == whole(ranges)
+    assert brokers.fetched == [20, 20, 20]
+
+
+@pytest.mark.parametrize("fetch_bytes", [500, 3_000, 20_000, 300_000])
+def test_ranges_that_do_not_fit_into_one_response_are_read_whole(brokers, fetch_bytes):
+    ranges = wide(brokers, 12, 8)
+    assert read_all(brokers, ranges, fetch_bytes) == whole(ranges)
+
+
+def test_records_beyond_the_ranges_do_not_delay_other_partitions(brokers):
+    long = wide(brokers, 30, 40)
+    ranges = [OffsetRange(wanted.tp, 0, 10) for wanted in long]
+    assert read_all(brokers, ranges, 200_000) == whole(ranges)
+    assert len(brokers.fetched) == 3
+
+
+def test_two_ranges_of_a_partition_are_read_in_order(brokers):
+    wide(brokers, 1, 6)
+    tp = TopicPartition("wide", 0)
+    ranges = [OffsetRange(tp, 0, 25), OffsetRange(tp, 25, 41)]
+    assert read_all(brokers, ranges) == whole(ranges)
+
+
+def test_ranges_of_a_leader_that_dies_in_a_response_are_read_elsewhere(brokers):
+    ranges = wide(brokers, 12, 8)
+    brokers.answers_before_kill = {1: 1, 2: 0}
+    assert read_all(brokers, ranges, 3_000) == whole(ranges)
+
+
+def test_refused_partition_does_not_stop_the_other_partitions(brokers):
+    ranges = wide(brokers, 9, 2)
+    brokers.fetch_errors = [NOT_LEADER, 0, FENCED, 0, 0, ErrorCode.KAFKA_STORAGE_ERROR]
+    assert read_all(brokers, ranges) == whole(ranges)
+
+
+def test_leaders_that_moved_since_the_last_task_are_looked_up_at_once(brokers, monkeypatch):
+    ranges = wide(brokers, 6, 2)
+    with closing(Leaders([("127.0.0.1", brokers.ports[0])], "test", 10)) as leaders:
+        leaders.refresh(["wide"])
+        for number in range(6):
+            brokers.move("wide", number, (number + 1) % 3)
+        monkeypatch.setattr(Deadline, "wait_to_retry", lambda _: pytest.fail("it waited"))
+        reader = RangesReader(
+            leaders, ranges, Deadline(20), fetch_bytes=1 << 20, fail_on_data_loss=True
+        )
+        assert {block.wanted for block in reader.blocks()} == set(ranges)
+
+
+def test_topic_created_again_since_the_last_task_is_read(brokers):
+    wide(brokers, 3, 1)
+    with closing(Leaders([("127.0.0.1", brokers.ports[0])], "test", 10)) as leaders:
+        for number in range(3):
+            brokers.move("wide", number, 2)
+        leaders.refresh(["wide"])
+        ranges = wide(brokers, 3, 2)
+        reader = RangesReader(
+            leaders, ranges, Deadline(20), fetch_bytes=1 << 20, fail_on_data_loss=True
+        )
+        assert {block.wanted for block in reader.blocks()} == set(ranges)
 
 
 def test_all_offsets_are_read_when_fetch_responses_end_inside_batches(brokers):

@@ -263,7 +263,7 @@ def test_topic_created_again_is_recognized_by_its_id(brokers, options, limits, c
         again.append(TEN)
     reader = StreamReader(given)
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    found = [partition.wanted for partition in reader.partitions(start, end)]
+    found = [one for task in reader.partitions(start, end) for one in task.ranges]
     assert found == [of(0, 0, count)]
     explained = (
         "lines-0 was deleted and created again: it was read up to offset 10 with the topic id A+Q"
@@ -305,3 +305,60 @@ def test_tasks_ask_different_servers_first_and_know_all_of_them(brokers, options
         leaders = planning.connect(options(), first)
         asked = [port for _, port in leaders._servers]
         assert asked == [ports[first % 2], ports[(first + 1) % 2]]
+
+
+def test_tasks_are_limited_and_read_from_few_leaders(brokers, options):
+    lines = brokers.create("lines", 40)
+    for number, partition in enumerate(lines):
+        partition.leader = number % 2
+        partition.append(TEN)
+    given = options(maxTasks="4")
+    found = planning.tasks(given, plan_batch(given))
+    assert [len(ranges) for ranges in found] == [10] * 4
+    assert [{wanted.tp.partition % 2 for wanted in ranges} for ranges in found] in (
+        [{0}, {1}, {0}, {1}],
+        [{0}, {1}, {1}, {0}],
+    )
+    assert {wanted for ranges in found for wanted in ranges} == {
+        of(number, 0, 10) for number in range(40)
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "count"), [({}, 6), ({"minPartitions": "9"}, 9), ({"maxTasks": "100"}, 40)]
+)
+def test_default_is_two_tasks_per_core_unless_more_are_asked_for(
+    brokers, options, monkeypatch, given, count
+):
+    monkeypatch.setenv("MINIKAFKA_SPARK_CORES", "3")
+    for partition in brokers.create("lines", 40):
+        partition.append(TEN)
+    chosen = options(**given)
+    assert len(planning.tasks(chosen, plan_batch(chosen))) == count
+
+
+def test_planning_calls_share_their_connections(brokers, options):
+    given = options(kafka_client_id="shared")
+    for _ in range(5):
+        plan_batch(given)
+        planning.tasks(given, [])
+    assert sum(map(len, brokers.connections.values())) <= len(brokers.ports)
+
+
+def test_connection_that_a_broker_has_closed_is_opened_again_at_once(brokers, options):
+    given = stream(options)
+    before = planning.latest_positions(given, {})
+    asked = len(brokers.requests)
+    for index in list(brokers.ports):
+        brokers.kill(index)
+        brokers.start(index)
+    assert planning.latest_positions(given, {}) == before
+    assert len(brokers.requests) == asked + 3  # the metadata, and the offsets from two leaders
+
+
+def test_partitions_of_a_deleted_topic_are_not_planned_again(brokers, options):
+    brokers.create("more")[0].append(TEN)
+    given = options(subscribePattern="lines|more")
+    assert len(plan_batch(given)) == 3
+    del brokers.topics["more"]
+    assert len(plan_batch(given)) == 2

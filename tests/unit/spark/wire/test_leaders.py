@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 
 import pytest
 from support.fetch_brokers import FetchBrokers
@@ -21,6 +22,13 @@ def brokers():
     running.create("lines", 2)
     yield running
     running.close()
+
+
+@pytest.fixture
+def behind(brokers):
+    """Return a client that knows only broker 1, which is not the controller."""
+    with closing(Leaders([("127.0.0.1", brokers.ports[1])], "test", 5)) as picture:
+        yield picture
 
 
 @pytest.fixture
@@ -59,8 +67,9 @@ def test_broker_that_did_not_answer_is_asked_last(brokers):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = silent.getsockname()
         picture = Leaders([address, ("127.0.0.1", brokers.ports[0])], "test", 0.5)
-        picture.refresh(["lines"])
-        picture.refresh(["lines"])
+        with closing(picture):
+            picture.refresh(["lines"])
+            picture.refresh(["lines"])
         silent.settimeout(0)
         silent.accept()[0].close()
         with pytest.raises(BlockingIOError):
@@ -77,25 +86,26 @@ def find(leaders, topic, before=lambda: None):
     return leaders.find(ask, Deadline(120))
 
 
-def test_topic_that_only_the_controller_knows_is_found(brokers):
+def test_topic_that_only_the_controller_knows_is_found(brokers, behind):
     brokers.behind.add(1)
-    picture = Leaders([("127.0.0.1", brokers.ports[1])], "test", 5)
-    assert find(picture, "lines") == ([LINES, TopicPartition("lines", 1)], [])
+    assert find(behind, "lines") == ([LINES, TopicPartition("lines", 1)], [])
 
 
-def test_topic_unknown_to_the_controller_is_missing_without_further_retries(brokers, monkeypatch):
+def test_topic_unknown_to_the_controller_is_missing_without_further_retries(
+    brokers, behind, monkeypatch
+):
     monkeypatch.setattr("minikafka.spark.wire.leaders._NEW_TOPIC_S", 120)
-    picture = Leaders([("127.0.0.1", brokers.ports[1])], "test", 5)
-    assert find(picture, "nowhere") == ([], ["nowhere"])
+    assert find(behind, "nowhere") == ([], ["nowhere"])
     assert {index for index, api in brokers.requests} == {0, 1}
 
 
-def test_missing_topic_is_looked_for_longer_while_the_controller_is_dead(brokers, monkeypatch):
+def test_missing_topic_is_looked_for_longer_while_the_controller_is_dead(
+    brokers, behind, monkeypatch
+):
     monkeypatch.setattr("minikafka.spark.wire.leaders._SETTLED_S", 0)
     brokers.kill(0)
-    picture = Leaders([("127.0.0.1", brokers.ports[1])], "test", 5)
     pauses = iter([lambda: None, lambda: None, lambda: brokers.create("late")])
-    assert find(picture, "late", lambda: next(pauses)()) == ([TopicPartition("late", 0)], [])
+    assert find(behind, "late", lambda: next(pauses)()) == ([TopicPartition("late", 0)], [])
 
 
 def is_final(code):

@@ -50,15 +50,25 @@ def test_metadata_request_asks_for_all_topics():
 
 
 @pytest.mark.parametrize("level", Isolation)
-def test_fetch_request_has_one_partition_and_no_session(level):
-    body = protocol.fetch_request(LINES, 5, 1 << 40, level, max_bytes=1 << 20, max_wait_ms=500)
+def test_fetch_request_has_the_partitions_in_order_and_no_session(level):
+    asked = {
+        LINES: protocol.FetchEntry(5, 1 << 40, 1 << 20),
+        TopicPartition("lines", 1): protocol.FetchEntry(6, 7, 8),
+        TopicPartition("more", 0): protocol.FetchEntry(0, 0, 9),
+    }
+    body = protocol.fetch_request(asked, level, max_bytes=1 << 21, max_wait_ms=500)
     request = codec.decode_request(*FETCH, body)
     assert (request.replica_id, request.isolation_level, request.min_bytes) == (-1, level, 1)
     assert (request.session_id, request.session_epoch) == (0, -1)
-    (topic,) = request.topics
-    (partition,) = topic.partitions
-    assert (topic.topic, partition.partition, partition.fetch_offset) == ("lines", 3, 1 << 40)
-    assert (partition.current_leader_epoch, partition.partition_max_bytes) == (5, 1 << 20)
+    assert request.max_bytes == 1 << 21
+    assert {
+        TopicPartition(topic.topic, one.partition): protocol.FetchEntry(
+            one.current_leader_epoch, one.fetch_offset, one.partition_max_bytes
+        )
+        for topic in request.topics
+        for one in topic.partitions
+    } == asked
+    assert [one.partition for one in request.topics[0].partitions] == [3, 1]
 
 
 @pytest.mark.parametrize("level", Isolation)
@@ -171,7 +181,7 @@ def test_fetch_response_is_parsed_without_copying_records(aborted):
     }
     topics = [{"topic": "lines", "partitions": [partition]}]
     body = body_of(codec.response(*FETCH, responses=topics))
-    answer = protocol.parse_fetch(body)
+    answer = protocol.parse_fetch(body, [LINES])[LINES]
     transactions = tuple(Aborted(**one) for one in aborted or [])
     assert answer == protocol.FetchResponse(0, 99, 7, transactions, memoryview(b"bytes"))
     assert answer.records.obj is body.obj
@@ -188,9 +198,16 @@ def test_leader_epoch_end_offsets_are_requested_and_parsed():
     assert protocol.parse_epoch_ends(body_of(answer)) == {LINES: protocol.OffsetResponse(0, 99, 4)}
 
 
-def test_error_of_the_whole_fetch_applies_to_its_partition():
+def test_error_of_the_whole_fetch_applies_to_all_its_partitions():
     body = body_of(codec.response(*FETCH, error_code=71, responses=[]))
-    assert protocol.parse_fetch(body).error == 71
+    asked = [LINES, TopicPartition("lines", 4)]
+    assert [protocol.parse_fetch(body, asked)[tp].error for tp in asked] == [71, 71]
+
+
+def test_fetch_response_without_a_requested_partition_is_a_protocol_violation():
+    body = body_of(codec.response(*FETCH, responses=[]))
+    with pytest.raises(ProtocolViolation, match="lacks the requested partition lines-3"):
+        protocol.parse_fetch(body, [LINES])
 
 
 def test_truncated_or_invalid_response_is_a_protocol_violation():
