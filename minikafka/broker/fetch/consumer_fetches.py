@@ -150,6 +150,7 @@ class ConsumerFetches:
             self.large.work(self.clock.now() + TURN_MS)
         if self.large is None or not self.large.has_work:
             self.turns.large.end(self)
+        self.proceed()
 
     def begin_large(self, large: Large) -> None:
         """Queue a large request. The large requests of all connections begin one by one, in later event loop turns."""

@@ -68,8 +68,8 @@ class ColdRequests:
 
     `unsupported(correlation)` encodes the response to an ApiVersions request of an unknown version. A slot is the
     place of one response in the response queue. `is_received(slot)` returns True if this response was sent and
-    received by the client. If it returns False, the connection later calls `proceed` whenever a response was sent
-    or received. `unsent()` returns the number of bytes that the client has not received. `close()` closes the
+    received by the client. While `is_waiting`, the connection calls `proceed` whenever a response was sent or
+    received. `unsent()` returns the number of bytes that the client has not received. `close()` closes the
     connection; `abort(reason)` closes it without sending the unsent bytes. `begun()` is called when a waiting
     request that has its own receive buffer is about to be handled.
     """
@@ -100,6 +100,7 @@ class ColdRequests:
         "_unsupported",
         "_waiting",
         "is_full",
+        "is_waiting",
         "used",
     )
 
@@ -150,6 +151,8 @@ class ColdRequests:
         self._is_queued = False
         self._closed = False
         self.used = 0
+        self.is_waiting = False
+        """True while the next request, or memory for large responses, waits for the receipt of a response."""
         self.is_full = False
         """True while the connection must not parse further requests, because too many cold requests wait."""
 
@@ -175,10 +178,11 @@ class ColdRequests:
         """
         if self._is_queued or self._closed:
             return
+        self.is_waiting = False
         if self._needs_room and not self._has_room():
             return
         if self._steps is None and (
-            self._current is not None or not self._waiting or not self._is_received(self._sending)
+            self._current is not None or not self._waiting or not self._has_sent()
         ):
             return
         self._is_queued = True
@@ -191,9 +195,14 @@ class ColdRequests:
         """Return False while the response waits for memory. Release the memory of a response that was received."""
         if self._steps is not None:
             return self._room.reserve(self, LARGE_RESPONSE)
-        if self._current is None and self._is_received(self._sending):
+        if self._current is None and self._has_sent():
             self._release_room()
         return True
+
+    def _has_sent(self) -> bool:
+        """Return True if the client has received the last response. Otherwise wait for the receipt."""
+        self.is_waiting = not self._is_received(self._sending)
+        return not self.is_waiting
 
     def _release_room(self) -> None:
         self._needs_room = False
@@ -225,6 +234,7 @@ class ColdRequests:
             self.give_up(violation)
         if self._steps is None and not self._is_awaited:
             self._turns.large.end(self)
+        self.proceed()
 
     def give_up(self, reason: object) -> None:
         """Log the reason and close the connection."""
@@ -340,7 +350,7 @@ class ColdRequests:
         request.slot.answer = (frame,)
         if self._needs_room:
             self._sent_bytes = len(frame)
-            self._is_received(request.slot)  # so that `proceed` is called when it was received
+            self.is_waiting = True  # `proceed` releases the memory when the response was received
         self._answers.purgatory.ready[self._answers] = None
 
     def _count(self, added_bytes: int) -> None:

@@ -28,6 +28,7 @@ from minikafka.broker.network.outbox import (
     SendTurns,
     has_deferred,
 )
+from minikafka.broker.network.reading import ReadingGate, Reason
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.services import ClientConnection, Handler, Services
@@ -57,21 +58,17 @@ class Connection(FramedStream):
         "closed",
         "cold",
         "fetch",
+        "gate",
         "has_asked",
-        "is_due",
-        "is_waiting",
         "last_active",
         "opened_at",
         "outbox",
-        "paused",
         "produce",
         "purgatory",
         "rooms",
         "routes",
         "sends",
-        "turns",
         "used",
-        "waits_for_room",
     )
 
     def __init__(
@@ -124,26 +121,19 @@ class Connection(FramedStream):
             self.give_up,
         )
         self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
-        self.paused = False
-        """True while the connection does not read from its socket."""
-        self.turns = turns
+        self.gate = ReadingGate(lambda: turns.ask(self))
         self.used = 0
         """Cost so far of the requests that were left in the buffer (see `Worker.used`)."""
-        self.is_due = False
-        """True from a call of `turns.ask` to the end of the turn. While True, `turns.ask` must not be called."""
         self.outbox = Outbox(ahead)
         self.sends = sends
         self.rooms = rooms
-        self.waits_for_room = False
-        self.is_waiting = False
-        """True if `_go_on` must be called when responses have been sent or received."""
         self.opened_at = self.last_active = services.clock.now()
         self.has_asked = False
         """True once the connection has received a whole request."""
 
     def connected(self, link: Link) -> None:
         """Begin to serve the client."""
-        self.link = link
+        self.link = self.gate.link = link
         self.client.peer = link.peer()
 
     def disconnected(self, error: Exception | None) -> None:
@@ -163,7 +153,7 @@ class Connection(FramedStream):
         self.last_active = self.clock.now()
         if self.outbox.slices:
             self._send_more()
-        if self.is_waiting:
+        if self.gate.reasons or self.cold.is_waiting:
             self._go_on()
 
     def send(self, slices: Sequence[Slice]) -> None:
@@ -173,7 +163,7 @@ class Connection(FramedStream):
             self._send_more()
         else:
             self.link.send(slices)  # type: ignore[arg-type]  # without deferred bytes
-        if self.is_waiting:
+        if self.gate.reasons or self.cold.is_waiting:
             self._go_on()
 
     def _send_more(self) -> None:
@@ -194,77 +184,50 @@ class Connection(FramedStream):
             else:
                 self.sends.ask(self.drained)
         if self.outbox.slices:
-            self.is_waiting = True
+            self.gate.hold(Reason.UNSENT)
 
     def _go_on(self) -> None:
         """Continue after responses were sent, or were received by the client.
 
-        If reading is paused and few enough responses are pending, parse further requests in a later turn of the
-        event loop. If the next cold request (any API but Produce and Fetch) has waited only for these responses,
-        begin this request.
+        If nothing else keeps the connection from reading, parse further requests in a later turn of the event loop.
+        If the next cold request (any API but Produce and Fetch) has waited only for these responses, begin it.
         """
-        self.is_waiting = self._is_full()
-        if self.paused:
-            if self.is_waiting or self._has_entries(ENTRIES_MAX // 2):
-                self.is_waiting = True
-            elif not self.is_due:
-                self.is_due = True
-                self.turns.ask(self)
+        self._update_gate()
+        self.gate.open_soon()
         self.cold.proceed()
 
-    def _is_full(self) -> bool:
-        """True while the connection must not handle further requests.
-
-        Reasons: too many requests wait, too many response bytes are unsent, a large Fetch is in progress, a Produce
-        request is handled in steps or its records are checked in steps, or a large request waits for memory.
-        """
-        return (
-            bool(self.outbox.slices)
-            or self._has_entries(ENTRIES_MAX)
-            or self.link.queued_bytes() > QUEUE_MARK_BYTES
-            or self.cold.is_full
-            or self.fetch.is_full()
-            or self.produce.pending is not None
-            or self.waits_for_room
-        )
+    def _update_gate(self) -> None:
+        """Find the reasons for which the connection must not handle further requests."""
+        hold = self.gate.hold
+        most = ENTRIES_MAX // 2 if self.gate.is_closed else ENTRIES_MAX
+        hold(Reason.UNANSWERED, self._has_entries(most))
+        hold(Reason.UNSENT, bool(self.outbox.slices))
+        hold(Reason.UNRECEIVED, self.link.queued_bytes() > QUEUE_MARK_BYTES)
+        hold(Reason.COLD, self.cold.is_full)
+        hold(Reason.FETCHES, self.fetch.is_full())
+        hold(Reason.PRODUCE, self.produce.pending is not None)
 
     def _has_entries(self, count: int) -> bool:
         return len(self.answers.entries) >= count or self.answers.rows >= count
 
     def _filled(self) -> None:
         """Make the next `finish` check whether reading must stop, because `fetch.is_full` can now be true."""
-        self.is_waiting = True
+        self.gate.hold(Reason.FETCHES)
 
     def work(self) -> None:
         """Parse the requests that were left in the buffer. `ColdTurns`, which schedules deferred work, calls this."""
-        self.paused = False
+        self.gate.open()
         self.buffer_updated(0)
-
-    def proceed(self) -> None:
-        """Resume reading after a turn (one callback) of `ColdTurns`.
-
-        If the turn has left requests in the buffer, reading stays paused, and the connection asks for another
-        turn when few enough responses are pending.
-        """
-        self.is_due = False
-        if self.paused:
-            self._go_on()
-        else:
+        if not self.gate.is_closed:
             self.link.resume_reading()
 
     def _is_received(self, slot: Slot) -> bool:
-        """True if the response in the slot was sent and the client has received nearly all of the response.
-
-        After a result of False, `cold.proceed` is called later.
-        """
-        if (
+        """True if the response in the slot was sent and the client has received nearly all of the response."""
+        return (
             slot.answer is None
             and not self.outbox.slices
             and self.link.queued_bytes() <= QUEUE_MARK_BYTES
-        ):
-            return True
-        self.is_waiting = True
-        return False
+        )
 
     def _unsent(self) -> int:
         """Return the number of bytes in the socket's queue, at least 1 while the outbox has bytes too."""
@@ -285,20 +248,18 @@ class Connection(FramedStream):
         """Write the logs, send the responses, then stop reading if too many requests are in progress."""
         self.purgatory.finish_tick(self.last_active)
         if (
-            self.is_waiting
+            self.gate.reasons
             or self._has_entries(ENTRIES_MAX)
             or self.link.queued_bytes() > QUEUE_MARK_BYTES
-        ) and self._is_full():
-            self._pause()
+        ):
+            self._update_gate()
+            if self.gate.reasons:
+                self.gate.close()
 
     def stopped(self) -> None:
         """Stop reading until the requests left in the buffer have been parsed in a later turn."""
-        self._pause()
+        self.gate.close()
         self._go_on()
-
-    def _pause(self) -> None:
-        self.paused = self.is_waiting = True
-        self.link.pause_reading()
 
     def may_receive(self, size: int, start: int) -> bool:
         """Reserve memory for a large request and return True. If no memory is free, stop reading and return False."""
@@ -307,10 +268,11 @@ class Connection(FramedStream):
             room = self.rooms.small_produce if size <= SMALL_MAX else self.rooms.large_produce
         else:
             room = self.rooms.fetch if api == FETCH else self.rooms.others
-        self.waits_for_room = not room.reserve(self, size)
-        if self.waits_for_room:
-            self._pause()
-        return not self.waits_for_room
+        if room.reserve(self, size):
+            return True
+        self.gate.hold(Reason.ROOM)
+        self.gate.close()
+        return False
 
     def own_buffer_handled(self) -> None:
         """Release the memory reserved for a large Produce or Fetch request, which has been handled."""
@@ -319,7 +281,7 @@ class Connection(FramedStream):
 
     def room_given(self) -> None:
         """Continue to receive the large request, for which memory is now reserved."""
-        self.waits_for_room = False
+        self.gate.hold(Reason.ROOM, False)
         self._go_on()
 
     def give_up(self, reason: str) -> None:
@@ -340,7 +302,7 @@ class Connection(FramedStream):
 
         Always False while a Produce request is handled in steps or its records are checked.
         """
-        return self.paused and self.produce.pending is None and self.link.has_ended()
+        return self.gate.is_closed and self.produce.pending is None and self.link.has_ended()
 
     def _refused(self, violation: ProtocolViolation) -> None:
         logger.info("closing connection from %s: %s", self.client.peer, violation)
@@ -367,5 +329,5 @@ class Connection(FramedStream):
         asked = rest if self.has_own_buffer else bytes(rest)
         is_full = self.cold.add(api, version, correlation, client_id, asked)
         if is_full:
-            self.is_waiting = True
+            self.gate.hold(Reason.COLD)
         return is_full

@@ -103,6 +103,7 @@ class LargeProduce:
             self.give_up(str(violation))
         else:
             self._purgatory.finish_tick(self._clock.now())
+            self.proceed()
 
     def _end(self) -> None:
         self._steps = None

@@ -56,10 +56,7 @@ class Worker(Protocol):
     used: int
 
     def work(self) -> None:
-        """Handle one request, or a part of a long request."""
-
-    def proceed(self) -> None:
-        """Ask for another turn if work is left and the client has received the earlier responses."""
+        """Handle one request, or a part of a long request. Ask for another turn if work is left."""
 
     def give_up(self, reason: str) -> None:
         """Close the connection."""
@@ -123,6 +120,8 @@ class ColdTurns:
         self._clock = clock
         self._purgatory = purgatory
         self._queue: list[tuple[int, int, Worker]] = []
+        self._next: list[Worker] = []
+        """The connections that asked since the last turn began."""
         self._asked = 0
         self._served = 0
         """The largest `used` of any connection served so far."""
@@ -132,17 +131,22 @@ class ColdTurns:
         self.large_produce = OneAtATime(clock, self.ask)
 
     def ask(self, worker: Worker) -> None:
-        """Queue a connection for one turn."""
-        worker.used = max(worker.used, self._served - _HEAD_START)
-        self._asked += 1
-        heappush(self._queue, (worker.used, self._asked, worker))
+        """Queue a connection for one slice of work, in a later turn."""
+        self._next.append(worker)
         if not self._is_due:
             self._is_due = True
             self._clock.call_later(0, self._turn)
 
+    def _admit(self) -> None:
+        for worker in self._next:
+            worker.used = max(worker.used, self._served - _HEAD_START)
+            self._asked += 1
+            heappush(self._queue, (worker.used, self._asked, worker))
+        self._next.clear()
+
     def _turn(self) -> None:
+        self._admit()
         begun = now = self._clock.now()
-        served: list[Worker] = []
         while self._queue and now - begun < TURN_MS:
             used, _, worker = heappop(self._queue)
             self._served = max(self._served, used)
@@ -154,10 +158,7 @@ class ColdTurns:
             after = self._clock.now()
             worker.used += _REQUEST_COST + _COST_PER_MS * (after - now)
             now = after
-            served.append(worker)
         self._purgatory.finish_tick(now)
-        for worker in served:
-            worker.proceed()
-        self._is_due = bool(self._queue)
+        self._is_due = bool(self._queue or self._next)
         if self._is_due:
             self._clock.call_later(0, self._turn)

@@ -20,6 +20,7 @@ from minikafka.broker.fetch.consumer_fetch import ROWS_MAX
 from minikafka.broker.network import cold_requests, listener
 from minikafka.broker.network.connection import ENTRIES_MAX
 from minikafka.broker.network.outbox import PIECE_MAX
+from minikafka.broker.network.reading import Reason
 from minikafka.broker.turns.cold_turns import TURN_MS
 from minikafka.client import NewTopic, Record
 from minikafka.wire.codec import decode_response, encode_request, request
@@ -300,7 +301,7 @@ async def test_half_sent_large_requests_of_all_clients_use_a_bounded_amount_of_m
         def one_waits() -> bool:
             nonlocal most
             most = max(most, sum(len(c._big or b"") for c in connections))
-            return any(c.link.other._handler.waits_for_room for c in clients)
+            return any(Reason.ROOM in c.link.other._handler.gate.reasons for c in clients)
 
         await until(one_waits)
         await until(lambda: not one_waits())
@@ -325,6 +326,7 @@ async def test_connection_holds_few_responses_that_wait_behind_a_long_fetch() ->
         for _ in range(1_000):
             await asyncio.sleep(0)
         assert served.answers.rows < 2 * ENTRIES_MAX
+        assert served.gate.reasons == {Reason.UNANSWERED}
         for _ in range(30):
             await other.produce("t", [Record(value=bytes(40_000))], partition=0)
         await until(lambda: len(client.responses()) == 501)
@@ -377,7 +379,8 @@ async def test_paused_connection_ends_when_its_client_disconnects(
         silent = await join(cluster)
         served = silent.link.other._handler
         silent.link.send([metadata_request(number) for number in range(20_000)])
-        await until(lambda: served.paused)
+        await until(lambda: served.gate.is_closed)
+        assert served.gate.reasons <= {Reason.COLD, Reason.UNRECEIVED, Reason.TURN}
         silent.link.abort()
         await until(lambda: served not in cluster.brokers[0].listener._connections)
 

@@ -62,14 +62,12 @@ class Connection:
         self.requests -= 1
         self.stage.log.append(self.name)
         self.stage.clock.time += self.ms
+        if self.requests:
+            self.stage.turns.ask(self)
 
     def give_up(self, reason: str) -> None:
         self.stage.log.append(f"{self.name}: {reason}")
         self.requests = 0
-
-    def proceed(self) -> None:
-        if self.requests:
-            self.stage.turns.ask(self)
 
 
 @pytest.fixture
@@ -165,9 +163,6 @@ def test_next_large_request_begins_when_the_current_one_takes_too_long() -> None
             begun.append(self.name)
 
         def give_up(self, reason: str) -> None:
-            pass
-
-        def proceed(self) -> None:
             pass
 
     first, second = Asking("first"), Asking("second")
