@@ -27,12 +27,12 @@ from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
+from minikafka.broker.capabilities.mode import CoordinationMode
 from minikafka.broker.cluster.clock_offsets import ClockOffsets
 from minikafka.broker.cluster.controller_client import ControllerClient
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.cluster.step_gate import AT_BROKER, StepGate
-from minikafka.broker.coordinator import CoordinationMode
 from minikafka.broker.coordinators.groups import GroupLags, GroupService, OffsetsTopic
 from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.broker.network.connection_room import ConnectionRoom
@@ -114,13 +114,13 @@ class Broker:
         self.ledger = ledger
         self.gate = StepGate()
         self.control_plane = ports.new_control_plane(cluster_id)
-        self.coordinator = mode.coordinator(self.control_plane, ledger, self.gate)
-        self.controller = self.coordinator.controller
+        capabilities = mode.capabilities(self.control_plane, ledger, self.gate)
+        self.capabilities = capabilities
         self.settings = DynamicConfig(config)
         self.metadata = MetadataCache(ports.clock)
-        self.replicas = ReplicaManager(config, ports, logs, self.metadata, self.coordinator, ledger)
+        self.replicas = ReplicaManager(config, ports, logs, self.metadata, capabilities, ledger)
         self.controller_requests = ControllerRequests(
-            self.replicas, self.coordinator.topics, ports.clock, ledger
+            self.replicas, capabilities.topics, ports.clock, ledger
         )
         self.cleaner = LogCleaner(
             ports,
@@ -138,20 +138,16 @@ class Broker:
         self.metrics = Metrics()
         self.requests = RequestMetrics(self.metrics)
         self._register_metrics()
-        self.producer_ids = ProducerIds(self.coordinator.claim_producer_ids)
-        self.config_updates = ConfigUpdates(self.settings, self.replicas, self.controller)
-        self.config_changes = self.coordinator.configs.changes(self.config_updates)
-        self._controller_client = ControllerClient(
-            self.controller, self.metadata, self.control_plane, control
+        self.producer_ids = ProducerIds(capabilities.producer_ids.claim)
+        self.config_updates = ConfigUpdates(
+            self.settings, self.replicas, capabilities.administration
         )
+        self.config_changes = capabilities.configs.changes(self.config_updates)
+        self._controller_client = self._new_controller_client(control)
         self.admin = self._new_admin(ports)
         self.groups = self._new_groups(ports)
         self.leader_ends = LeaderEnds(
-            config.broker_id,
-            self.replicas,
-            self.metadata,
-            self.control_plane,
-            config.endpoints.control.name,
+            config.broker_id, self.replicas, self.metadata, self.control_plane, control
         )
         self.lags = GroupLags(
             self.metrics, self.groups.all_groups, self.leader_ends.read, ports.clock
@@ -174,24 +170,35 @@ class Broker:
             lambda: self.state.value,
         )
         self.requests.add_produce(self.replicas.purgatory)
-        register_controller_gauges(self.metrics, self.controller)
+        register_controller_gauges(self.metrics, self.capabilities.diagnostics)
         register_gauges(self.metrics, self.replicas)
         self.cleaner.register(self.metrics)
         self.clock_offsets.register(self.metrics)
 
+    def _new_controller_client(self, listener: str) -> ControllerClient:
+        return ControllerClient(
+            self.config.broker_id,
+            self.capabilities.administration,
+            self.metadata,
+            self.control_plane,
+            listener,
+            self.on_call,
+        )
+
     def _new_admin(self, ports: BrokerPorts) -> Admin:
-        topic_store, configs = self.coordinator.topics, self.coordinator.configs
+        topic_store, configs = self.capabilities.topics, self.capabilities.configs
+        administration = self.capabilities.administration
         give_way = GiveWay(ports.clock)
         topics = TopicAdmin(
-            topic_store, self.controller, self.metadata, self.settings, ports.rng, give_way
+            topic_store, administration, self.metadata, self.settings, ports.rng, give_way
         )
         auto_create = AutoCreate(
-            topics, self.controller, self._controller_client, self.metadata, self.config, self.tasks
+            topics, self._controller_client, self.metadata, self.config, self.tasks
         )
         return Admin(
             topics,
             auto_create,
-            PartitionAdmin(topic_store, self.controller, self.metadata, give_way),
+            PartitionAdmin(topic_store, administration, self.metadata, give_way),
             ConfigAdmin(
                 configs, self.metadata, self.settings, self.config_changes.apply_now, give_way
             ),
@@ -226,7 +233,7 @@ class Broker:
             admin=self.admin,
             producer_ids=self.producer_ids,
             groups=self.groups,
-            controller=self.controller,
+            administration=self.capabilities.administration,
             control_plane=self.control_plane,
             requests=self.requests,
             give_way=self.admin.give_way,
@@ -253,8 +260,9 @@ class Broker:
         self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         self.tasks.spawn(self.clock_offsets.run(), "clock-offsets")
-        await self.coordinator.start(self.info, self._registered)
-        await self.metadata.wait_until(self._is_known, 2 * self.coordinator.session_timeout_ms)
+        membership = self.capabilities.membership
+        await membership.start(self.info, self._registered)
+        await self.metadata.wait_until(self._is_known, 2 * membership.session_timeout_ms)
         if not self._is_stopping:
             self.state = BrokerState.RUNNING
 
@@ -287,7 +295,8 @@ class Broker:
             return await self._change_state(call)
         if call.method == messages.CONTROLLED_SHUTDOWN:
             leaving = messages.decode_controlled_shutdown(call.body)
-            remaining = await self.controller.controlled_shutdown(*leaving)
+            administration = self.capabilities.administration
+            remaining = await administration.controlled_shutdown(*leaving)
             return messages.encode_remaining(remaining)
         if call.method == messages.CREATE_TOPICS:
             return await self.admin.auto_create.handle_create_topics(call.body)
@@ -301,7 +310,7 @@ class Broker:
             ends = self.leader_ends.own(messages.decode_ends_asked(call.body))
             return messages.encode_ends(ends)
         if call.method == messages.PLAN:
-            return {"lines": await self.controller.plan(call.body)}
+            return {"lines": await self.capabilities.diagnostics.plan(call.body)}
         if call.method == messages.RECONFIGURE:
             changes = self.config_updates.file_changed(messages.decode_settings(call.body))
             return messages.encode_changes(changes)
@@ -334,21 +343,23 @@ class Broker:
 
     def describe(self) -> dict[str, Any]:
         """Return the report of this broker for `minikafka status`."""
-        controller = self.controller
+        diagnostics = self.capabilities.diagnostics
         epoch = (
-            controller.epoch if controller.is_active else self.controller_requests.controller_epoch
+            diagnostics.epoch
+            if diagnostics.is_active
+            else self.controller_requests.controller_epoch
         )
         return {
             "broker_id": self.config.broker_id,
             "broker_epoch": self.info.epoch,
-            "controller_id": controller.controller_id,
+            "controller_id": self.capabilities.administration.controller_id,
             "controller_epoch": epoch,
-            "is_controller": controller.is_active,
-            "session_state": self.coordinator.session_state,
+            "is_controller": diagnostics.is_active,
+            "session_state": self.capabilities.membership.session_state,
             "live_brokers": sorted(self.metadata.brokers),
             "offline_directories": dict(self.logs.offline_directories),
-            "backlog": controller.backlog(),
-            "controller": controller.summary(),
+            "backlog": diagnostics.backlog(),
+            "controller": diagnostics.summary(),
             "clock_offsets_ms": self.clock_offsets.report(),
             "metrics": self.metrics.totals(),
             "replicas": rows_of(self.replicas, self.cleaner.report),
@@ -367,8 +378,8 @@ class Broker:
         """Return the report of one partition for `minikafka why`."""
         return {
             "broker_id": self.config.broker_id,
-            "session_state": self.coordinator.session_state,
-            "controller_id": self.controller.controller_id,
+            "session_state": self.capabilities.membership.session_state,
+            "controller_id": self.capabilities.administration.controller_id,
             "live_brokers": sorted(self.metadata.brokers),
             "leaving": self.replicas.leaving,
             "replica": replica_of(
@@ -376,9 +387,9 @@ class Broker:
             ),
             "metadata": metadata_of(self.metadata, tp),
             "settings": settings_of(self.replicas, self.config, tp),
-            "controller": self.controller.view(tp),
+            "controller": self.capabilities.diagnostics.view(tp),
             "held_at": self.gate.waiting,
-            "backlog": self.controller.backlog(),
+            "backlog": self.capabilities.diagnostics.backlog(),
         }
 
     # ---- stop
@@ -397,11 +408,11 @@ class Broker:
             await self._controlled_shutdown()
         self.state = BrokerState.SHUTTING_DOWN
         self.gate.open()
-        await self.controller.resign()
+        await self.capabilities.membership.resign()
         await self.listener.close()
         await self.cleaner.close()
         await self.replicas.close()
-        await self.coordinator.stop()
+        await self.capabilities.membership.stop()
         await self.control_plane.close()
         await self.tasks.close()
         await self.logs.close()
@@ -435,10 +446,7 @@ class Broker:
             )
 
     async def _ask_to_shut_down(self) -> list[TopicPartition]:
-        leaving = self.config.broker_id, self.info.epoch
-        if self.controller.is_active:
-            return await self.controller.controlled_shutdown(*leaving)
-        body = messages.encode_controlled_shutdown(*leaving)
+        body = messages.encode_controlled_shutdown(self.config.broker_id, self.info.epoch)
         answer = await self._controller_client.call(
             messages.CONTROLLED_SHUTDOWN, body, _CALL_TIMEOUT_MS
         )

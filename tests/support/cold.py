@@ -23,7 +23,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.base.ports import Check
+from minikafka.base.ports import Call, Check
 from minikafka.broker.admin import Admin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
@@ -35,8 +35,8 @@ from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.coordinators.groups import GroupService, OffsetsTopic
 from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
-from minikafka.broker.modes.controller.coordinator import PRODUCER_ID_BLOCK
 from minikafka.broker.modes.controller.fenced import FencedWrites
+from minikafka.broker.modes.controller.producer_ids import ZooKeeperProducerIds
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.requests.request_metrics import RequestMetrics
@@ -47,7 +47,6 @@ from minikafka.ledger.record import NOTHING
 from minikafka.log.manager import Directory
 from minikafka.wire.codec import decode_response, encode_response
 from minikafka.zk import layout
-from minikafka.zk.nodes import ids
 
 
 class Tasks:
@@ -90,9 +89,12 @@ class Controller:
         self.controller_id = controller_id
         self.generation = 1
 
-    def fence(self) -> Check:
+    def check_may_act(self) -> None:
         if not self.is_active:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+
+    def fence(self) -> Check:
+        self.check_may_act()
         return Check(layout.CONTROLLER_EPOCH, 0)
 
     async def wait_while_controller(self, call: Awaitable[Any]) -> Any:
@@ -189,20 +191,20 @@ class Cold:
         stored = ZooKeeperTopics(coordination, FencedWrites(coordination, controller, NOTHING))
         give_way = GiveWay(self.clock)
         topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng, give_way)
-        client = ControllerClient(controller, self.metadata, self.calls, "CONTROLLER")
+        client = ControllerClient(
+            broker_id, controller, self.metadata, self.calls, "CONTROLLER", self._handle
+        )
         configs = ZooKeeperConfigs(
             coordination, self.clock, self.tasks, broker_id, controller, NOTHING
         )
         self.admin = Admin(
             topics,
-            AutoCreate(topics, controller, client, self.metadata, self.config, self.tasks),
+            AutoCreate(topics, client, self.metadata, self.config, self.tasks),
             PartitionAdmin(stored, controller, self.metadata, give_way),
             ConfigAdmin(configs, self.metadata, self.settings, self._apply, give_way),
             give_way,
         )
-        self.producer_ids = ProducerIds(
-            lambda: ids.claim_producer_ids(coordination, broker_id, PRODUCER_ID_BLOCK)
-        )
+        self.producer_ids = ProducerIds(ZooKeeperProducerIds(coordination, broker_id).claim)
         self.live = {n: broker(n) for n in live}
         self.update()
         self.groups = GroupService(
@@ -227,7 +229,7 @@ class Cold:
             admin=self.admin,
             producer_ids=self.producer_ids,
             groups=self.groups,
-            controller=controller,
+            administration=controller,
             control_plane=self.calls,
             requests=RequestMetrics(Metrics()),
             give_way=give_way,
@@ -241,6 +243,9 @@ class Cold:
     def znodes(self) -> dict[str, tuple[bytes, int]]:
         """Return data and version of every znode."""
         return {path: (node.data, node.version) for path, node in self.ensemble.nodes.items()}
+
+    async def _handle(self, call: Call) -> dict[str, Any]:
+        return await self.admin.auto_create.handle_create_topics(call.body)
 
     async def _apply(self) -> None:
         self.applied += 1

@@ -20,7 +20,8 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import ControlPlane, Gate, Ledger
-from minikafka.broker.coordinator import (
+from minikafka.broker.capabilities.mode import Capabilities
+from minikafka.broker.capabilities.stores import (
     ConfigKind,
     ConfigListener,
     IsrOutcome,
@@ -42,22 +43,21 @@ class SoloMode:
     async def join(self) -> str:
         return "solo-cluster"
 
-    def coordinator(
-        self, control_plane: ControlPlane, ledger: Ledger, gate: Gate
-    ) -> SoloCoordinator:
-        return SoloCoordinator(control_plane)
+    def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
+        solo = SoloMembership(control_plane)
+        return Capabilities(
+            solo, SoloIsrs(), solo.topics, SoloConfigs(), solo, solo.controller, solo.controller
+        )
 
 
-class SoloCoordinator:
-    """The Coordinator port: the broker is the controller and sends controller requests to itself."""
+class SoloMembership:
+    """The broker is the controller and sends controller requests to itself."""
 
     session_state = "solo"
     session_timeout_ms = 1_000
 
     def __init__(self, control_plane: ControlPlane) -> None:
-        self.isrs = SoloIsrs()
         self.topics = SoloTopics(self.send)
-        self.configs = SoloConfigs()
         self.controller = SoloController()
         self._control_plane = control_plane
         self._broker = Broker(0, ())
@@ -69,13 +69,16 @@ class SoloCoordinator:
         on_registered(BROKER_EPOCH)
         await self.send((), {})
 
+    async def resign(self) -> None:
+        pass
+
     async def stop(self) -> None:
         pass
 
     def report_log_dir_failure(self) -> None:
         pass
 
-    async def claim_producer_ids(self) -> tuple[int, int]:
+    async def claim(self) -> tuple[int, int]:
         self._producer_ids += 1000
         return self._producer_ids - 1000, self._producer_ids - 1
 
@@ -184,7 +187,7 @@ class SoloConfigChanges:
 
 
 class SoloController:
-    """A `Controller` whose operations change nothing."""
+    """An `Administration` whose operations change nothing, and the `Diagnostics` of one broker."""
 
     controller_id = -1
     is_active = True
@@ -193,7 +196,7 @@ class SoloController:
     async def wait_while_controller(self, call: Awaitable[Result]) -> Result:
         return await call
 
-    async def resign(self) -> None:
+    def check_may_act(self) -> None:
         pass
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:

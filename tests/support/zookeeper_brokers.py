@@ -135,7 +135,7 @@ class ZooKeeperBrokers:
     @property
     def controller(self) -> Broker:
         """The broker that is the active controller."""
-        (active,) = [b for b in self.brokers.values() if b.controller.is_active]
+        (active,) = [b for b in self.brokers.values() if b.capabilities.diagnostics.is_active]
         return active
 
     @property
@@ -225,11 +225,11 @@ class ZooKeeperBrokers:
         """Wait until there is one controller, its event queue is empty, and brokers have answered all its requests."""
 
         async def is_settled() -> bool:
-            active = [b for b in self.brokers.values() if b.controller.is_active]
+            active = [b for b in self.brokers.values() if b.capabilities.diagnostics.is_active]
             if len(active) != 1:
                 return False
-            shown = active[0].controller.summary()
-            waiting = active[0].controller.backlog()
+            shown = active[0].capabilities.diagnostics.summary()
+            waiting = active[0].capabilities.diagnostics.backlog()
             return (
                 shown.get("state") == "Idle"
                 and not shown["queue_size"]

@@ -2,8 +2,8 @@
 
 `topics.py` creates topics and marks topics for deletion, `auto_create.py` creates topics on metadata
 requests, `partitions.py` adds partitions, `configs.py` reads and alters settings. The modules
-check requests, write through the ports in `broker/coordinator.py`, and wait for the results. Requests for
-reassignments and elections do not use this package: they go directly to the controller.
+check requests, write through the stores of the coordination mode, and wait for the results. Requests for
+reassignments and elections do not use this package: they go directly to the capability `Administration`.
 """
 
 from __future__ import annotations

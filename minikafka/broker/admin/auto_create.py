@@ -1,7 +1,7 @@
 """Automatic creation of topics.
 
 A metadata request creates missing topics (`auto.create.topics.enable`), and a coordinator lookup creates
-`__consumer_offsets`. The active controller creates the topics. Any other broker sends the controller a
+`__consumer_offsets`. The controller creates the topics: every other broker sends it a
 control-plane request. Invariant: at most one creation of a topic is in progress.
 """
 
@@ -20,7 +20,6 @@ from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.topics import NewTopic, TopicAdmin
 from minikafka.broker.cluster.controller_client import ControllerClient
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinator import Controller
 from minikafka.controller.assignments import PARTITIONS_MAX
 from minikafka.rpc import messages
 
@@ -38,14 +37,12 @@ class AutoCreate:
     def __init__(
         self,
         topics: TopicAdmin,
-        controller: Controller,
         client: ControllerClient,
         metadata: MetadataCache,
         config: BrokerConfig,
         tasks: Tasks,
     ) -> None:
         self._topics = topics
-        self._controller = controller
         self._client = client
         self._metadata = metadata
         self._config = config
@@ -104,8 +101,6 @@ class AutoCreate:
 
     async def _create_or_ask(self, names: Sequence[str]) -> dict[str, int]:
         body = messages.encode_create_topics(self._new_topic(name) for name in names)
-        if self._controller.is_active:
-            return messages.decode_created(await self.handle_create_topics(body))
         answer = await self._client.call(messages.CREATE_TOPICS, body, AUTO_CREATE_TIMEOUT_MS)
         return messages.decode_created(answer)
 

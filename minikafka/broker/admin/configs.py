@@ -18,8 +18,8 @@ from minikafka.base.keys import Key, Kind
 from minikafka.base.names import parse_number
 from minikafka.base.throttle_keys import THROTTLES
 from minikafka.broker.admin.refusals import refusal
+from minikafka.broker.capabilities.stores import ConfigKind, ConfigStore, Overrides
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinator import ConfigKind, ConfigStore, Overrides
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.settings.topic_configs import TopicConfigs
 from minikafka.broker.turns.give_way import GiveWay

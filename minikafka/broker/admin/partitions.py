@@ -14,9 +14,10 @@ from typing import NamedTuple
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.broker.admin.refusals import NOT_CONTROLLER, refusal
+from minikafka.broker.admin.refusals import refusal
+from minikafka.broker.capabilities.administration import Administration
+from minikafka.broker.capabilities.stores import Assignment, TopicStore
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinator import Assignment, Controller, TopicStore
 from minikafka.broker.turns.give_way import GiveWay
 from minikafka.broker.turns.side_by_side import AT_ONCE, all_of
 from minikafka.controller.assignments import (
@@ -67,18 +68,18 @@ class _Room:
 
 
 class PartitionAdmin:
-    """Adds partitions to topics while this broker is the active controller."""
+    """Adds partitions to topics while this broker may carry out such requests."""
 
     def __init__(
         self,
         store: TopicStore,
-        controller: Controller,
+        administration: Administration,
         metadata: MetadataCache,
         give_way: GiveWay,
     ) -> None:
         self._give_way = give_way
         self._store = store
-        self._controller = controller
+        self._administration = administration
         self._metadata = metadata
 
     async def create_partitions(
@@ -94,9 +95,10 @@ class PartitionAdmin:
         each = self._give_way.each
         async for item in each(asked):
             (repeated if item.topic in named else named)[item.topic] = None
-        if not self._controller.is_active:
-            refused = (ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER)
-            return [Result(topic, *refused) async for topic in each(named)]
+        try:
+            self._administration.check_may_act()
+        except KafkaError as error:
+            return [Result(topic, error.code, error.detail) async for topic in each(named)]
         once = [item async for item in each(asked) if item.topic not in repeated]
         twice = (ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         results = [Result(topic, *twice) async for topic in each(repeated)]

@@ -1,4 +1,4 @@
-"""Creating topics and marking topics for deletion, on the active controller.
+"""Creating topics and marking topics for deletion, on the brokers that the mode allows.
 
 This module checks and plans each request. The TopicStore then writes the change. The client is answered
 when this broker's metadata shows the change.
@@ -16,9 +16,10 @@ from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, Kaf
 from minikafka.base.model import NO_LEADER, BrokerId, topic_id_text, version_4_uuid
 from minikafka.base.ports import Rng
 from minikafka.broker.admin.names import TakenNames, name_error
-from minikafka.broker.admin.refusals import NOT_CONTROLLER, refusal
+from minikafka.broker.admin.refusals import refusal
+from minikafka.broker.capabilities.administration import Administration
+from minikafka.broker.capabilities.stores import TopicPlan, TopicStore
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinator import Controller, TopicPlan, TopicStore
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.turns.give_way import GiveWay
 from minikafka.broker.turns.side_by_side import AT_ONCE, all_of
@@ -63,19 +64,19 @@ class TopicResult:
 
 
 class TopicAdmin:
-    """Creates topics, and marks topics for deletion, while this broker is the active controller."""
+    """Creates topics, and marks topics for deletion, while this broker may carry out such requests."""
 
     def __init__(
         self,
         store: TopicStore,
-        controller: Controller,
+        administration: Administration,
         metadata: MetadataCache,
         settings: DynamicConfig,
         rng: Rng,
         give_way: GiveWay,
     ) -> None:
         self._store = store
-        self._controller = controller
+        self._administration = administration
         self._metadata = metadata
         self._settings = settings
         self._rng = rng
@@ -89,7 +90,7 @@ class TopicAdmin:
         """Create topics, wait for their leaders in this broker's metadata, and return one result per
         topic name, in order.
 
-        Every result is NOT_CONTROLLER if this broker is not the active controller.
+        Every result is NOT_CONTROLLER if this broker may not carry out the request.
         """
         by_name: dict[str, NewTopic] = {}
         repeated: set[str] = set()
@@ -97,13 +98,12 @@ class TopicAdmin:
             if topic.name in by_name:
                 repeated.add(topic.name)
             by_name[topic.name] = topic
-        if not self._controller.is_active:
-            return [_not_controller(name) async for name in self._give_way.each(by_name)]
         try:
+            self._administration.check_may_act()
             existing = await self._existing(list(by_name))
             taken = await self._store.names()
-        except CoordinationError as error:
-            return [_refused(name, error) for name in by_name]
+        except (KafkaError, CoordinationError) as error:
+            return [_refused(name, error) async for name in self._give_way.each(by_name)]
         planned = await self._plans(by_name, repeated, existing, taken)
         plans = [result.plan for result in planned if result.plan]
         if validate_only or not plans:
@@ -268,8 +268,10 @@ class TopicAdmin:
         """
         wanted = dict.fromkeys(names)
         shown = {name for name in self._metadata.topics if name in wanted}
-        if not self._controller.is_active:
-            return {name: _not_controller(name) async for name in self._give_way.each(wanted)}
+        try:
+            self._administration.check_may_act()
+        except KafkaError as error:
+            return {name: _refused(name, error) async for name in self._give_way.each(wanted)}
         if not self._settings.current.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED
             return {
@@ -356,10 +358,6 @@ def _unknown(name: str) -> TopicResult:
 def _late(name: str) -> TopicResult:
     message = "the topic is marked for deletion but is not deleted yet"
     return TopicResult(name, ErrorCode.REQUEST_TIMED_OUT, message)
-
-
-def _not_controller(name: str) -> TopicResult:
-    return TopicResult(name, ErrorCode.NOT_CONTROLLER, NOT_CONTROLLER)
 
 
 def _refused(name: str, error: Exception) -> TopicResult:

@@ -46,9 +46,7 @@ async def elect_leaders(services: Services, request: Entity, context: RequestCon
     try:
         results = await _elect(services, asked, unclean=kind == UNCLEAN)
     except KafkaError as error:
-        return _failed(
-            context.version, asked, error.code, error.detail or "this broker is not the controller"
-        )
+        return _failed(context.version, asked, error.code, error.detail)
     elected = [tp for tp, result in results.items() if result.code is ErrorCode.NONE]
     await services.metadata.wait_until(
         lambda: all(_is_led(services, tp, kind) for tp in elected), request.timeout
@@ -86,7 +84,7 @@ async def _elect(
     A long list is handled in parts, so that other requests are served between the parts. Raises KafkaError
     NOT_CONTROLLER.
     """
-    elect = services.controller.elect_leaders
+    elect = services.administration.elect_leaders
     if asked is None:
         return await elect(unclean=unclean, partitions=None)
     results: Results = {}

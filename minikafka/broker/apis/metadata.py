@@ -183,7 +183,7 @@ def _controller_id(services: Services, nodes: Sequence[Node]) -> int:
     Some clients fail if the response lists no broker with the controller's id.
     """
     listed = {node.id for node in nodes}
-    for controller_id in (services.controller.controller_id, services.metadata.controller_id):
+    for controller_id in (services.administration.controller_id, services.metadata.controller_id):
         if controller_id in listed:
             return controller_id
     return -1

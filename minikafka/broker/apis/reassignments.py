@@ -62,7 +62,7 @@ async def alter_partition_reassignments(
             ALTER_PARTITION_REASSIGNMENTS,
             context.version,
             error_code=error.code,
-            error_message=error.detail or "this broker is not the controller",
+            error_message=error.detail,
         )
     return _answer(context.version, targets, results | refused)
 
@@ -83,7 +83,7 @@ async def _alter(
     results: dict[TopicPartition, PartitionResult] = {}
     async for part in services.give_way.parts(named):
         wanted = {tp: targets[tp] for tp in part}
-        results |= await services.controller.alter_reassignments(wanted)
+        results |= await services.administration.alter_reassignments(wanted)
     return results
 
 
@@ -119,14 +119,14 @@ def list_partition_reassignments(
 ) -> Steps:
     """Return the response to a ListPartitionReassignments request as `Steps`."""
     try:
-        reassignments = services.controller.reassignments()
+        reassignments = services.administration.reassignments()
     except KafkaError as error:
         return (
             yield from response_in_steps(
                 LIST_PARTITION_REASSIGNMENTS,
                 context.version,
                 error_code=error.code,
-                error_message=error.detail or "this broker is not the controller",
+                error_message=error.detail,
             )
         )
     shown = sorted(reassignments)

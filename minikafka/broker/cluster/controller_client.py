@@ -1,33 +1,39 @@
-"""Calls of this broker to the active controller, over the control plane."""
+"""Calls of this broker to the broker that carries out administrators' requests, which may be this broker."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.base.ports import ControlPlane
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Call, ControlPlane
+from minikafka.broker.capabilities.administration import Administration
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinator import Controller
 
 
 class ControllerClient:
-    """Client of the active controller. It takes the controller's address from the metadata.
+    """Client of the controller: the broker that `administration` names. Its address comes from the metadata.
 
-    A call is cancelled when the controller changes. `listener` is the name of the control listener, which is
-    the same on all brokers.
+    `handle` handles a call if this broker is the controller. A call to another broker is cancelled when the
+    controller changes. `listener` is the name of the control listener, which is the same on all brokers.
     """
 
     def __init__(
         self,
-        controller: Controller,
+        broker_id: BrokerId,
+        administration: Administration,
         metadata: MetadataCache,
         control_plane: ControlPlane,
         listener: str,
+        handle: Callable[[Call], Awaitable[dict[str, Any]]],
     ) -> None:
-        self._controller = controller
+        self._broker_id = broker_id
+        self._administration = administration
         self._metadata = metadata
         self._control_plane = control_plane
         self._listener = listener
+        self._handle = handle
 
     async def call(self, method: str, body: dict[str, Any], timeout_ms: int) -> dict[str, Any]:
         """Return the controller's response.
@@ -35,7 +41,10 @@ class ControllerClient:
         Raises OSError if no response arrives within `timeout_ms`. Raises KafkaError with the controller's error,
         or with NOT_CONTROLLER if no controller is known or the controller changes before it responds.
         """
-        controller = self._metadata.brokers.get(self._controller.controller_id)
+        controller_id = self._administration.controller_id
+        if controller_id == self._broker_id:
+            return await self._handle(Call(method, body))
+        controller = self._metadata.brokers.get(controller_id)
         endpoint = controller.endpoint(self._listener) if controller else None
         if controller is None or endpoint is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
@@ -47,4 +56,4 @@ class ControllerClient:
             target_id=controller.id,
             timeout_ms=timeout_ms,
         )
-        return await self._controller.wait_while_controller(call)
+        return await self._administration.wait_while_controller(call)

@@ -24,7 +24,7 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Clock, Ledger
-from minikafka.broker.coordinator import TopicStore
+from minikafka.broker.capabilities.stores import TopicStore
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.strays import Strays
 from minikafka.ledger.record import EFFECT

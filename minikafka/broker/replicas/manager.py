@@ -30,8 +30,8 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Ledger
 from minikafka.base.traffic import TopicTraffic
+from minikafka.broker.capabilities.mode import Capabilities
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinator import Coordinator
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.checkpoints import Checkpoints
 from minikafka.broker.replicas.fetch_sessions import FetchSessions
@@ -76,7 +76,7 @@ class ReplicaManager:
         ports: BrokerPorts,
         logs: LogManager,
         metadata: MetadataCache,
-        coordinator: Coordinator,
+        capabilities: Capabilities,
         ledger: Ledger,
     ) -> None:
         clock, tasks = ports.clock, ports.tasks
@@ -84,14 +84,14 @@ class ReplicaManager:
         self.config = config
         self.logs = logs
         self.metadata = metadata
-        self.coordinator = coordinator
+        self._membership = capabilities.membership
         self.clock, self.tasks = clock, tasks
         self.ledger = ledger
-        self.configs = TopicConfigs(coordinator.configs, config)
+        self.configs = TopicConfigs(capabilities.configs, config)
         self.partitions: dict[TopicPartition, Partition] = {}
         self.traffic = TopicTraffic()
         self.refusals = Refusals(
-            self.partitions, metadata, clock, lambda: coordinator.session_state
+            self.partitions, metadata, clock, lambda: self._membership.session_state
         )
         self.purgatory = Purgatory(self._storage_failed, clock)
         self.walks = RecordWalks(clock)
@@ -105,7 +105,7 @@ class ReplicaManager:
             self.purgatory.high_watermark_followed,
             self._connection_lost,
         )
-        self.isr_changes = IsrChanges(coordinator.isrs, clock, tasks, self._isr_committed, ledger)
+        self.isr_changes = IsrChanges(capabilities.isrs, clock, tasks, self._isr_committed, ledger)
         self.throttles = ReplicationThrottles(broker_id, config, clock)
         self.roles = Roles()
         self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
@@ -443,7 +443,7 @@ class ReplicaManager:
                 partition.wake_readers()
                 self._wake(partition)
                 self.roles.stopped(tp)
-        self.coordinator.report_log_dir_failure()
+        self._membership.report_log_dir_failure()
 
     def _descriptor_missing(self, failure: StorageFailed) -> None:
         """Free file descriptors. Write one log line for operations that fail in quick succession."""

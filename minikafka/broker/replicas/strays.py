@@ -24,8 +24,8 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
+from minikafka.broker.capabilities.stores import TopicStore
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinator import TopicStore
 from minikafka.log.manager import LogManager
 
 logger = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, Final
 
 from minikafka.base.metrics import Kind, Metrics, Sample
-from minikafka.broker.coordinator import Controller
+from minikafka.broker.capabilities.diagnostics import Diagnostics
 
 Summary = dict[str, Any]
-"""The result of `Controller.summary`, which is read once for all metrics."""
+"""The result of `Diagnostics.summary`, which is read once for all metrics."""
 
 CONTROLLER_STATES: Final = {
     "Idle": 0,
@@ -95,13 +95,13 @@ _UNCLEAN_DOC: Final = (
 _CHANNELS: Final = "kafka.controller:type=ControllerChannelManager,name="
 
 
-def register_controller_gauges(metrics: Metrics, controller: Controller) -> None:
+def register_controller_gauges(metrics: Metrics, diagnostics: Diagnostics) -> None:
     """Register every metric of the controller."""
     summary: Summary = {}
 
     def refresh() -> None:
         summary.clear()
-        summary.update(controller.summary())
+        summary.update(diagnostics.summary())
 
     metrics.before_read(refresh)
     for name, (doc, read) in GAUGES.items():
@@ -114,12 +114,12 @@ def register_controller_gauges(metrics: Metrics, controller: Controller) -> None
         f"{_CHANNELS}QueueSize",
         Kind.GAUGE,
         "Requests of the controller that this broker has not answered.",
-        partial(_queue_sizes, controller),
+        partial(_queue_sizes, diagnostics),
     )
     metrics.gauge(
         f"{_CHANNELS}TotalQueueSize",
         "Requests of the controller that brokers have not answered.",
-        lambda: sum(controller.backlog().values()),
+        lambda: sum(diagnostics.backlog().values()),
     )
 
 
@@ -129,6 +129,6 @@ def _unclean_elections(summary: Summary) -> Iterator[Sample]:
         yield Sample({"topic": topic, "partition": number}, count)
 
 
-def _queue_sizes(controller: Controller) -> Iterator[Sample]:
-    for broker, count in controller.backlog().items():
+def _queue_sizes(diagnostics: Diagnostics) -> Iterator[Sample]:
+    for broker, count in diagnostics.backlog().items():
         yield Sample({"broker_id": str(broker)}, count)

@@ -15,9 +15,9 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Clock, ControlPlane, Rng
 from minikafka.broker.admin import Admin
+from minikafka.broker.capabilities.administration import Administration
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.producer_ids import ProducerIds
-from minikafka.broker.coordinator import Controller
 from minikafka.broker.coordinators.groups import GroupService
 from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.broker.replicas.refusals import Refusals
@@ -67,7 +67,7 @@ class Services:
     admin: Admin
     producer_ids: ProducerIds
     groups: GroupService
-    controller: Controller
+    administration: Administration
     control_plane: ControlPlane
     requests: RequestMetrics
     give_way: GiveWay

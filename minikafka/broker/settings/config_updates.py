@@ -1,4 +1,4 @@
-"""Updates of dynamic settings, applied to this broker's replicas and its controller (R71)."""
+"""Updates of dynamic settings, applied to this broker's replicas and to its elections (R71)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Protocol
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.broker.coordinator import Controller, Overrides
+from minikafka.broker.capabilities.administration import Administration
+from minikafka.broker.capabilities.stores import Overrides
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.rpc.messages import SettingChange
 
@@ -29,21 +30,21 @@ class ConfiguredReplicas(Protocol):
 
 
 class ConfigUpdates:
-    """The ConfigListener of one broker, which applies changed settings to its replicas and its controller."""
+    """The ConfigListener of one broker, which applies changed settings to its replicas and elections."""
 
     def __init__(
-        self, settings: DynamicConfig, replicas: ConfiguredReplicas, controller: Controller
+        self, settings: DynamicConfig, replicas: ConfiguredReplicas, administration: Administration
     ) -> None:
         self._settings = settings
         self._replicas = replicas
-        self._controller = controller
+        self._administration = administration
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
         """Read and apply the settings of these topics (None: all topics). Raises CoordinationError."""
         await self._replicas.topics_configured(topics)
 
     def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:
-        """Apply the dynamic settings to replicas and controller.
+        """Apply the dynamic settings to replicas and elections.
 
         `cluster`: the settings for all brokers. `own`: the settings for this broker only.
         """
@@ -85,5 +86,5 @@ class ConfigUpdates:
         return changes
 
     def _apply(self) -> None:
-        self._controller.set_broker_defaults(self._settings.current)
+        self._administration.set_broker_defaults(self._settings.current)
         self._replicas.set_broker_defaults(self._settings.current)

@@ -125,7 +125,7 @@ async def test_deletion_of_the_controller_node_starts_a_new_election(
             return bool(old.gate.waiting)
 
         async def has_resigned() -> bool:
-            return not old.controller.is_active
+            return not old.capabilities.diagnostics.is_active
 
         await eventually(is_busy, "the controller is held")
         await brokers.observer.delete(layout.CONTROLLER, -1)
@@ -174,7 +174,10 @@ async def test_controller_that_resigns_drops_watches_channels_and_gauges(
         await brokers.observer.set(layout.CONTROLLER, layout.encode_controller(7, 0), -1)
 
         async def has_resigned() -> bool:
-            return not old.controller.is_active and not await brokers.data_watches_of_a_term(server)
+            return (
+                not old.capabilities.diagnostics.is_active
+                and not await brokers.data_watches_of_a_term(server)
+            )
 
         await eventually(has_resigned, "the watches of the term are gone")
         before = len(brokers.history())
@@ -186,7 +189,7 @@ async def test_controller_that_resigns_drops_watches_channels_and_gauges(
         assert shown["metrics"]["PreferredReplicaImbalanceCount"] == 0
         assert shown["metrics"]["ActiveControllerCount"] == 0
         assert shown["backlog"] == {}
-        assert partitions_of(old.controller) == []
+        assert partitions_of(old.capabilities.diagnostics) == []
         later = brokers.history()[before:]
         assert [line for line in later if line["kind"] == "event"] == [], (
             "child watches are gone too"
@@ -641,7 +644,7 @@ async def test_reassignment_to_a_dead_broker_is_refused_by_request_but_waits_by_
         await brokers.die(3)
 
         async def is_noticed() -> bool:
-            return "3" not in brokers.controller.controller.summary()["brokers"]
+            return "3" not in brokers.controller.capabilities.diagnostics.summary()["brokers"]
 
         await eventually(is_noticed, "the controller knows that broker 3 is dead")
         async with brokers.client() as client:
@@ -737,7 +740,7 @@ async def test_topic_deletion_waits_for_a_dead_broker_and_ends_when_it_starts(
         await brokers.observer.create(layout.delete_topic_path("t"), b"")
 
         async def is_ineligible() -> bool:
-            shown = brokers.controller.controller.summary()
+            shown = brokers.controller.capabilities.diagnostics.summary()
             return "t" in shown["topics_ineligible_for_deletion"]
 
         await eventually(is_ineligible, "the topic waits for broker 3")
@@ -809,7 +812,9 @@ async def test_failed_deletion_of_a_replica_is_retried(
 @pytest.mark.row("G6", "H7", "I8", "J2", "R21", "X6")
 async def test_controlled_shutdown_moves_leaders_and_stops_followers(cluster: NewCluster) -> None:
     async with cluster() as brokers:
-        going = next(n for n, b in brokers.brokers.items() if not b.controller.is_active)
+        going = next(
+            n for n, b in brokers.brokers.items() if not b.capabilities.diagnostics.is_active
+        )
         one, two = (n for n in (1, 2, 3) if n != going)
         await brokers.create("t", {0: (going, one, two), 1: (one, going, two)})
         await brokers.create("alone", {0: (going,)})
@@ -859,7 +864,7 @@ async def test_next_controller_holds_elections_and_resumes_deletion_and_reassign
         await brokers.observer.create(layout.REASSIGN_PARTITIONS, submitted)
 
         async def are_waiting() -> bool:
-            shown = brokers.controller.controller.summary()
+            shown = brokers.controller.capabilities.diagnostics.summary()
             return bool(shown["topics_ineligible_for_deletion"] and shown["reassignments"])
 
         await eventually(are_waiting, "a deletion and a reassignment wait for the dead broker")
@@ -905,8 +910,8 @@ def roles_sent(story: Story) -> set[tuple[int, str]]:
 
 async def agrees_with_zookeeper(brokers: ZooKeeperBrokers, live: set[int]) -> None:
     """Check that the partitions and brokers that the controller reports agree with ZooKeeper."""
-    shown = brokers.controller.controller.summary()
-    partitions = partitions_of(brokers.controller.controller)
+    shown = brokers.controller.capabilities.diagnostics.summary()
+    partitions = partitions_of(brokers.controller.capabilities.diagnostics)
     assert set(shown["brokers"]) == set(map(str, live))
     assert shown["shutting_down"] == []
     assert shown["topics_marked_for_deletion"] == ["gone"]
@@ -1041,7 +1046,7 @@ async def test_partition_without_live_isr_has_no_leader_until_unclean_election_i
             await brokers.has_state(T0, other, other)
             await brokers.settled()
             assert (await brokers.state(other_topic)).leader == -1, "its own topic decides"  # type: ignore[union-attr]
-            assert brokers.controller.controller.summary()["unclean_elections"] == 1
+            assert brokers.controller.capabilities.diagnostics.summary()["unclean_elections"] == 1
             await client.produce("t", values(1), partition=0)
         moves = Story(brokers.history()).since(before).about(T0).moves()
         assert "partition Offline > Online" in moves

@@ -31,7 +31,9 @@ async def test_brokers_serve_clients_despite_malformed_registrations_and_notific
         notice = b'{"version":1,"partitions":[{"topic":"\\ud800","partition":0}]}'
         cluster.ensemble.put(f"{layout.ISR_CHANGE_PREFIX}0000000007", notice)
         await until(lambda: "isr_change_0000000007 is not readable" in caplog.text)
-        await cluster.stop(cluster.brokers[0].controller.controller_id, controlled=False)
+        await cluster.stop(
+            cluster.brokers[0].capabilities.administration.controller_id, controlled=False
+        )
         (left,) = cluster.brokers.values()
         await until(lambda: set(left.metadata.brokers) == {left.config.broker_id})
         async with cluster.client() as client:
@@ -72,7 +74,12 @@ def test_brokers_serve_clients_despite_generated_malformed_nodes(seed: int) -> N
                     cluster.ensemble.delete(layout.CONTROLLER)
             await asyncio.sleep(5)
             assert cluster.crashes == []
-            assert sum(broker.controller.is_active for broker in cluster.brokers.values()) == 1
+            assert (
+                sum(
+                    broker.capabilities.diagnostics.is_active for broker in cluster.brokers.values()
+                )
+                == 1
+            )
             (done,) = await client.produce("good", [Record(value=b"served")], partition=0)
             assert done.offset == 0
 

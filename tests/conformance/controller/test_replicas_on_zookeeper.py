@@ -343,7 +343,9 @@ async def test_partitions_with_too_few_replicas_in_sync_are_counted(cluster: New
 @pytest.mark.row("B4", "C14", "M5")
 async def test_high_watermarks_are_kept_in_a_file_across_a_restart(cluster: NewCluster) -> None:
     async with cluster() as brokers, brokers.client() as client:
-        going = next(n for n, b in brokers.brokers.items() if not b.controller.is_active)
+        going = next(
+            n for n, b in brokers.brokers.items() if not b.capabilities.diagnostics.is_active
+        )
         other, third = (n for n in (1, 2, 3) if n != going)
         await brokers.create("t", {0: (other, going)})
         await client.produce("t", [Record(value=b"a")] * 3, partition=0)

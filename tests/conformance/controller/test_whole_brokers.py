@@ -31,7 +31,7 @@ def values(count: int) -> list[Record]:
 
 
 def active_controller(cluster: MemoryCluster) -> Broker:
-    (broker,) = [b for b in cluster.brokers.values() if b.controller.is_active]
+    (broker,) = [b for b in cluster.brokers.values() if b.capabilities.diagnostics.is_active]
     return broker
 
 
@@ -97,7 +97,9 @@ async def test_only_controller_and_leaders_write_partition_states() -> None:
             note_writes(cluster, number, writes)
         await client.create_topics(NewTopic("t", 3, 3))
         await client.produce("t", values(20))
-        follower = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        follower = next(
+            n for n, b in cluster.brokers.items() if not b.capabilities.diagnostics.is_active
+        )
         await cluster.stop(follower)
         await cluster.start(follower)
         note_writes(cluster, follower, writes)
@@ -143,7 +145,9 @@ async def test_all_brokers_return_the_same_metadata_after_a_change() -> None:
         await client.create_topics(NewTopic("t", 4, 3))
         await until(fully_in_sync(cluster))
         await eventually(lambda: all_agree(cluster))
-        gone = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        gone = next(
+            n for n, b in cluster.brokers.items() if not b.capabilities.diagnostics.is_active
+        )
         await cluster.stop(gone, controlled=False)
         await until(lambda: all(gone not in b.metadata.brokers for b in cluster.brokers.values()))
         await eventually(lambda: all_agree(cluster))
@@ -189,7 +193,9 @@ async def test_reassign_partition_method_returns_true_only_when_the_replicas_mov
 @pytest.mark.row("D15", "I7", "C29")
 async def test_elect_leaders_returns_leadership_to_the_preferred_replica() -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
-        preferred = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        preferred = next(
+            n for n, b in cluster.brokers.items() if not b.capabilities.diagnostics.is_active
+        )
         others = [n for n in cluster.brokers if n != preferred]
         await client.create_topics(NewTopic("t", assignment={0: (preferred, *others)}))
         await cluster.stop(preferred)
@@ -299,21 +305,23 @@ async def test_broker_refuses_to_start_while_another_has_its_id(
 async def test_broker_retries_controlled_shutdown_before_it_stops_anyway() -> None:
     keys = {"controlled_shutdown_max_retries": 2, "controlled_shutdown_retry_backoff_ms": 1}
     async with MemoryCluster(2, **keys) as cluster, cluster.client() as client:
-        going = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        going = next(
+            n for n, b in cluster.brokers.items() if not b.capabilities.diagnostics.is_active
+        )
         other = 1 - going
         await client.create_topics(NewTopic("t", assignment={0: (going, other)}))
         await until(fully_in_sync(cluster))
         lone = cluster.brokers[going].replicas.partitions[T0]
         await drop_from_isr(cluster, going, other)
         asked = 0
-        ask = active_controller(cluster).controller.controlled_shutdown
+        ask = active_controller(cluster).capabilities.administration.controlled_shutdown
 
         async def counted(broker_id: int, broker_epoch: int) -> list[TopicPartition]:
             nonlocal asked
             asked += 1
             return await ask(broker_id, broker_epoch)
 
-        active_controller(cluster).controller.controlled_shutdown = counted  # type: ignore[method-assign]
+        active_controller(cluster).capabilities.administration.controlled_shutdown = counted  # type: ignore[method-assign]
         await cluster.stop(going)
         assert asked == 2, "as many attempts as Kafka makes"
         assert lone.leader == going, "nobody else could lead"
@@ -383,7 +391,9 @@ async def test_high_watermark_checkpoint_is_not_written_before_first_leader_and_
     """An earlier write would lose the high watermarks of replicas that the broker does not know yet."""
     keys = {"replica_high_watermark_checkpoint_interval_ms": 20}
     async with HeldCluster(2, **keys) as cluster, cluster.client() as client:
-        going = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        going = next(
+            n for n, b in cluster.brokers.items() if not b.capabilities.diagnostics.is_active
+        )
         await client.create_topics(NewTopic("t", assignment={0: (1 - going, going)}))
         await client.produce("t", values(3))
         path = "/data/replication-offset-checkpoint"
@@ -426,7 +436,9 @@ async def test_partition_without_live_isr_has_no_leader_until_unclean_election_i
     whose: str,
 ) -> None:
     async with MemoryCluster() as cluster, cluster.client() as client:
-        last, other = [n for n, b in cluster.brokers.items() if not b.controller.is_active]
+        last, other = [
+            n for n, b in cluster.brokers.items() if not b.capabilities.diagnostics.is_active
+        ]
         await client.create_topics(NewTopic("t", assignment={0: (last, other)}))
         await until(fully_in_sync(cluster))
         await drop_from_isr(cluster, last, other)
@@ -442,5 +454,8 @@ async def test_partition_without_live_isr_has_no_leader_until_unclean_election_i
             (outcome,) = (await onlooker.admin.alter_configs(change)).values()
             assert outcome.ok
             await until(lambda: cluster.brokers[other].replicas.partitions[T0].is_leader)
-            assert active_controller(cluster).controller.summary()["unclean_elections"] == 1
+            assert (
+                active_controller(cluster).capabilities.diagnostics.summary()["unclean_elections"]
+                == 1
+            )
             await onlooker.produce("t", values(1))

@@ -98,8 +98,10 @@ async def test_controlled_shutdown_asks_the_next_controller_when_one_does_not_an
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(controlled_shutdown_retry_backoff_ms=10) as cluster:
-        first = next(b for b in cluster.brokers.values() if b.controller.is_active)
-        leaving = next(n for n, b in cluster.brokers.items() if not b.controller.is_active)
+        first = next(b for b in cluster.brokers.values() if b.capabilities.diagnostics.is_active)
+        leaving = next(
+            n for n, b in cluster.brokers.items() if not b.capabilities.diagnostics.is_active
+        )
         endpoint = first.info.endpoint("CONTROLLER")
         assert endpoint is not None
         control_port = endpoint.port
@@ -158,10 +160,16 @@ async def test_another_broker_becomes_the_controller_when_the_controller_stops()
         await client.create_topics(NewTopic("t", 3, 3, {"min.insync.replicas": "2"}))
         await client.produce("t", values(50))
         first = next(
-            number for number, broker in cluster.brokers.items() if broker.controller.is_active
+            number
+            for number, broker in cluster.brokers.items()
+            if broker.capabilities.diagnostics.is_active
         )
         await cluster.stop(first)
-        await until(lambda: any(broker.controller.is_active for broker in cluster.brokers.values()))
+        await until(
+            lambda: any(
+                broker.capabilities.diagnostics.is_active for broker in cluster.brokers.values()
+            )
+        )
         await client.produce("t", values(50, start=50))
         async with cluster.client() as other:
             await other.create_topics(NewTopic("u", 1, 2))
@@ -170,7 +178,9 @@ async def test_another_broker_becomes_the_controller_when_the_controller_stops()
 
 
 def active(cluster: MemoryCluster) -> Broker:
-    return next(broker for broker in cluster.brokers.values() if broker.controller.is_active)
+    return next(
+        broker for broker in cluster.brokers.values() if broker.capabilities.diagnostics.is_active
+    )
 
 
 def move(cluster: MemoryCluster, tp: TopicPartition, replicas: tuple[int, ...]) -> None:
@@ -227,7 +237,11 @@ async def test_broker_deletes_moved_replica_when_it_restarts_during_topic_deleti
         await cluster.stop(3)
         async with cluster.client() as client:
             await client.delete_topics("t")
-        await until(lambda: active(cluster).controller.summary()["topics_ineligible_for_deletion"])
+        await until(
+            lambda: active(cluster).capabilities.diagnostics.summary()[
+                "topics_ineligible_for_deletion"
+            ]
+        )
         broker = await cluster.start(1)
         await until(lambda: tp not in broker.replicas.logs.logs)
         await cluster.start(3)
@@ -279,7 +293,7 @@ async def test_deleted_topic_is_also_removed_from_a_broker_that_was_down() -> No
         async with cluster.client() as client:
             await client.delete_topics("t")
         await until(lambda: tp not in cluster.brokers[0].replicas.logs.logs)
-        term = active(cluster).controller
+        term = active(cluster).capabilities.diagnostics
         await until(lambda: term.summary()["topics_ineligible_for_deletion"])
         assert layout.topic_path("t") in cluster.ensemble.nodes
         broker = await cluster.start(1)

@@ -79,7 +79,9 @@ async def test_line_numbers_of_a_ledger_continue_after_a_restart(cluster: Memory
 async def test_ledger_contains_the_election_and_the_resignation_of_a_controller(
     cluster: MemoryCluster,
 ) -> None:
-    ruling = next(id_ for id_, broker in cluster.brokers.items() if broker.controller.is_active)
+    ruling = next(
+        id_ for id_, broker in cluster.brokers.items() if broker.capabilities.diagnostics.is_active
+    )
     await cluster.stop(ruling)
     won, resigned = of_kind(cluster.ledger(ruling), "election")
     assert (won["outcome"], won["epoch"], won["cause"]) == ("won", 1, "1-0")

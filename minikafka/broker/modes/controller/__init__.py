@@ -1,7 +1,7 @@
-"""The ZooKeeper coordination mode: implements the Coordinator port with Kafka's znodes.
+"""The mode in which a controller over ZooKeeper coordinates the brokers, with Kafka's znodes.
 
-`mode.py` joins the cluster when a broker starts, and creates the broker's coordinator (`coordinator.py`). The
-election and the work of the active controller are in `terms/`.
+`mode.py` joins the cluster when a broker starts, and returns the broker's capabilities. The election and the work
+of the active controller are in `terms/`.
 """
 
 from minikafka.broker.modes.controller.mode import ZooKeeperMode

@@ -16,7 +16,7 @@ from typing import Final
 from minikafka.base.errors import Closed, CoordinationError, KafkaError
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Coordination, Ledger, Tasks, WatchKind, WatchSignal
-from minikafka.broker.coordinator import ConfigListener
+from minikafka.broker.capabilities.stores import ConfigListener
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
 from minikafka.zk.nodes import configs
@@ -32,7 +32,7 @@ _UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 class ZooKeeperConfigChanges:
-    """ZooKeeper implementation of the ConfigChanges port: applies changed settings to one broker."""
+    """ZooKeeper implementation of ConfigChanges: applies changed settings to one broker."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Check, Clock, Coordination, Create, Ledger, Set, Tasks
-from minikafka.broker.coordinator import ConfigKind, ConfigListener, Overrides
+from minikafka.broker.capabilities.stores import ConfigKind, ConfigListener, Overrides
 from minikafka.broker.modes.controller.config_changes import ZooKeeperConfigChanges
 from minikafka.broker.modes.controller.fenced import read_back
 from minikafka.broker.modes.controller.terms import ZooKeeperController
@@ -37,7 +37,7 @@ _ATTEMPTS: Final = 5
 
 
 class ZooKeeperConfigs:
-    """ZooKeeper implementation of the ConfigStore port, with the nodes below `/config`."""
+    """ZooKeeper implementation of ConfigStore, with the nodes below `/config`."""
 
     def __init__(
         self,

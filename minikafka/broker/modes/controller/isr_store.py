@@ -21,7 +21,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Clock, Coordination, Node, Set, Tasks
-from minikafka.broker.coordinator import IsrOutcome, IsrWrite
+from minikafka.broker.capabilities.stores import IsrOutcome, IsrWrite
 from minikafka.zk.nodes import notifications, partition_states
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ ANNOUNCE_AFTER_MS: Final = 100
 
 
 class ZooKeeperIsrs:
-    """ZooKeeper implementation of the IsrStore port, with state znodes and `/isr_change_notification`."""
+    """ZooKeeper implementation of IsrStore, with state znodes and `/isr_change_notification`."""
 
     def __init__(self, coordination: Coordination, clock: Clock, tasks: Tasks) -> None:
         self._coordination = coordination

@@ -15,14 +15,21 @@ from minikafka.base.ports import (
     Storage,
     Tasks,
 )
-from minikafka.broker.modes.controller.coordinator import ZooKeeperCoordinator
+from minikafka.broker.capabilities.mode import Capabilities
+from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
+from minikafka.broker.modes.controller.fenced import FencedWrites
+from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
+from minikafka.broker.modes.controller.membership import ZooKeeperMembership
+from minikafka.broker.modes.controller.producer_ids import ZooKeeperProducerIds
 from minikafka.broker.modes.controller.session_file import SessionFile
+from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.rpc.channels import Channels
 from minikafka.zk.nodes import ids, tree
 
 
 class ZooKeeperMode:
-    """ZooKeeper implementation of the CoordinationMode port; `join` starts the session.
+    """ZooKeeper implementation of CoordinationMode; `join` starts the session.
 
     `close_session(id, password)` ends the session of an earlier process of this broker.
     """
@@ -53,19 +60,20 @@ class ZooKeeperMode:
         await tree.ensure(self.coordination)
         return await ids.cluster_id(self.coordination, lambda: self._rng.bytes(16))
 
-    def coordinator(
-        self, control_plane: ControlPlane, ledger: Ledger, gate: Gate
-    ) -> ZooKeeperCoordinator:
-        """Return the broker's Coordinator, which uses the session that `join` started."""
-        listener = self._config.endpoints.control.name
-        channels = Channels(control_plane, self._clock, self._tasks, self._rng, ledger, listener)
-        return ZooKeeperCoordinator(
-            self._config,
-            self.coordination,
-            self._session_file,
-            channels,
-            self._clock,
-            self._tasks,
-            ledger,
-            gate,
+    def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
+        """Return the broker's capabilities, which use the session that `join` started."""
+        config, session, clock, tasks = self._config, self.coordination, self._clock, self._tasks
+        listener = config.endpoints.control.name
+        channels = Channels(control_plane, clock, tasks, self._rng, ledger, listener)
+        controller = ZooKeeperController(session, channels, clock, tasks, config, ledger, gate)
+        return Capabilities(
+            membership=ZooKeeperMembership(
+                config.broker_id, session, self._session_file, clock, tasks, ledger, controller
+            ),
+            isrs=ZooKeeperIsrs(session, clock, tasks),
+            topics=ZooKeeperTopics(session, FencedWrites(session, controller, ledger)),
+            configs=ZooKeeperConfigs(session, clock, tasks, config.broker_id, controller, ledger),
+            producer_ids=ZooKeeperProducerIds(session, config.broker_id),
+            administration=controller,
+            diagnostics=controller,
         )

@@ -22,7 +22,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import ReplicaAssignment
 from minikafka.base.ports import Coordination, Node
-from minikafka.broker.coordinator import PartitionPlan, TopicPlan
+from minikafka.broker.capabilities.stores import PartitionPlan, TopicPlan
 from minikafka.broker.modes.controller.fenced import FencedWrites, read_back
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.zk.nodes import admin_requests, configs, topics
@@ -36,7 +36,7 @@ _ATTEMPTS: Final = 5
 
 
 class ZooKeeperTopics:
-    """ZooKeeper implementation of the TopicStore port."""
+    """ZooKeeper implementation of TopicStore."""
 
     def __init__(self, coordination: Coordination, writes: FencedWrites) -> None:
         self._coordination = coordination

@@ -44,7 +44,7 @@ def with_controller(**results: PartitionResult) -> tuple[Cold, Controller]:
     cold, controller = Cold(), Controller()
     cold.update(state("t", 0, (1, 2), 2), state("t", 1, (9, 1), 9), state("u", 0, (3, 1), 3))
     services: Any = cold.services
-    services.controller = controller
+    services.administration = controller
     return cold, controller
 
 

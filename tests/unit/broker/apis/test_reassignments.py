@@ -50,7 +50,7 @@ class Controller:
 def with_controller() -> tuple[Cold, Controller]:
     cold, controller = Cold(), Controller()
     services: Any = cold.services
-    services.controller = controller
+    services.administration = controller
     return cold, controller
 
 

@@ -148,7 +148,8 @@ async def test_metrics_show_the_state_of_the_controller() -> None:
     name = "ControllerState"
     async with MemoryCluster(2) as cluster:
         active, other = sorted(
-            cluster.brokers.values(), key=lambda broker: not broker.controller.is_active
+            cluster.brokers.values(),
+            key=lambda broker: not broker.capabilities.diagnostics.is_active,
         )
         await until(lambda: totals(active)[name] == 0)
         id_ = other.config.broker_id
@@ -196,7 +197,8 @@ async def test_metrics_show_the_state_of_the_broker() -> None:
 async def test_only_the_active_controller_counts_brokers() -> None:
     async with MemoryCluster(2) as cluster:
         active, other = sorted(
-            cluster.brokers.values(), key=lambda broker: not broker.controller.is_active
+            cluster.brokers.values(),
+            key=lambda broker: not broker.capabilities.diagnostics.is_active,
         )
         await until(lambda: totals(active)["ActiveBrokerCount"] == 2)
         assert totals(active)["UncleanLeaderElectionsPerSec"] == 0
@@ -229,7 +231,7 @@ async def test_metrics_show_availability_and_waiting_produce_requests_of_each_pa
 @pytest.mark.row("H3", "C39")
 async def test_metrics_count_unclean_elections_and_the_requests_queued_for_each_broker() -> None:
     async with MemoryCluster(3) as cluster, cluster.client() as user:
-        active = next(b for b in cluster.brokers.values() if b.controller.is_active)
+        active = next(b for b in cluster.brokers.values() if b.capabilities.diagnostics.is_active)
         first, second = (n for n, b in cluster.brokers.items() if b is not active)
         configs = {"unclean.leader.election.enable": "true"}
         topic = NewTopic("t", assignment={0: (first, second)}, configs=configs)

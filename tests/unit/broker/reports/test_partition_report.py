@@ -77,7 +77,7 @@ async def test_replica_and_metadata_of_an_unknown_partition_are_reported_as_none
 async def test_active_controller_answers_a_request_for_the_plan_of_killing_a_broker(
     cluster: MemoryCluster,
 ) -> None:
-    ruling = next(b for b in cluster.brokers.values() if b.controller.is_active)
+    ruling = next(b for b in cluster.brokers.values() if b.capabilities.diagnostics.is_active)
     victim = next(id_ for id_ in cluster.brokers if id_ != ruling.config.broker_id)
     found = await ruling.on_call(Call(PLAN, {"operation": "kill-broker", "broker": victim}))
     assert any(line["kind"] == "request" for line in found["lines"])

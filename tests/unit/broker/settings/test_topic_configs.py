@@ -136,7 +136,7 @@ async def test_enabling_unclean_election_elects_a_leader_at_once(
     await until(lambda: all(p.isr == (0,) for p in partitions(cluster)))
     await cluster.stop(0)
     await cluster.start(1)
-    await until(lambda: cluster.brokers[1].controller.is_active)
+    await until(lambda: cluster.brokers[1].capabilities.diagnostics.is_active)
     metadata = cluster.brokers[1].metadata
     assert not metadata.is_alive(metadata.topics["t"][0].leader)
     await alter(cluster, resource, unclean_leader_election_enable="true")

@@ -157,7 +157,7 @@ async def test_admin_handler_reads_a_limited_number_of_request_elements_per_loop
     cold = Cold()
     services: Any = cold.services
     if api in (ELECT_LEADERS, ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS):
-        services.controller = Controller()
+        services.administration = Controller()
     request = codec.request(api, version, **values)
     name = next(f.name for f in fields(request) if len(_elements(request, f.name)) == COUNT)
     async with counted() as turns:

@@ -118,6 +118,10 @@ class ZooKeeperController:
         """Controller epoch of the last election that this broker won, -1 before the first."""
         return self._won.epoch
 
+    def check_may_act(self) -> None:
+        """Return if this broker is the active controller. Raises KafkaError NOT_CONTROLLER."""
+        self._active_term()
+
     def fence(self) -> Check:
         """Return the check of the controller epoch, which every write of the controller contains (R2).
 
@@ -197,7 +201,7 @@ class ZooKeeperController:
 
     def _active_term(self) -> Term:
         if self._term is None or not self.is_active:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
         return self._term
 
     # Status.

@@ -12,7 +12,7 @@ from support.until import until
 
 from minikafka.base.errors import CoordinationError, NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr, TopicPartition
-from minikafka.broker.coordinator import IsrOutcome
+from minikafka.broker.capabilities.stores import IsrOutcome
 from minikafka.broker.modes.controller.isr_store import ANNOUNCE_AFTER_MS, ZooKeeperIsrs
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry

@@ -1,58 +1,38 @@
-"""ZooKeeper implementation of the Coordinator port, with one ZooKeeper session."""
+"""The membership of one broker, with one ZooKeeper session."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
-from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import Closed, NotConnected, OutcomeUnknown, StaleSession
-from minikafka.base.model import Broker
-from minikafka.base.ports import Clock, Coordination, Gate, Ledger, Tasks
-from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
-from minikafka.broker.modes.controller.fenced import FencedWrites
-from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
+from minikafka.base.model import Broker, BrokerId
+from minikafka.base.ports import Clock, Coordination, Ledger, Tasks
 from minikafka.broker.modes.controller.registration import Registration
 from minikafka.broker.modes.controller.session_file import SessionFile
 from minikafka.broker.modes.controller.terms import ZooKeeperController
-from minikafka.broker.modes.controller.terms.term import Channels
-from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
-from minikafka.zk.nodes import ids, notifications
-
-PRODUCER_ID_BLOCK: Final = 1000
-"""Number of producer ids that a broker claims at a time, as in Kafka."""
+from minikafka.zk.nodes import notifications
 
 
-class ZooKeeperCoordinator:
-    """One broker's access to the cluster state in ZooKeeper."""
+class ZooKeeperMembership:
+    """ZooKeeper implementation of the capability Membership. A member takes part in controller elections."""
 
     def __init__(
         self,
-        config: BrokerConfig,
+        broker_id: BrokerId,
         coordination: Coordination,
         session_file: SessionFile,
-        channels: Channels,
         clock: Clock,
         tasks: Tasks,
         ledger: Ledger,
-        gate: Gate,
+        controller: ZooKeeperController,
     ) -> None:
-        self._broker_id = config.broker_id
+        self._broker_id = broker_id
         self._coordination = coordination
         self._session_file = session_file
         self._clock = clock
         self._tasks = tasks
         self._ledger = ledger
-        self.controller = ZooKeeperController(
-            coordination, channels, clock, tasks, config, ledger, gate
-        )
-        self.isrs = ZooKeeperIsrs(coordination, clock, tasks)
-        self.topics = ZooKeeperTopics(
-            coordination, FencedWrites(coordination, self.controller, ledger)
-        )
-        self.configs = ZooKeeperConfigs(
-            coordination, clock, tasks, config.broker_id, self.controller, ledger
-        )
+        self._controller = controller
 
     @property
     def session_state(self) -> str:
@@ -76,11 +56,7 @@ class ZooKeeperCoordinator:
             on_registered,
         )
         await registration.start()
-        await self.controller.start()
-
-    async def stop(self) -> None:
-        """Close the session, which deletes the broker's registration."""
-        await self._coordination.close()
+        await self._controller.start()
 
     def report_log_dir_failure(self) -> None:
         """Notify the controller in the background that this broker lost a log directory (R67)."""
@@ -98,6 +74,10 @@ class ZooKeeperCoordinator:
             except (NotConnected, OutcomeUnknown, StaleSession):
                 continue
 
-    async def claim_producer_ids(self) -> tuple[int, int]:
-        """Claim a block of producer ids; return its first and last id (R72)."""
-        return await ids.claim_producer_ids(self._coordination, self._broker_id, PRODUCER_ID_BLOCK)
+    async def resign(self) -> None:
+        """Resign if this broker is the controller, and take part in no further election."""
+        await self._controller.resign()
+
+    async def stop(self) -> None:
+        """Close the session, which deletes the broker's registration."""
+        await self._coordination.close()

@@ -11,7 +11,7 @@ from support.solo_mode import SoloMode
 
 from minikafka.base.config import BrokerConfig
 from minikafka.broker.broker import create_broker
-from minikafka.broker.coordinator import CoordinationMode
+from minikafka.broker.capabilities.mode import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import Client, NewTopic
 from minikafka.record.batch import Record

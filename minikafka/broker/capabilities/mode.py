@@ -1,0 +1,39 @@
+"""The entry to a coordination mode: joining a cluster, and the capabilities of a broker that has joined.
+
+(The coordinators of consumer groups and transactions are a different thing: they run in brokers and store their state
+in logs.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from minikafka.base.ports import ControlPlane, Gate, Ledger
+from minikafka.broker.capabilities.administration import Administration
+from minikafka.broker.capabilities.diagnostics import Diagnostics
+from minikafka.broker.capabilities.membership import Membership
+from minikafka.broker.capabilities.stores import ConfigStore, IsrStore, ProducerIdStore, TopicStore
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """One broker's access to its cluster, in one coordination mode. One object may be several capabilities."""
+
+    membership: Membership
+    isrs: IsrStore
+    topics: TopicStore
+    configs: ConfigStore
+    producer_ids: ProducerIdStore
+    administration: Administration
+    diagnostics: Diagnostics
+
+
+class CoordinationMode(Protocol):
+    """A mode as a broker uses it before it takes part in its cluster."""
+
+    async def join(self) -> str:
+        """Connect, and return the cluster id, which the first broker of a cluster creates."""
+
+    def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
+        """Return the capabilities in the joined cluster. They are idle until `membership.start` is called."""
