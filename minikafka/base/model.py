@@ -124,13 +124,16 @@ class PartitionResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsr:
-    """The content of `/brokers/topics/T/partitions/P/state`, and the version of that node (A10)."""
+    """The stored state of a partition, and the version under which it is stored (A10).
+
+    In ZooKeeper this is the content of `/brokers/topics/T/partitions/P/state`, and the version of that node.
+    """
 
     leader: BrokerId
     leader_epoch: Epoch
     isr: tuple[BrokerId, ...]
     controller_epoch: Epoch
-    zk_version: int
+    state_version: int
 
 
 class PartitionState(NamedTuple):
@@ -140,7 +143,7 @@ class PartitionState(NamedTuple):
     leader: BrokerId
     leader_epoch: Epoch
     isr: tuple[BrokerId, ...]
-    zk_version: int
+    state_version: int
     controller_epoch: Epoch
     replicas: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...] = ()

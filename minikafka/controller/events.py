@@ -25,7 +25,7 @@ from minikafka.base.model import (
 )
 
 NO_NODE: Final = -1
-"""The `LeaderAndIsr.zk_version` of a proposed state whose node must be created, not replaced."""
+"""The `LeaderAndIsr.state_version` of a proposed state whose node must be created, not replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +390,7 @@ class StepReached:
 class WriteLeaderAndIsr:
     """Ask the runner to write these states, fenced by the controller epoch.
 
-    The `zk_version` of a state is the version of the node to replace, or `NO_NODE`. The runner replies
+    The `state_version` of a state is the version of the node to replace, or `NO_NODE`. The runner replies
     with `LeaderAndIsrWritten`.
     """
 

@@ -66,7 +66,7 @@ def _accept(
 ) -> LeadershipResults:
     results: LeadershipResults = {}
     for tp, version in written.ok.items():
-        accepted = replace(states[tp], zk_version=version)
+        accepted = replace(states[tp], state_version=version)
         context.set_leadership(tp, accepted)
         results[tp] = accepted
     for tp, reason in (written.failed or {}).items():
@@ -100,7 +100,7 @@ def _read_again(
             tp,
             "The state node of partition %s was changed by another write to zk version %d; retrying",
             tp,
-            state.zk_version,
+            state.state_version,
         )
         context.set_leadership(tp, state)
         found.append(tp)

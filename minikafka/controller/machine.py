@@ -429,7 +429,7 @@ class ControllerMachine:
         changed = []
         for tp, state in event.states.items():
             known = context.leadership.get(tp)
-            if known is not None and state.zk_version > known.zk_version:
+            if known is not None and state.state_version > known.state_version:
                 context.set_leadership(tp, state)
                 changed.append(tp)
         if changed:

@@ -306,7 +306,7 @@ class PartitionStateMachine:
         newer = [
             tp
             for tp, state in read.states.items()
-            if state.zk_version > context.leadership[tp].zk_version
+            if state.state_version > context.leadership[tp].state_version
         ]
         for tp in newer:
             context.set_leadership(tp, read.states[tp])
@@ -321,7 +321,7 @@ class PartitionStateMachine:
             current.leader_epoch + 1,
             choice.isr,
             self._context.epoch,
-            current.zk_version,
+            current.state_version,
         )
 
     def _choose(self, tp: TopicPartition, election: Election, unclean: dict[str, bool]) -> Verdict:

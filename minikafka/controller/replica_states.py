@@ -72,7 +72,7 @@ def without_replica(
     """
     leader = NO_LEADER if state.leader == broker_id else state.leader
     isr = tuple(member for member in state.isr if member != broker_id) or state.isr
-    return LeaderAndIsr(leader, state.leader_epoch + 1, isr, controller_epoch, state.zk_version)
+    return LeaderAndIsr(leader, state.leader_epoch + 1, isr, controller_epoch, state.state_version)
 
 
 class ReplicaStateMachine:

@@ -64,7 +64,7 @@ def describe(state: LeaderAndIsr) -> str:
     """Format a leader-and-ISR state as Kafka does."""
     return (
         f"LeaderAndIsr(leader={state.leader}, leaderEpoch={state.leader_epoch}, "
-        f"isr=List({', '.join(map(str, state.isr))}), zkVersion={state.zk_version})"
+        f"isr=List({', '.join(map(str, state.isr))}), zkVersion={state.state_version})"
     )
 
 

@@ -14,7 +14,7 @@ from minikafka.base.model import BrokerId
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The ISR without a pending change: the ISR in ZooKeeper, at the partition's `zk_version`."""
+    """The ISR without a pending change: the stored ISR, at the partition's `state_version`."""
 
     isr: tuple[BrokerId, ...]
 

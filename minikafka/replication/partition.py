@@ -107,11 +107,11 @@ class Partition:
         "remote_readers",
         "removing",
         "replicas",
+        "state_version",
         "topic",
         "tp",
         "under_min_isr",
         "waiting",
-        "zk_version",
     )
 
     def __init__(
@@ -133,7 +133,7 @@ class Partition:
         self.leader: BrokerId = NO_LEADER
         self.leader_epoch = -1
         self.controller_epoch = -1
-        self.zk_version = -1
+        self.state_version = -1
         self.epoch_start_offset = 0
         self.replicas: tuple[BrokerId, ...] = ()
         self.adding: tuple[BrokerId, ...] = ()
@@ -239,7 +239,7 @@ class Partition:
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
-        self.zk_version = state.zk_version
+        self.state_version = state.state_version
         self.replicas = state.replicas
         self.adding, self.removing = state.adding, state.removing
         self.isr_state = Committed(state.isr)
@@ -581,13 +581,13 @@ class Partition:
             self.leader_epoch,
             self.isr_state.proposed,
             self.controller_epoch,
-            self.zk_version,
+            self.state_version,
         )
 
-    def isr_committed(self, zk_version: int, now: int) -> bool:
-        """Commit the proposed ISR, which was stored at `zk_version`; return True if the high watermark moved."""
+    def isr_committed(self, state_version: int, now: int) -> bool:
+        """Commit the proposed ISR, which was stored at `state_version`; return True if the high watermark moved."""
         self.isr_state = Committed(self.isr_state.proposed)
-        self.zk_version = zk_version
+        self.state_version = state_version
         self._isr_changed()
         return self.maybe_advance_high_watermark(now)
 

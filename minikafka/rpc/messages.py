@@ -387,14 +387,16 @@ class _Decoder:
 
     def state(self, row: object) -> PartitionState:
         """Decode a row (a list) into a partition's state. Raises KafkaError(INVALID_REQUEST)."""
-        topic, partition, leader, epoch, isr, zk_version, controller_epoch, *rest = _list(row, 12)
+        topic, partition, leader, epoch, isr, state_version, controller_epoch, *rest = _list(
+            row, 12
+        )
         replicas, adding, removing, offline, is_new = rest
         return PartitionState(
             TopicPartition(self._topic(topic), _integer(partition, 0, _INT32_MAX)),
             _integer(leader, LEADER_DURING_DELETE, _INT32_MAX),
             _integer(epoch, EPOCH_DURING_DELETE, _INT32_MAX),
             self._broker_ids(isr),
-            _integer(zk_version, -1, _INT32_MAX),
+            _integer(state_version, -1, _INT32_MAX),
             _integer(controller_epoch, -1, _INT32_MAX),
             self._broker_ids(replicas),
             () if adding == [] else self._broker_ids(adding),

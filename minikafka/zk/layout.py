@@ -216,7 +216,7 @@ def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, ReplicaAssignment
 
 
 def encode_state(state: LeaderAndIsr) -> bytes:
-    """Return the data of a partition's state node. The data does not contain `zk_version`."""
+    """Return the data of a partition's state node. The data does not contain `state_version`."""
     isr = ",".join(map(str, state.isr))
     return (
         f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
@@ -224,17 +224,17 @@ def encode_state(state: LeaderAndIsr) -> bytes:
     ).encode()
 
 
-def decode_state(data: bytes, zk_version: int) -> LeaderAndIsr:
+def decode_state(data: bytes, state_version: int) -> LeaderAndIsr:
     """Return the leader and ISR in the data of a partition's state node. Raises ValueError.
 
-    `zk_version`: the version of the node.
+    `state_version`: the version of the node.
     """
-    return LeaderAndIsr(*_state_fields(data), zk_version)
+    return LeaderAndIsr(*_state_fields(data), state_version)
 
 
 @lru_cache(maxsize=4096)
 def _state_fields(data: bytes) -> tuple[int, int, tuple[BrokerId, ...], int]:
-    """Decode the fields of a `LeaderAndIsr`, except the last field `zk_version`. Raises ValueError.
+    """Decode the fields of a `LeaderAndIsr`, except the last field `state_version`. Raises ValueError.
 
     The result is cached, because most state nodes have equal data.
     """

@@ -65,7 +65,7 @@ def partitions_of(controller: Any) -> list[dict[str, Any]]:
                 str(broker): context.replica_status(tp, broker).value
                 for broker in context.replicas(tp)
             },
-            "zk_version": state.zk_version,
+            "zk_version": state.state_version,
             "controller_epoch": state.controller_epoch,
         }
         for tp, state in context.leadership.items()

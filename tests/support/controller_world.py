@@ -112,7 +112,7 @@ class StateNodes(MutableMapping[TopicPartition, LeaderAndIsr]):
     def __setitem__(self, tp: TopicPartition, leadership: LeaderAndIsr) -> None:
         path = layout.state_path(tp)
         self.ensemble.put(path, layout.encode_state(leadership))
-        self.ensemble.nodes[path].version = leadership.zk_version
+        self.ensemble.nodes[path].version = leadership.state_version
 
     def __delitem__(self, tp: TopicPartition) -> None:
         remove(self.ensemble, layout.partition_path(tp))
@@ -126,13 +126,13 @@ class StateNodes(MutableMapping[TopicPartition, LeaderAndIsr]):
         return sum(1 for _ in self)
 
     def write(self, tp: TopicPartition, proposed: LeaderAndIsr) -> int:
-        """Write a state conditionally on its `zk_version`, as the controller does; return the new version.
+        """Write a state conditionally on its `state_version`, as the controller does; return the new version.
 
         Raises ServerVerdict.
         """
         path, data = layout.state_path(tp), layout.encode_state(proposed)
-        if proposed.zk_version != NO_NODE:
-            _, stat = self.ensemble.apply(Set(path, data, proposed.zk_version))
+        if proposed.state_version != NO_NODE:
+            _, stat = self.ensemble.apply(Set(path, data, proposed.state_version))
         else:
             if layout.partition_path(tp) not in self.ensemble.nodes:
                 self.ensemble.put(layout.partition_path(tp))

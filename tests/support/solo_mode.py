@@ -111,7 +111,7 @@ class SoloIsrs:
     async def write(
         self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
     ) -> IsrWrite:
-        return IsrWrite(IsrOutcome.WRITTEN, state.zk_version + 1)
+        return IsrWrite(IsrOutcome.WRITTEN, state.state_version + 1)
 
 
 class SoloTopics:

@@ -77,9 +77,9 @@ class IsrChanges:
             self.failures += 1
             reason = f"{type(error).__name__} {error}"
             logger.warning("ISR of %s not written: %s", partition.tp, reason)
-            self._note(partition, proposal, partition.zk_version, "failed", error=reason)
+            self._note(partition, proposal, partition.state_version, "failed", error=reason)
         else:
-            self._apply(partition, proposal, state.zk_version, written)
+            self._apply(partition, proposal, state.state_version, written)
 
     def _apply(
         self, partition: Partition, proposal: IsrState, expected: int, written: IsrWrite
@@ -109,7 +109,7 @@ class IsrChanges:
         moved = partition.isr_committed(version, self._clock.now())
         self._on_committed(partition, moved)
         state_change_logger.info(
-            "partition %s ISR %s -> %s epoch=%d zk_version=%d",
+            "partition %s ISR %s -> %s epoch=%d state_version=%d",
             partition.tp,
             list(before),
             list(partition.isr),

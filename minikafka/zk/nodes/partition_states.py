@@ -12,7 +12,7 @@ from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
 
 ABSENT: Final = -1
-"""The `zk_version` of a state whose node does not exist yet."""
+"""The `state_version` of a state whose node does not exist yet."""
 
 
 def path_of(tp: TopicPartition) -> str:
@@ -34,12 +34,16 @@ def parents_of(tp: TopicPartition) -> tuple[str, str]:
 
 
 def write(tp: TopicPartition, state: LeaderAndIsr) -> Create | Set:
-    """Return the operation that writes a partition's state if the node has the version `state.zk_version`.
+    """Return the operation that writes a partition's state if the node has the version `state.state_version`.
 
     The operation creates the node if the version is `ABSENT`.
     """
     path, data = layout.state_path(tp), layout.encode_state(state)
-    return Create(path, data) if state.zk_version == ABSENT else Set(path, data, state.zk_version)
+    return (
+        Create(path, data)
+        if state.state_version == ABSENT
+        else Set(path, data, state.state_version)
+    )
 
 
 async def read(

@@ -324,7 +324,7 @@ async def test_dead_leader_is_replaced_by_the_next_replica_in_sync(cluster: NewC
         follower = await brokers.has_state(T1, 1, 1, 2)
         await brokers.settled()
         assert state.leader_epoch == first.leader_epoch + 1
-        assert state.zk_version == first.zk_version + 1
+        assert state.state_version == first.state_version + 1
         assert follower.leader_epoch == second.leader_epoch + 1, "the removed follower is fenced"
         story = Story(brokers.history()).since(before).because_of("BrokersChanged")
         assert story.about(T0).moves() == [
@@ -339,7 +339,7 @@ async def test_dead_leader_is_replaced_by_the_next_replica_in_sync(cluster: NewC
             (operation["expected"], operation["actual"])
             for operation in written[0]["operations"]
             if operation["path"] == layout.state_path(T0)
-        ] == [(first.zk_version, state.zk_version)]
+        ] == [(first.state_version, state.state_version)]
         kinds = [kind for kind, to in story.requests() if to == 2]
         assert kinds[:2] == ["LeaderAndIsr", "UpdateMetadata"]
         assert {to for kind, to in story.requests() if kind == "UpdateMetadata"} == {1, 2}
@@ -423,7 +423,7 @@ async def test_returning_broker_gets_requests_and_is_added_to_the_isr_by_the_lea
         await brokers.has_state(alone, 3, 3)
         (joined,) = [line for line in later.of("isr") if line["topic"] == "t"]
         assert (joined["broker"], joined["change"], joined["isr"]) == (1, "expand", [1, 3])
-        assert (joined["expected"], joined["actual"]) == (low.zk_version, low.zk_version + 1)
+        assert (joined["expected"], joined["actual"]) == (low.state_version, low.state_version + 1)
         assert state.leader_epoch == low.leader_epoch, "the leader's own change raises no epoch"
         told = later.because_of("IsrChanged")
         assert {to for kind, to in told.requests() if kind == "UpdateMetadata"} == {1, 2, 3}
@@ -922,7 +922,7 @@ async def agrees_with_zookeeper(brokers: ZooKeeperBrokers, live: set[int]) -> No
         state = await brokers.state(TopicPartition(row["topic"], row["partition"]))
         assert state is not None
         assert (row["leader"], tuple(row["isr"])) == (state.leader, state.isr)
-        assert (row["leader_epoch"], row["zk_version"]) == (state.leader_epoch, state.zk_version)
+        assert (row["leader_epoch"], row["zk_version"]) == (state.leader_epoch, state.state_version)
         assert row["controller_epoch"] == state.controller_epoch
 
 
@@ -990,7 +990,7 @@ async def test_election_is_repeated_only_for_the_partition_whose_state_write_con
         final = await brokers.has_state(T0, 1, 1, 2)
         await brokers.has_state(T1, 2, 2, 1)
         await brokers.settled()
-        assert final.zk_version > stat.version
+        assert final.state_version > stat.version
         story = Story(brokers.history()).since(before).because_of("BrokersChanged")
         writes = [
             line["outcome"]

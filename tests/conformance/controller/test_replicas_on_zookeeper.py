@@ -421,7 +421,7 @@ async def test_broker_refuses_controller_requests_with_older_epochs(cluster: New
         assert state.leader_epoch == 1
         controller, epoch = brokers.controller.config.broker_id, state.controller_epoch
         partition = PartitionState(
-            T0, 2, state.leader_epoch, (1, 2), state.zk_version, epoch, (1, 2)
+            T0, 2, state.leader_epoch, (1, 2), state.state_version, epoch, (1, 2)
         )
 
         async def answer(request: object) -> tuple[int, list[int]]:

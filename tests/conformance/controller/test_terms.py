@@ -181,7 +181,7 @@ async def test_context_of_the_controller_matches_zookeeper() -> None:
         state = bench.state(TopicPartition(row["topic"], row["partition"]))
         assert state is not None
         assert (row["leader"], tuple(row["isr"])) == (state.leader, state.isr)
-        assert (row["leader_epoch"], row["zk_version"]) == (state.leader_epoch, state.zk_version)
+        assert (row["leader_epoch"], row["zk_version"]) == (state.leader_epoch, state.state_version)
         assert row["controller_epoch"] == state.controller_epoch
     assert len(shown["partitions"]) == 2
     await bench.close()

@@ -325,7 +325,7 @@ def test_leadership_does_not_change_before_its_write_is_answered() -> None:
     assert machine.context.leadership[T0].leader == 0
     machine.handle(LeaderAndIsrWritten({T0: 17}), 2)
     assert machine.context.leadership[T0].leader == 1
-    assert machine.context.leadership[T0].zk_version == 17, (
+    assert machine.context.leadership[T0].state_version == 17, (
         "the version is ZooKeeper's, not a prediction"
     )
 
@@ -594,7 +594,7 @@ def test_failover_ignores_the_state_node_of_a_partition_without_an_assignment() 
 @pytest.mark.row("R4", "D12")
 def test_state_node_written_by_a_newer_controller_is_kept_when_a_replica_dies() -> None:
     world = World().create("t", [0, 1])
-    world.nodes[T0] = replace(world.nodes[T0], controller_epoch=9, zk_version=4)
+    world.nodes[T0] = replace(world.nodes[T0], controller_epoch=9, state_version=4)
     world.kill(1)
-    assert world.nodes[T0].zk_version == 4
+    assert world.nodes[T0].state_version == 4
     assert world.nodes[T0].isr == (0, 1)

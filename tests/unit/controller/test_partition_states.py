@@ -168,7 +168,7 @@ def test_state_node_with_a_higher_controller_epoch_is_not_overwritten() -> None:
     bench.begin(ONLINE)
     bench.nodes[T0] = state(0, [0, 1, 2], version=5, controller=9)
     assert bench.move(ONLINE) == {T0: Refusal.NEWER_CONTROLLER}
-    assert bench.nodes[T0].zk_version == 5
+    assert bench.nodes[T0].state_version == 5
 
 
 @pytest.mark.row("H5", "H6")

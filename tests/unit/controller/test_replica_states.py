@@ -160,7 +160,7 @@ def test_last_isr_member_stays_in_the_isr_when_it_goes_offline() -> None:
 def test_replica_outside_the_isr_goes_offline_without_a_write() -> None:
     bench = Bench(isr=[0, 2])
     bench.move(1, ONLINE, OFFLINE)
-    assert bench.nodes[T0].zk_version == 0
+    assert bench.nodes[T0].state_version == 0
     assert not bench.sent(LeaderAndIsrRequest)
     assert bench.sent(UpdateMetadataRequest).keys() == {0, 1, 2}
 

@@ -51,7 +51,7 @@ class Bench:
         before = LeaderAndIsr(0, self.partition.leader_epoch, (0,), 1, 0)
         self.ensemble.put(layout.ISR_CHANGES)
         self.ensemble.put(PATH, layout.encode_state(before))
-        self.partition.zk_version = 0
+        self.partition.state_version = 0
 
     def propose(self) -> None:
         self.partition.expand_isr(1)
@@ -75,8 +75,8 @@ async def test_isr_write_keeps_the_leader_epoch_and_creates_a_notification(bench
     bench.propose()
     await until(lambda: bench.committed)
     node = bench.node()
-    assert (node.isr, node.leader_epoch, node.zk_version) == ((0, 1), 0, 1)
-    assert bench.partition.zk_version == 1
+    assert (node.isr, node.leader_epoch, node.state_version) == ((0, 1), 0, 1)
+    assert bench.partition.state_version == 1
     (name,) = await until(lambda: bench.ensemble.children(layout.ISR_CHANGES))
     announced = bench.ensemble.nodes[f"{layout.ISR_CHANGES}/{name}"].data
     assert layout.decode_isr_change(announced) == [TP]
@@ -97,7 +97,7 @@ async def test_isr_change_is_committed_when_the_response_to_its_write_was_lost(
     bench.propose()
     await until(lambda: bench.committed)
     assert bench.partition.isr == (0, 1)
-    assert bench.node().zk_version == bench.partition.zk_version == 1, "written once"
+    assert bench.node().state_version == bench.partition.state_version == 1, "written once"
 
 
 @pytest.mark.row("T18")
@@ -175,7 +175,7 @@ class Overtaken:
         self.bench.replicas.elect(0, isr=(0,))
         self.bench.partition.expand_isr(1)
         assert not is_wanted()
-        return IsrWrite(self.outcome, version=state.zk_version + 1)
+        return IsrWrite(self.outcome, version=state.state_version + 1)
 
 
 @pytest.mark.parametrize("outcome", [IsrOutcome.WRITTEN, IsrOutcome.NOT_SENT])

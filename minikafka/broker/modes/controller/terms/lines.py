@@ -101,7 +101,7 @@ def _isr(event: IsrChanged) -> Iterator[Fields]:
 def _states(states: Sequence[tuple[TopicPartition, LeaderAndIsr]]) -> list[Fields]:
     groups: dict[tuple[Any, ...], list[TopicPartition]] = {}
     for tp, state in states:
-        key = (state.leader, state.leader_epoch, state.isr, state.zk_version)
+        key = (state.leader, state.leader_epoch, state.isr, state.state_version)
         groups.setdefault(key, []).append(tp)
     names = ("leader", "leader_epoch", "isr", "zk_version")
     return [

@@ -92,13 +92,13 @@ class Planner:
         config: BrokerConfig,
         clock: Clock,
         generation: int,
-        epoch_zk_version: int,
+        epoch_version: int,
     ) -> None:
         self._machine = machine
         self._config = config
         self._clock = clock
         self._generation = generation
-        self._epoch_zk_version = epoch_zk_version
+        self._epoch_version = epoch_version
         self._store = ImaginedStore(coordination)
         self._channels = ImaginedChannels()
         self._ledger = _Lines()
@@ -202,10 +202,10 @@ class Planner:
         context = self._machine.context
         machine = _SilentMachine(context.controller_id, context.epoch, self._machine.settings)
         machine.copy_from(self._machine)
-        return self._term(machine, self._epoch_zk_version)
+        return self._term(machine, self._epoch_version)
 
-    def _term(self, machine: ControllerMachine, epoch_zk_version: int) -> Term:
-        session = TermSession(self._store, self._generation, epoch_zk_version, self._ledger)
+    def _term(self, machine: ControllerMachine, epoch_version: int) -> Term:
+        session = TermSession(self._store, self._generation, epoch_version, self._ledger)
 
         async def holds_node() -> bool:
             return True
@@ -240,12 +240,12 @@ class Planner:
             return
         successor, epoch = others[0], context.epoch + 1
         self._ledger.assume(f"broker {successor} is elected controller", broker=successor)
-        check = election.fence(self._epoch_zk_version)
-        operations = election.candidacy(successor, epoch, self._epoch_zk_version, wall_ms=0)
+        check = election.fence(self._epoch_version)
+        operations = election.candidacy(successor, epoch, self._epoch_version, wall_ms=0)
         stats = await self._store.multi(operations)
         self._ledger.record(WRITE, f"{epoch}-0", write_line(check, operations, stats=stats))
         machine = _SilentMachine(successor, epoch, self._machine.settings)
-        term = self._term(machine, self._epoch_zk_version + 1)
+        term = self._term(machine, self._epoch_version + 1)
         await self._run(term, await term.reader.load())
 
     async def _catch_up(self, term: Term, partitions: Sequence[TopicPartition]) -> None:
@@ -262,7 +262,7 @@ class Planner:
                     self._ledger.assume(f"{tp} waits: broker {broker} is not alive", broker=broker)
                     break
                 isr = (*state.isr, broker)
-                state = replace(state, isr=isr, zk_version=state.zk_version + 1)
+                state = replace(state, isr=isr, state_version=state.state_version + 1)
                 self._ledger.assume(
                     f"broker {broker} catches up with {tp}, and leader {state.leader} takes it "
                     f"into the ISR",
@@ -271,7 +271,7 @@ class Planner:
                     partitions={tp.topic: [tp.partition]},
                 )
             path, data = partition_states.write(tp, state)[:2]
-            self._store.put(path, data, state.zk_version)
+            self._store.put(path, data, state.state_version)
             await self._run(term, IsrChanged((), {tp: state}))
 
 

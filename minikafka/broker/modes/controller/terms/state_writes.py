@@ -51,7 +51,7 @@ async def write_states(
 ) -> LeaderAndIsrWritten:
     """Create state nodes, or replace them by compare-and-set. Raises ControllerMoved, StaleSession."""
     tally = _Tally()
-    creates = any(state.zk_version == ABSENT for state in states.values())
+    creates = any(state.state_version == ABSENT for state in states.values())
     size = OPERATIONS_MAX // (_OPERATIONS_PER_CREATION if creates else 1)
     waiting = batches(states.items(), size)
     parents = await _absent_parents(session, states)
@@ -105,7 +105,7 @@ class _Batch:
             self._parents = await _absent_parents(self._session, self._pending)
         self._written = []
         for tp, state in self._pending.items():
-            if state.zk_version == ABSENT:
+            if state.state_version == ABSENT:
                 self._written += [(tp, Create(path, b"")) for path in self._claim_parents(tp)]
             self._written.append((tp, partition_states.write(tp, state)))
         return [operation for _, operation in self._written]
@@ -162,18 +162,18 @@ class _Batch:
         for tp, node in zip(partitions, nodes, strict=True):
             proposed = self._pending[tp]
             if node is None:
-                if proposed.zk_version != ABSENT:
+                if proposed.state_version != ABSENT:
                     self._fail(tp, "the state node is gone")
                 continue
             data, stat = node
             write = partition_states.write(tp, proposed)
-            if stat.version == proposed.zk_version:
+            if stat.version == proposed.state_version:
                 continue
-            if stat.version == proposed.zk_version + 1 and data == write.data:
+            if stat.version == proposed.state_version + 1 and data == write.data:
                 self._tally.ok[tp] = stat.version
                 found.append((write, stat))
                 del self._pending[tp]
-            elif proposed.zk_version == ABSENT:
+            elif proposed.state_version == ABSENT:
                 self._fail(tp, "a state node exists already")
             else:
                 self._tally.conflicts.append(tp)
@@ -189,7 +189,7 @@ async def _absent_parents(
     session: TermSession, states: Mapping[TopicPartition, LeaderAndIsr]
 ) -> set[str]:
     """Return the absent parents of the state nodes that must be created."""
-    created = [tp for tp, state in states.items() if state.zk_version == ABSENT]
+    created = [tp for tp, state in states.items() if state.state_version == ABSENT]
     paths = list(dict.fromkeys(path for tp in created for path in partition_states.parents_of(tp)))
     if not paths:
         return set()

@@ -50,7 +50,7 @@ def _partition(context: Context, tp: TopicPartition) -> dict[str, Any]:
         "leader": state.leader if state else None,
         "leader_epoch": state.leader_epoch if state else None,
         "isr": list(state.isr) if state else [],
-        "zk_version": state.zk_version if state else None,
+        "zk_version": state.state_version if state else None,
     }
 
 

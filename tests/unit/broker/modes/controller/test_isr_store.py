@@ -20,7 +20,7 @@ from minikafka.zk import layout
 
 TP = TopicPartition("t", 0)
 U0, U1 = TopicPartition("u", 0), TopicPartition("u", 1)
-STATE = LeaderAndIsr(0, 3, (0, 1), 1, zk_version=0)
+STATE = LeaderAndIsr(0, 3, (0, 1), 1, state_version=0)
 
 
 async def test_isr_change_is_abandoned_without_a_write_if_its_caller_no_longer_wants_it() -> None:

@@ -106,7 +106,7 @@ async def test_plan_to_reassign_equals_the_effects_of_the_reassignment(
     await bench.idle()
     state = state_of(bench.ensemble, T0)
     assert state is not None
-    joined = LeaderAndIsr(state.leader, state.leader_epoch, (*state.isr, 1), 1, state.zk_version)
+    joined = LeaderAndIsr(state.leader, state.leader_epoch, (*state.isr, 1), 1, state.state_version)
     bench.ensemble.put(layout.state_path(T0), layout.encode_state(joined))
     await until(lambda: not bench.service.reassignments())
     await bench.idle()
@@ -117,7 +117,7 @@ async def test_plan_to_reassign_equals_the_effects_of_the_reassignment(
 async def test_plan_to_elect_equals_the_effects_of_the_election(bench: Obeyed) -> None:
     state = state_of(bench.ensemble, T0)
     assert state is not None
-    moved = LeaderAndIsr(3, state.leader_epoch + 1, state.isr, 1, state.zk_version)
+    moved = LeaderAndIsr(3, state.leader_epoch + 1, state.isr, 1, state.state_version)
     bench.ensemble.put(layout.state_path(T0), layout.encode_state(moved))
     bench.ensemble.put(f"{layout.ISR_CHANGE_PREFIX}0000000001", layout.encode_isr_change([T0]))
     await until(lambda: partitions_of(bench.service)[0]["leader"] == 3)
