@@ -25,6 +25,7 @@ _CONNECTING: Final = "kafka.request.timeout.ms also limits the time to connect"
 _RANGES: Final = "a task reads a planned range of offsets, and decodes it in blocks"
 _NO_WAIT: Final = "a task reads only offsets that exist, so a broker need not wait for more"
 _BUFFERED: Final = "a task sends whenever it has collected 8 MiB of rows, and at its end"
+_MEMORY: Final = "a task encodes no further rows while 8 MiB of encoded rows are not acknowledged"
 _LEVELS: Final = "codecs compress with their default level"
 _BY_KEY: Final = "the column partition or the key chooses the partition of a row"
 _TASKS: Final = "Spark plans the tasks, and the checkpoint keeps the offsets"
@@ -71,10 +72,9 @@ _CONSUMER: Final = {
 }
 _PRODUCER: Final = {
     "linger.ms": _BUFFERED,
-    "buffer.memory": _BUFFERED,
+    "buffer.memory": _MEMORY,
     "max.block.ms": "kafka.delivery.timeout.ms limits the time to find a topic and its leaders",
     "retries": "a batch is sent again until kafka.delivery.timeout.ms has passed",
-    "max.in.flight.requests.per.connection": "rows keep their order whatever the number of requests",
     "max.request.size": "kafka.batch.size and the topic's max.message.bytes limit a batch",
     "compression.gzip.level": _LEVELS,
     "compression.lz4.level": _LEVELS,
@@ -104,6 +104,7 @@ _MORE_OF_WRITES: Final = (
     "delivery.timeout.ms",
     "enable.idempotence",
     "key.serializer",
+    "max.in.flight.requests.per.connection",
     "partitioner.class",
     "partitioner.ignore.keys",
     "transactional.id",

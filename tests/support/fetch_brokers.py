@@ -245,17 +245,23 @@ class FetchBrokers:
                 if api == METADATA:
                     answer = NO_TAGS + answer
                 frame = struct.pack(">ii", len(answer) + 4, correlation) + answer
-                if api == 1 and self._dies_now(index):
-                    self.fail_over(index)
-                    connection.sendall(frame[: len(frame) // 2])
-                    self.kill(index)
+                if not self.deliver(index, connection, api, frame):
                     return
-                connection.sendall(frame)
         except OSError:
             return
         finally:
             stream.close()
             connection.close()
+
+    def deliver(self, index: int, connection: socket.socket, api: int, frame: bytes) -> bool:
+        """Send a response. Return False if the connection must be closed."""
+        if api == 1 and self._dies_now(index):
+            self.fail_over(index)
+            connection.sendall(frame[: len(frame) // 2])
+            self.kill(index)
+            return False
+        connection.sendall(frame)
+        return True
 
     def _dies_now(self, index: int) -> bool:
         with self.lock:

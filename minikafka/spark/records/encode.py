@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from struct import Struct
 from typing import Final
 
@@ -25,6 +24,7 @@ _CRC_FROM: Final = 21
 _LENGTH_FROM: Final = 12
 _MAGIC: Final = 2
 _NOTHING: Final = pa.scalar(b"", pa.binary())
+_NO_HEADERS: Final = pa.scalar(b"\x00", pa.binary())
 _MOST_RECORDS: Final = 10_000
 """Maximum number of records in one batch, even if the records are small."""
 
@@ -53,6 +53,17 @@ class Rows:
     def __len__(self) -> int:
         return len(self.timestamps)
 
+    def taken(self, chosen: Numbers) -> Rows:
+        """Return a copy of the rows with these indexes, in the order of the indexes."""
+        indexes = pa.array(chosen)
+        return Rows(
+            self.keys.take(indexes),
+            self.values.take(indexes),
+            self.timestamps[chosen],
+            None if self.headers is None else self.headers.take(indexes),
+            self.numbers[chosen],
+        )
+
     def part(self, start: int, end: int) -> Rows:
         """Return rows [start, end) without a copy."""
         size = end - start
@@ -65,27 +76,28 @@ class Rows:
         )
 
 
-def cut(rows: Rows, most_bytes: int) -> list[Rows]:
-    """Split the rows into parts, one for each batch. A part has 1 to `_MOST_RECORDS` rows.
-
-    A part of several rows has at most about `most_bytes` before compression.
-    """
-    total = np.cumsum(_content(rows))
-    borders, start = [0], 0
-    while start < len(rows):
-        before = total[start - 1] if start else 0
-        end = int(np.searchsorted(total, before + most_bytes, side="right"))
-        start = min(max(end, start + 1), start + _MOST_RECORDS)
-        borders.append(start)
-    return [rows.part(start, end) for start, end in pairwise(borders)]
-
-
-def _content(rows: Rows) -> Numbers:
+def sizes(rows: Rows) -> Numbers:
     """Return the approximate size of each record: key, value, headers, and 24 bytes for other fields."""
     size: Numbers = _lengths(rows.keys).clip(0) + _lengths(rows.values).clip(0) + 24
     if rows.headers is not None:
         size = size + _header_bytes(rows.headers)
     return size
+
+
+def cut(total: Numbers, start: int, end: int, most_bytes: int) -> list[tuple[int, int]]:
+    """Divide the rows [start, end) into batches, and return the first row and the end of each batch.
+
+    `total`: for each row, the size of all rows up to this row. A batch has 1 to `_MOST_RECORDS` rows. A batch
+    of several rows has at most about `most_bytes` before compression.
+    """
+    found = []
+    while start < end:
+        before = int(total[start - 1]) if start else 0
+        fitting = int(np.searchsorted(total, before + most_bytes, side="right"))
+        border = min(max(fitting, start + 1), start + _MOST_RECORDS, end)
+        found.append((start, border))
+        start = border
+    return found
 
 
 def _header_bytes(headers: pa.Array) -> Numbers:
@@ -106,12 +118,48 @@ def encode(
 
     `sequence`: the sequence number of the first record. `codec`: the codec number for the batch attributes.
     """
-    records = deflate(codec, _records(rows))
-    first = int(rows.timestamps[0])
+    (batch,) = encode_all(rows, [(len(rows), sequence)], codec, producer, checksum)
+    return batch
+
+
+def encode_all(
+    rows: Rows,
+    parts: Sequence[tuple[int, int]],
+    codec: int,
+    producer: Producer,
+    checksum: Checksum,
+) -> list[bytearray]:
+    """Return the record batches of several partitions, each with base offset 0.
+
+    `parts`: the number of records and the first sequence number of each batch. The batches contain the rows in
+    order. Encoding many rows in one call is faster than encoding each batch alone.
+    """
+    counts = np.array([count for count, _ in parts])
+    ends = np.cumsum(counts)
+    starts = ends - counts
+    last = np.maximum.reduceat(rows.timestamps, starts)
+    data, borders = _records(rows, starts, counts)
+    batches = []
+    for (count, sequence), start, end, most in zip(parts, starts, ends, last, strict=True):
+        times = int(rows.timestamps[start]), int(most)
+        packed = deflate(codec, data[int(borders[start]) : int(borders[end])])
+        batches.append(_batch(packed, codec, times, producer, sequence, count, checksum))
+    return batches
+
+
+def _batch(
+    records: memoryview,
+    codec: int,
+    times: tuple[int, int],
+    producer: Producer,
+    sequence: int,
+    count: int,
+    checksum: Checksum,
+) -> bytearray:
     batch = bytearray(_HEADER.size + len(records))
-    fields = (first, int(rows.timestamps.max()), producer.id, producer.epoch, sequence, len(rows))
+    fields = (*times, producer.id, producer.epoch, sequence, count)
     _HEADER.pack_into(
-        batch, 0, 0, len(batch) - _LENGTH_FROM, -1, _MAGIC, 0, codec, len(rows) - 1, *fields
+        batch, 0, 0, len(batch) - _LENGTH_FROM, -1, _MAGIC, 0, codec, count - 1, *fields
     )
     batch[_HEADER.size :] = records
     crc = checksum(memoryview(batch)[_CRC_FROM:])
@@ -119,20 +167,24 @@ def encode(
     return batch
 
 
-def _records(rows: Rows) -> memoryview:
-    """Return the encoded records of a batch, concatenated and not compressed."""
-    count = len(rows)
+def _records(rows: Rows, starts: Numbers, counts: Numbers) -> tuple[memoryview, Numbers]:
+    """Return the encoded records of all batches, not compressed, and the place of each record and of the end.
+
+    `starts`, `counts`: the first row and the number of rows of each batch.
+    """
+    times = rows.timestamps - np.repeat(rows.timestamps[starts], counts)
+    positions = np.arange(len(rows), dtype=np.int64) - np.repeat(starts, counts)
     keys, values = _lengths(rows.keys), _lengths(rows.values)
-    head = varints.binary(
-        [rows.timestamps - rows.timestamps[0], np.arange(count, dtype=np.int64), keys], b"\x00"
-    )
+    size = 1 + keys.clip(0) + values.clip(0)
+    for column in (times, positions, keys, values):
+        size += varints.sizes(varints.zigzag(column))
+    headers = _NO_HEADERS if rows.headers is None else _headers(rows.headers)
+    size += 1 if rows.headers is None else _lengths(headers)
+    attributes = np.zeros(len(rows), dtype=np.int64)
+    head = varints.binary([size, attributes, times, positions, keys])
     middle = varints.binary([values])
-    none = pa.scalar(b"\x00", pa.binary())
-    headers = none if rows.headers is None else _headers(rows.headers)
     parts = [head, _filled(rows.keys), middle, _filled(rows.values), headers]
-    bodies = pc.binary_join_element_wise(*parts, _NOTHING)
-    whole = pc.binary_join_element_wise(varints.binary([_lengths(bodies)]), bodies, _NOTHING)
-    return _data(whole)
+    return _data(pc.binary_join_element_wise(*parts, _NOTHING))
 
 
 def _headers(headers: pa.Array) -> pa.Array:
@@ -165,11 +217,11 @@ def _filled(column: pa.Array) -> pa.Array:
     return pc.fill_null(column, _NOTHING) if column.null_count else column
 
 
-def _data(column: pa.Array) -> memoryview:
-    """Return a view of the bytes of all values of a binary column, in order and without gaps."""
+def _data(column: pa.Array) -> tuple[memoryview, Numbers]:
+    """Return the bytes of all values of a binary column without gaps, and the place of each value and of the end."""
     _, borders, data = column.buffers()
     offsets = np.frombuffer(borders, np.int32)[column.offset : column.offset + len(column) + 1]
-    return memoryview(data)[int(offsets[0]) : int(offsets[-1])]
+    return memoryview(data)[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
 
 
 def content(rows: Rows) -> memoryview:
@@ -178,24 +230,11 @@ def content(rows: Rows) -> memoryview:
     Equal bytes mean equal records in the same order, independent of the division into batches.
     """
     keys, values = _lengths(rows.keys), _lengths(rows.values)
-    none = pa.scalar(b"\x00", pa.binary())
     parts = [
         varints.binary([rows.timestamps, keys]),
         _filled(rows.keys),
         varints.binary([values]),
         _filled(rows.values),
-        none if rows.headers is None else _headers(rows.headers),
+        _NO_HEADERS if rows.headers is None else _headers(rows.headers),
     ]
-    return _data(pc.binary_join_element_wise(*parts, _NOTHING))
-
-
-def concatenated(parts: Sequence[Rows]) -> Rows:
-    """Return the rows of all parts, in order."""
-    headers = [part.headers for part in parts if part.headers is not None]
-    return Rows(
-        pa.concat_arrays([part.keys for part in parts]),
-        pa.concat_arrays([part.values for part in parts]),
-        np.concatenate([part.timestamps for part in parts]),
-        pa.concat_arrays(headers) if headers else None,
-        np.concatenate([part.numbers for part in parts]),
-    )
+    return _data(pc.binary_join_element_wise(*parts, _NOTHING))[0]

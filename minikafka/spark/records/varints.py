@@ -30,33 +30,44 @@ def sizes(raw: npt.NDArray[np.uint64]) -> Numbers:
     return found
 
 
-def binary(columns: Sequence[Numbers], between: bytes = b"") -> pa.Array:
-    """Return one binary value per row: the fixed bytes in `between`, then the row's numbers as zigzag varints.
-
-    A row has one number from each column.
-    """
+def binary(columns: Sequence[Numbers]) -> pa.Array:
+    """Return one binary value per row: the row's number from each column, as a zigzag varint."""
     raws = [zigzag(column) for column in columns]
+    count = len(raws[0])
     lengths = [sizes(raw) for raw in raws]
-    ends = np.cumsum(sum(lengths, np.zeros(len(raws[0]), dtype=np.int64)) + len(between))
-    data = np.zeros(int(ends[-1]) if len(ends) else 0, dtype=np.uint8)
-    borders = np.concatenate(([0], ends))
-    position = borders[:-1].copy()
-    for byte in between:
-        data[position] = byte
-        position += 1
-    for raw, length in zip(raws, lengths, strict=True):
-        _write(data, position, raw, length)
-        position += length
-    buffers = [None, pa.py_buffer(borders.astype(np.int32)), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(raws[0]), buffers)
+    widths = [int(length.max(initial=0)) for length in lengths]
+    grid = np.empty((count, sum(widths)), dtype=np.uint8)
+    """The varints, each in as many bytes as the longest varint of its column. Surplus bytes are removed later."""
+    place = 0
+    for width, raw in zip(widths, raws, strict=True):
+        if width == 1:
+            grid[:, place] = raw
+        else:
+            for index in range(width):
+                _write(grid[:, place + index], raw, index)
+        place += width
+    borders = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(sum(lengths), out=borders[1:])
+    is_full = borders[-1] == grid.size
+    data = grid.reshape(-1) if is_full else grid[_used(lengths, widths)]
+    return pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    )
 
 
-def _write(
-    data: npt.NDArray[np.uint8], position: Numbers, raw: npt.NDArray[np.uint64], length: Numbers
-) -> None:
-    rows = np.arange(len(raw))
-    for index in range(int(length.max(initial=0))):
-        rows = rows[length[rows] > index]
-        part = (raw[rows] >> np.uint64(7 * index)) & np.uint64(0x7F)
-        more = (length[rows] > index + 1).astype(np.uint64) << np.uint64(7)
-        data[position[rows] + index] = part | more
+def _write(place: npt.NDArray[np.uint8], raw: npt.NDArray[np.uint64], index: int) -> None:
+    """Write the byte `index` of each varint."""
+    shifted = raw >> np.uint64(7 * index) if index else raw
+    part = shifted.astype(np.uint8)
+    np.copyto(place, np.where(shifted > 0x7F, part | np.uint8(0x80), part & np.uint8(0x7F)))
+
+
+def _used(lengths: Sequence[Numbers], widths: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Return for each byte of the grid whether it belongs to a varint."""
+    used = np.ones((len(lengths[0]), sum(widths)), dtype=np.bool_)
+    place = 0
+    for length, width in zip(lengths, widths, strict=True):
+        for index in range(1, width):
+            np.greater(length, index, out=used[:, place + index])
+        place += width
+    return used

@@ -19,6 +19,10 @@ TOPIC: Final = "topic"
 ORIGIN: Final = "originHeader"
 CREATE: Final = "createTopics"
 
+IN_FLIGHT: Final = "kafka.max.in.flight.requests.per.connection"
+MOST_IN_FLIGHT: Final = 5
+"""A broker recognizes as duplicates only the last five batches of a producer."""
+
 DEFAULTS: Final[dict[str, str | None]] = {
     SERVERS: None,
     TOPIC: None,
@@ -26,6 +30,7 @@ DEFAULTS: Final[dict[str, str | None]] = {
     CREATE: "false",
     "kafka.compression.type": "none",
     "kafka.batch.size": "131072",
+    IN_FLIGHT: str(MOST_IN_FLIGHT),
     "kafka.client.id": "minikafka-spark",
     "kafka.acks": "all",
     "kafka.enable.idempotence": "true",
@@ -70,6 +75,8 @@ class WriteOptions:
     codec: int
     batch_bytes: int
     """Approximate size of a batch before compression."""
+    in_flight: int
+    """Maximum number of requests in flight to each leader, and of batches of each partition."""
     client_id: str
     request_timeout_ms: int
     delivery_timeout_ms: int
@@ -91,6 +98,7 @@ def parse(given: Mapping[str, str]) -> WriteOptions:
         creates_topics=options.boolean(CREATE),
         codec=CODECS[options.choice("kafka.compression.type", *CODECS)],
         batch_bytes=options.positive("kafka.batch.size"),
+        in_flight=min(options.positive(IN_FLIGHT), MOST_IN_FLIGHT),
         client_id=options.text("kafka.client.id"),
         request_timeout_ms=options.positive("kafka.request.timeout.ms"),
         delivery_timeout_ms=options.positive("kafka.delivery.timeout.ms"),

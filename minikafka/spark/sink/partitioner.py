@@ -1,7 +1,7 @@
 """Kafka's default partitioner for whole columns of keys.
 
 A key gets the same partition as in the Java client: the key's 32-bit murmur2 hash with the sign bit cleared,
-modulo the number of partitions. Within one call, all rows without a key get the same partition.
+modulo the number of partitions. Rows without a key fill one partition at a time.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ _FACTOR: Final = np.uint32(0x5BD1E995)
 _PADDING: Final = 4
 
 
-def partitions(keys: pa.Array, count: int, first: int) -> npt.NDArray[np.int32]:
+def partitions(keys: pa.Array, count: int, first: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Return the partition of each record. `keys`: binary or null. `count`: the number of partitions.
 
-    All records without a key get partition `first` modulo `count`. This is like Kafka's sticky partitioner,
-    which fills one partition at a time.
+    A record without a key gets the partition of its number in `first`, modulo `count`. Records of one Arrow batch
+    have equal numbers. This is like Kafka's sticky partitioner, which fills one partition at a time.
     """
+    if keys.null_count == len(keys):
+        return (first % count).astype(np.int32)
     hashes = murmur2(keys) & np.uint32(0x7FFFFFFF)
     found = (hashes % np.uint32(count)).astype(np.int32)
     if keys.null_count:
-        found[np.asarray(keys.is_null())] = first % count
+        is_null = np.asarray(keys.is_null())
+        found[is_null] = first[is_null] % count
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -73,6 +73,17 @@ class Origin:
         return joined.cast(pa.binary())
 
 
+@dataclass(frozen=True)
+class Divided:
+    """Rows of one topic, divided by partition."""
+
+    rows: Rows
+    order: npt.NDArray[np.int64]
+    """Indexes of the rows, ordered by partition. Rows of a partition keep their order."""
+    parts: Sequence[tuple[TopicPartition, int, int]]
+    """Each partition, with the start and the end of its indexes in `order`."""
+
+
 class Router:
     """Divides the rows of a task by topic and partition. Rows of a partition keep their order.
 
@@ -94,19 +105,25 @@ class Router:
         """Number of the next row of the task."""
         self._batches = 0
 
-    def divide(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Rows]]:
-        """Yield each partition with its rows from the batch. Raises `RowRefused`."""
-        columns = {name: batch.column(name) for name in batch.schema.names if name in _TYPES}
-        numbers = np.arange(self._next, self._next + batch.num_rows)
-        self._next += batch.num_rows
-        self._batches += 1
+    def divide(self, batches: Sequence[pa.RecordBatch]) -> Iterator[Divided]:
+        """Yield the rows of each topic, with their partitions. Raises `RowRefused`."""
+        names = [name for name in batches[0].schema.names if name in _TYPES]
+        columns = {name: _joined([batch.column(name) for batch in batches]) for name in names}
+        counts = [batch.num_rows for batch in batches]
+        numbers = np.arange(self._next, self._next + sum(counts))
+        turns = np.repeat(np.arange(len(batches)) + self._batches + 1, counts)
+        self._next += len(numbers)
+        self._batches += len(batches)
+        if not len(numbers):
+            return
         rows = self._rows(columns, numbers)
+        wanted = columns.get("partition")
         for topic, chosen in self._by_topic(columns.get("topic"), numbers):
-            part = rows if chosen is None else _taken(rows, chosen)
-            wanted = columns.get("partition")
-            if wanted is not None and chosen is not None:
-                wanted = wanted.take(pa.array(chosen))
-            yield from self._by_partition(topic, part, wanted)
+            if chosen is None:
+                yield self._by_partition(topic, rows, wanted, turns)
+            else:
+                own = None if wanted is None else wanted.take(pa.array(chosen))
+                yield self._by_partition(topic, rows.taken(chosen), own, turns[chosen])
 
     def _rows(self, columns: Mapping[str, pa.Array], numbers: npt.NDArray[np.int64]) -> Rows:
         count = len(numbers)
@@ -157,21 +174,27 @@ class Router:
             yield topic, np.flatnonzero(codes == code)
 
     def _by_partition(
-        self, topic: str, rows: Rows, wanted: pa.Array | None
-    ) -> Iterator[tuple[TopicPartition, Rows]]:
+        self, topic: str, rows: Rows, wanted: pa.Array | None, turns: npt.NDArray[np.int64]
+    ) -> Divided:
         count = self._partition_count(topic)
-        chosen = partitions(rows.keys, count, self._batches)
+        chosen = partitions(rows.keys, count, turns)
         if wanted is not None:
             given = np.asarray(pc.fill_null(wanted, -1))
             _check_partitions(topic, count, given, wanted, rows)
             chosen = np.where(np.asarray(wanted.is_valid()), given, chosen)
-        order = np.argsort(chosen, kind="stable")
+        # Numbers of at most 16 bits are sorted by radix, about eight times as fast as longer numbers.
+        order = np.argsort(chosen.astype(np.min_scalar_type(count)), kind="stable")
         ordered = chosen[order]
-        moved = rows if np.array_equal(order, np.arange(len(order))) else _taken(rows, order)
         borders = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
-        for start, end in pairwise(borders):
-            if start < end:
-                yield TopicPartition(topic, int(ordered[start])), moved.part(start, end)
+        parts = [
+            (TopicPartition(topic, int(ordered[start])), start, end)
+            for start, end in pairwise(borders)
+        ]
+        return Divided(rows, order, parts)
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
 def _check_partitions(
@@ -213,14 +236,3 @@ def _with_origin(
     order[~is_last] = np.arange(int(sizes.sum()))
     borders = np.concatenate(([0], ends)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(borders), both.take(pa.array(order)), type=HEADERS)
-
-
-def _taken(rows: Rows, order: npt.NDArray[np.int64]) -> Rows:
-    chosen = pa.array(order)
-    return Rows(
-        rows.keys.take(chosen),
-        rows.values.take(chosen),
-        rows.timestamps[order],
-        None if rows.headers is None else rows.headers.take(chosen),
-        rows.numbers[order],
-    )

@@ -21,10 +21,8 @@ from pyspark.sql.datasource import (
 )
 
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.base.model import TopicPartition
 from minikafka.spark.errors import one_line_errors
 from minikafka.spark.records import checksum
-from minikafka.spark.records.encode import Rows, concatenated
 from minikafka.spark.sink.options import CREATE, TOPIC, WriteOptions
 from minikafka.spark.sink.producer import IdempotentProducer
 from minikafka.spark.sink.rows import Origin, Router
@@ -108,20 +106,36 @@ def write_rows(
     producer = IdempotentProducer(leaders, options, crc)
     topics = _Topics(leaders, options)
     router = Router(options.topic, origin, topics.partition_count, _wall_ms)
-    gathered: list[tuple[TopicPartition, Rows]] = []
-    size = total = 0
+    total = 0
     try:
-        for batch in batches:
-            gathered += router.divide(batch)
-            total += batch.num_rows
-            size += batch.nbytes
-            if size >= _BUFFER_BYTES:
-                producer.send(_joined(gathered))
-                gathered, size = [], 0
-        producer.send(_joined(gathered))
+        for gathered in _gathered(batches):
+            producer.send(router.divide(gathered))
+            total += sum(batch.num_rows for batch in gathered)
+        producer.flush()
     finally:
         leaders.close()
     return total
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Yield lists of Arrow batches, in order. A list ends when it has `_BUFFER_BYTES`.
+
+    An Arrow batch that is much larger is alone in its list, because a column of joined batches must not have more
+    than 2 GiB.
+    """
+    found: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if found and size + batch.nbytes > 2 * _BUFFER_BYTES:
+            yield found
+            found, size = [], 0
+        found.append(batch)
+        size += batch.nbytes
+        if size >= _BUFFER_BYTES:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found
 
 
 class _Topics:
@@ -152,15 +166,6 @@ class _Topics:
             fix = _NOT_CREATED if creates else _NO_TOPIC
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}: no such topic; {fix}")
         return found
-
-
-def _joined(gathered: list[tuple[TopicPartition, Rows]]) -> Iterator[tuple[TopicPartition, Rows]]:
-    """Yield each partition with all its rows, in order."""
-    parts: dict[TopicPartition, list[Rows]] = {}
-    for tp, rows in gathered:
-        parts.setdefault(tp, []).append(rows)
-    for tp, found in parts.items():
-        yield tp, found[0] if len(found) == 1 else concatenated(found)
 
 
 def _wall_ms() -> int:

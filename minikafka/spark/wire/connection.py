@@ -9,6 +9,7 @@ from __future__ import annotations
 import selectors
 import socket
 from collections import deque
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
@@ -78,6 +79,18 @@ class Connection:
                 raise ConnectionResetError("the broker closed the connection")
             room = room[count:]
 
+    def fileno(self) -> int:
+        """Return the file descriptor of the socket, for `selectors`."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Close the socket. A second call has no effect."""
         self._socket.close()
+
+
+def readable(connections: Iterable[Connection], timeout_s: float) -> list[Connection]:
+    """Wait until a response or the end of a connection arrives, at most `timeout_s`. Return these connections."""
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in selector.select(timeout_s)]  # type: ignore[misc]

@@ -51,10 +51,10 @@ def produce_request(batches: Mapping[TopicPartition, bytes | bytearray], timeout
     """Return the body of Produce v8 with acks=all and one batch per partition."""
     head = _PRODUCE_HEAD.pack(_NO_TRANSACTION, _ALL_REPLICAS, timeout_ms)
     entries = {
-        tp: _PRODUCE_PARTITION.pack(tp.partition, len(batch)) + batch
+        tp: (_PRODUCE_PARTITION.pack(tp.partition, len(batch)), batch)
         for tp, batch in batches.items()
     }
-    return head + by_topic(entries)
+    return by_topic(entries, head)
 
 
 def parse_init_producer(answer: memoryview) -> NewProducer:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from itertools import chain
 from struct import Struct, error
 from typing import Final, NamedTuple
 
@@ -144,10 +145,10 @@ def list_offsets_request(
     A timestamp is Unix milliseconds, EARLIEST or LATEST.
     """
     entries = {
-        tp: _LIST_PARTITION.pack(tp.partition, leader_epoch, timestamp)
+        tp: (_LIST_PARTITION.pack(tp.partition, leader_epoch, timestamp),)
         for tp, (leader_epoch, timestamp) in asked.items()
     }
-    return _INT32.pack(_CONSUMER) + bytes([isolation]) + by_topic(entries)
+    return by_topic(entries, _INT32.pack(_CONSUMER) + bytes([isolation]))
 
 
 def epoch_ends_request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
@@ -156,23 +157,25 @@ def epoch_ends_request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes
     `asked`: (current leader epoch, epoch whose end is requested) of each partition.
     """
     entries = {
-        tp: _EPOCH_PARTITION.pack(tp.partition, current, wanted)
+        tp: (_EPOCH_PARTITION.pack(tp.partition, current, wanted),)
         for tp, (current, wanted) in asked.items()
     }
-    return _INT32.pack(_CONSUMER) + by_topic(entries)
+    return by_topic(entries, _INT32.pack(_CONSUMER))
 
 
-def by_topic(entries: Mapping[TopicPartition, bytes]) -> bytes:
-    """Return an encoded array of topics. Each topic is a name and an array of partition entries.
+def by_topic(
+    entries: Mapping[TopicPartition, Sequence[bytes | bytearray]], head: bytes = b""
+) -> bytes:
+    """Return `head` and an encoded array of topics. Each topic is a name and an array of partition entries.
 
-    `entries`: the encoded entry of each partition.
+    `entries`: the encoded entry of each partition, in one or more pieces. Every piece is copied once.
     """
-    topics: dict[str, list[bytes]] = {}
+    topics: dict[str, list[Sequence[bytes | bytearray]]] = {}
     for tp, entry in entries.items():
         topics.setdefault(tp.topic, []).append(entry)
-    body = [_INT32.pack(len(topics))]
+    body: list[bytes | bytearray] = [head, _INT32.pack(len(topics))]
     for topic, found in topics.items():
-        body += [_string(topic), _INT32.pack(len(found)), *found]
+        body += [_string(topic), _INT32.pack(len(found)), *chain.from_iterable(found)]
     return b"".join(body)
 
 
@@ -190,12 +193,14 @@ def fetch_request(
     """
     head = _FETCH_HEAD.pack(_CONSUMER, max_wait_ms, 1, max_bytes, isolation, *_NO_SESSION)
     entries = {
-        tp: _FETCH_PARTITION.pack(
-            tp.partition, entry.leader_epoch, entry.offset, -1, entry.max_bytes
+        tp: (
+            _FETCH_PARTITION.pack(
+                tp.partition, entry.leader_epoch, entry.offset, -1, entry.max_bytes
+            ),
         )
         for tp, entry in asked.items()
     }
-    return head + by_topic(entries) + _INT32.pack(0) + _string("")
+    return by_topic(entries, head) + _INT32.pack(0) + _string("")
 
 
 def parse_metadata(answer: memoryview) -> Metadata:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,14 +20,24 @@ def test_keys_of_any_length_are_hashed_as_by_the_client_package(seed):
         murmur2(key) for key in keys
     ]
     sliced = pa.array(keys, pa.binary()).slice(7, 50)
-    found = partitioner.partitions(sliced, 7, 0).tolist()
+    found = partitioner.partitions(sliced, 7, np.zeros(50, np.int64)).tolist()
     assert found == [partition_for_key(key, 7) for key in keys[7:57]]
 
 
-def test_rows_without_a_key_share_one_partition():
-    keys = pa.array([None, b"k", None], pa.binary())
-    assert partitioner.partitions(keys, 5, 13).tolist() == [3, partition_for_key(b"k", 5), 3]
+def test_rows_without_a_key_get_the_partition_of_their_number():
+    keys = pa.array([None, b"k", None, None], pa.binary())
+    numbers = np.array([13, 13, 13, 14])
+    assert partitioner.partitions(keys, 5, numbers).tolist() == [
+        3,
+        partition_for_key(b"k", 5),
+        3,
+        4,
+    ]
+    nulls = pa.nulls(4, pa.binary())
+    assert partitioner.partitions(nulls, 5, numbers).tolist() == [3, 3, 3, 4]
 
 
 def test_partitioner_returns_no_partitions_for_no_rows():
-    assert partitioner.partitions(pa.array([], pa.binary()), 5, 0).tolist() == []
+    assert (
+        partitioner.partitions(pa.array([], pa.binary()), 5, np.zeros(0, np.int64)).tolist() == []
+    )

@@ -258,7 +258,7 @@ def test_delivery_timeout_counts_from_the_last_acknowledged_batch_or_the_start_o
     requests = []
 
     def answer_slowly():
-        clock.pass_s(0.9)
+        clock.pass_s(0.3)
         requests.append(clock.now)
         brokers.produce_errors = [NOT_ENOUGH_REPLICAS] * (len(requests) % 3 == 0)
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
 from minikafka.client.partitioner import partition_for_key
+from minikafka.spark.records.encode import Rows
 from minikafka.spark.sink.rows import HEADERS, Origin, Router, RowRefused, check_schema
 
 NOW_MS = 1_700_000_000_000
@@ -42,8 +43,17 @@ def batch_of(**columns: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(arrays)
 
 
-def divided(found: Router, batch: pa.RecordBatch) -> dict[TopicPartition, list[bytes]]:
-    return {tp: rows.values.to_pylist() for tp, rows in found.divide(batch)}
+def parts(found: Router, *batches: pa.RecordBatch) -> list[tuple[TopicPartition, Rows]]:
+    """Return each partition with its rows."""
+    return [
+        (tp, table.rows.taken(table.order[start:end]))
+        for table in found.divide(batches)
+        for tp, start, end in table.parts
+    ]
+
+
+def divided(found: Router, *batches: pa.RecordBatch) -> dict[TopicPartition, list[bytes]]:
+    return {tp: rows.values.to_pylist() for tp, rows in parts(found, *batches)}
 
 
 def test_rows_go_to_the_partitions_of_their_keys_in_order():
@@ -76,7 +86,7 @@ def test_row_without_a_partition_goes_to_the_partition_of_its_key():
 
 
 def test_missing_columns_have_defaults():
-    [(tp, rows)] = router("one").divide(batch_of(value=[b"a", None]))
+    [(tp, rows)] = parts(router("one"), batch_of(value=[b"a", None]))
     assert tp == TopicPartition("one", 0)
     assert rows.keys.to_pylist() == [None, None]
     assert rows.values.to_pylist() == [b"a", None]
@@ -86,13 +96,13 @@ def test_missing_columns_have_defaults():
 
 def test_timestamps_are_milliseconds_and_default_to_the_present():
     batch = batch_of(value=[b"a", b"b", b"c"], timestamp=[1_999, None, -1])
-    [(_, rows)] = router("one").divide(batch)
+    [(_, rows)] = parts(router("one"), batch)
     assert rows.timestamps.tolist() == [1, NOW_MS, -1]
 
 
 def test_strings_are_written_as_utf_8():
     batch = pa.RecordBatch.from_pydict({"key": ["k\u00e4"], "value": ["v\u00fc"]})
-    [(_, rows)] = router("one").divide(batch)
+    [(_, rows)] = parts(router("one"), batch)
     assert rows.keys.to_pylist() + rows.values.to_pylist() == [
         "k\u00e4".encode(),
         "v\u00fc".encode(),
@@ -107,7 +117,7 @@ def test_origin_header_comes_last_and_contains_the_row_number_in_the_task(with_h
     rows = [
         row
         for _ in range(2)
-        for _, part in found.divide(batch_of(value=[b"x", b"y", b"z"], **columns))
+        for _, part in parts(found, batch_of(value=[b"x", b"y", b"z"], **columns))
         for row in part.headers.to_pylist()
     ]
     assert [json.loads(row[-1]["value"]) for row in rows] == [
@@ -135,9 +145,9 @@ def test_origin_header_comes_last_and_contains_the_row_number_in_the_task(with_h
 )
 def test_error_for_a_row_that_cannot_be_written_names_the_row(columns, message):
     found = router()
-    list(found.divide(batch_of(value=[b""] * 3, topic=["one"] * 3)))
+    list(parts(found, batch_of(value=[b""] * 3, topic=["one"] * 3)))
     with pytest.raises(RowRefused, match=message):
-        list(found.divide(batch_of(value=[b"", b""], **columns)))
+        list(parts(found, batch_of(value=[b"", b""], **columns)))
 
 
 def schema(**columns: Any) -> StructType:
