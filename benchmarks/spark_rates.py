@@ -1,10 +1,13 @@
 """`python -m benchmarks.spark_rates`: how fast topics are read for Spark, compared with other readers.
 
-There are three measurements. The readers of a measurement run in turn, in the same run.
+There are four measurements. The readers of a measurement run in turn, in the same run.
 - The decoder reads one partition in one process, for every codec. The other readers are confluent-kafka, and a reader
   that only decompresses. The unit is records per second of processor time.
 - Jobs read 2 million lz4 records from 6 partitions, with Spark's master `local[2]`.
 - Streams read 6 million lz4 records from 6 partitions in three micro-batches, also in `local[2]`.
+- Writes append a million rows that the JVM generates: to 6 partitions without a codec and with lz4, and to 200
+  partitions without a codec. The comparison is with Spark's sink that writes nothing (`noop`), which shows the time to
+  generate the rows, and with Spark's own Kafka connector.
 
 Jobs and streams are compared with a source of prepared rows (`spark_floor.py`), and with Spark's own Kafka connector
 if MINIKAFKA_SPARK_KAFKA_JARS names a directory with the connector's jars.
@@ -53,7 +56,7 @@ MICRO_BATCHES: Final = 3
 """Number of micro-batches of a stream. In the first micro-batch, Spark also compiles the query's code."""
 FILL_ROWS: Final = 20_000
 SERVERS: Final = "kafka.bootstrap.servers"
-OURS, CONNECTOR, READY = "minikafka", "kafka", "ready"
+OURS, CONNECTOR, READY, NOOP = "minikafka", "kafka", "ready", "noop"
 CONFLUENT, DECOMPRESSION = "confluent-kafka", "decompression alone"
 
 Rates = dict[str, list[float]]
@@ -229,6 +232,12 @@ class Jobs:
         """Write rows with the columns of a topic to Parquet. Spark's JVM generates the rows."""
         self._range(rows).write.mode("overwrite").parquet(str(self._directory / "table"))
 
+    def write(self, sink: str, topic: str, codec: str, rows: int) -> None:
+        """Append rows that Spark's JVM generates to a topic, with the sink `sink`."""
+        made = self._range(rows).select("key", "value").write.format(sink)
+        settings = {**self._options, "topic": topic, "kafka.compression.type": codec}
+        made.mode("overwrite" if sink == NOOP else "append").options(**settings).save()
+
     def _range(self, rows: int) -> DataFrame:
         number = "cast(lpad(cast(id AS string), 12, '0') AS binary)"
         random = "md5(cast(id AS string))"
@@ -300,6 +309,29 @@ def backlog_rate(progress: Sequence[Any]) -> float:
     return float(rows / spent_ms / 1e3)
 
 
+def writes(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
+    """Measure and print the rows per second of writes with every sink. The first round is not counted."""
+    records = int(1_000_000 * options.scale) // PARTITIONS * PARTITIONS
+    figures: dict[str, Rates] = {}
+    with prepared(bootstrap, "none", records) as own:
+        found = {name: jobs for name, jobs in own.items() if name != READY} | {NOOP: own[OURS]}
+        for codec, partitions in (("none", 6), ("lz4", 6), ("none", 200)):
+            title = f"write, {codec}, {partitions} partitions"
+            rates: Rates = {name: [] for name in found}
+            for turn in range(-1, options.rounds):
+                for name, jobs in found.items():
+                    topic = f"writes-{codec}-{partitions}-{turn}-{name}"
+                    asyncio.run(_create(bootstrap, topic, partitions))
+                    begin = time.perf_counter()
+                    jobs.write(name, topic, codec, records)
+                    spent = time.perf_counter() - begin
+                    if turn >= 0:
+                        rates[name].append(records / spent / 1e6)
+            figures[title] = rates
+            show(title, rates)
+    return figures
+
+
 @contextmanager
 def prepared(
     bootstrap: str, topic: str, records: int, more: Mapping[str, str] | None = None
@@ -343,13 +375,13 @@ def show(title: str, rates: Rates) -> None:
     print(f"{title:38} " + "   ".join(cells), flush=True)
 
 
-PARTS: Final = {"decoder": decoder, "jobs": jobs, "streams": streams}
+PARTS: Final = {"decoder": decoder, "jobs": jobs, "streams": streams, "writes": writes}
 
 
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_rates", description=__doc__)
-    parser.add_argument("--only", choices=PARTS, help="run only this part of the three")
+    parser.add_argument("--only", choices=PARTS, help="run only this part of the four")
     parser.add_argument(
         "--rounds", type=int, default=5, help="rounds of every measurement (default: 5)"
     )
