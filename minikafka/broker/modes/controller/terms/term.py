@@ -144,6 +144,7 @@ class Term:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         """Ticket -> answer that a caller of `ask` waits for."""
         self._tickets = 0
+        self._effects = self._effect_table()
 
     @property
     def over(self) -> bool:
@@ -240,7 +241,7 @@ class Term:
         while True:
             outcome = None
             for effect in effects:
-                outcome = await self._execute(effect)
+                outcome = await self._effects[type(effect)](effect)
                 self._raise_if_over()
             if outcome is None:
                 return
@@ -262,68 +263,68 @@ class Term:
 
     # Effects.
 
-    async def _execute(self, effect: Effect) -> Outcome | None:
-        """Carry out one effect; return the outcome if the machine needs it, else None."""
-        if isinstance(effect, SendRequest):
-            await self._wait_for_lease()
-            self._send(effect.broker_id, effect.request)
-        elif isinstance(effect, StepReached):
-            await self._reach(effect)
-        elif isinstance(effect, StartChannel):
-            self._channels.add(effect.broker)
-        elif isinstance(effect, StopChannel):
-            self._channels.remove(effect.broker_id)
-        elif isinstance(effect, AnswerControlledShutdown | AnswerAdmin):
-            self._answer(effect)
-        elif isinstance(effect, WriteLeaderAndIsr):
-            return await self._store.write_states(effect.states)
-        elif isinstance(effect, ReadLeaderAndIsr):
-            return LeaderAndIsrRead(await self._store.read_states(effect.partitions))
-        elif isinstance(effect, ReadUncleanSettings):
-            return UncleanSettingsRead(await self._store.read_unclean_settings(effect.topics))
-        elif isinstance(effect, WriteAssignments):
-            return await self._store.write_assignments(effect.topics, effect.submitted)
-        elif isinstance(effect, DeleteTopicNodes):
-            return await self._store.delete_topics(effect.topics)
-        elif isinstance(effect, GiveTopicIds):
-            return await self._store.give_topic_ids(effect.topics)
-        else:
-            await self._clean_up(effect)
-        return None
+    def _effect_table(self) -> dict[type, Callable[[Any], Awaitable[Outcome | None]]]:
+        """Return the function that carries out each type of effect, and returns the outcome of a question."""
+        store, session, reader = self._store, self._session, self.reader
+        return {
+            SendRequest: self._send,
+            StepReached: self._reach,
+            StartChannel: self._start_channel,
+            StopChannel: self._stop_channel,
+            AnswerControlledShutdown: self._answer,
+            AnswerAdmin: self._answer,
+            WriteLeaderAndIsr: lambda effect: store.write_states(effect.states),
+            ReadLeaderAndIsr: self._read_states,
+            ReadUncleanSettings: self._read_unclean_settings,
+            WriteAssignments: lambda effect: store.write_assignments(
+                effect.topics, effect.submitted
+            ),
+            DeleteTopicNodes: lambda effect: store.delete_topics(effect.topics),
+            GiveTopicIds: lambda effect: store.give_topic_ids(effect.topics),
+            DeleteIsrChanges: lambda effect: session.delete_nodes(
+                notifications.paths(notifications.ISR_CHANGES, effect.names)
+            ),
+            DeleteLogDirEvents: lambda effect: session.delete_nodes(
+                notifications.paths(notifications.LOG_DIR_FAILURES, effect.names)
+            ),
+            DeleteDeletionMarks: lambda effect: session.delete_nodes(
+                admin_requests.deletion_paths(effect.topics)
+            ),
+            DeletePreferredElection: self._delete_preferred_election,
+            TrimReassignments: self._trim_reassignments,
+            WatchStates: lambda effect: reader.watch_states(effect.partitions),
+            UnwatchStates: lambda effect: reader.unwatch_states(effect.partitions),
+        }
 
-    async def _clean_up(self, effect: Effect) -> None:
-        """Carry out one effect of the machine: remove admin requests or notifications from ZooKeeper.
+    async def _start_channel(self, effect: StartChannel) -> None:
+        self._channels.add(effect.broker)
 
-        Effects that add or remove watches on the state nodes of partitions are also carried out here.
-        """
-        if isinstance(effect, DeleteIsrChanges):
-            await self._delete_notifications(notifications.ISR_CHANGES, effect.names)
-        elif isinstance(effect, DeleteLogDirEvents):
-            await self._delete_notifications(notifications.LOG_DIR_FAILURES, effect.names)
-        elif isinstance(effect, DeleteDeletionMarks):
-            await self._session.delete_nodes(admin_requests.deletion_paths(effect.topics))
-        elif isinstance(effect, DeletePreferredElection):
-            await self._session.delete_nodes([admin_requests.PREFERRED_ELECTION])
-            self.put(Signal.PREFERRED_ELECTION)
-        elif isinstance(effect, TrimReassignments):
-            await self._store.trim_reassignments(effect.finished)
-            self.put(Signal.REASSIGNMENTS)
-        elif isinstance(effect, WatchStates):
-            await self.reader.watch_states(effect.partitions)
-        elif isinstance(effect, UnwatchStates):
-            await self.reader.unwatch_states(effect.partitions)
+    async def _stop_channel(self, effect: StopChannel) -> None:
+        self._channels.remove(effect.broker_id)
 
-    async def _delete_notifications(self, directory: str, names: Iterable[str]) -> None:
-        await self._session.delete_nodes(notifications.paths(directory, names))
+    async def _read_states(self, effect: ReadLeaderAndIsr) -> LeaderAndIsrRead:
+        return LeaderAndIsrRead(await self._store.read_states(effect.partitions))
+
+    async def _read_unclean_settings(self, effect: ReadUncleanSettings) -> UncleanSettingsRead:
+        return UncleanSettingsRead(await self._store.read_unclean_settings(effect.topics))
+
+    async def _delete_preferred_election(self, effect: DeletePreferredElection) -> None:
+        await self._session.delete_nodes([admin_requests.PREFERRED_ELECTION])
+        self.put(Signal.PREFERRED_ELECTION)
+
+    async def _trim_reassignments(self, effect: TrimReassignments) -> None:
+        await self._store.trim_reassignments(effect.finished)
+        self.put(Signal.REASSIGNMENTS)
 
     async def _reach(self, effect: StepReached) -> None:
         self._note(STEP, step_lines(effect))
         await self._gate.reached(effect.operation, effect.step)
 
-    def _send(self, broker_id: BrokerId, request: ControllerRequest) -> None:
-        self._channels.send(broker_id, request, self._on_response)
-        to = {"to": broker_id, "queued": self._channels.waiting(broker_id)}
-        self._note(REQUEST, (to | fields for fields in request_lines(request)))
+    async def _send(self, effect: SendRequest) -> None:
+        await self._wait_for_lease()
+        self._channels.send(effect.broker_id, effect.request, self._on_response)
+        to = {"to": effect.broker_id, "queued": self._channels.waiting(effect.broker_id)}
+        self._note(REQUEST, (to | fields for fields in request_lines(effect.request)))
 
     async def _wait_for_lease(self) -> None:
         """Wait until the session's lease proves that no other controller can have been elected.
@@ -335,7 +336,7 @@ class Term:
             await self._session.steady(lambda: self._coordination.exists(election.EPOCH))
             self._raise_if_over()
 
-    def _answer(self, effect: AnswerControlledShutdown | AnswerAdmin) -> None:
+    async def _answer(self, effect: AnswerControlledShutdown | AnswerAdmin) -> None:
         self._note(ANSWER, answer_lines(effect))
         future = self._answers.get(effect.ticket)
         if future is None or future.done():

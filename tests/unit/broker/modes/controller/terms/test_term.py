@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from support.controller_bench import T0, ControllerBench, create_topic, until
@@ -19,7 +19,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.controller.events import RebalanceDue
+from minikafka.controller.events import Effect, RebalanceDue
 from minikafka.zk import layout
 
 T1 = TopicPartition("t", 1)
@@ -30,6 +30,12 @@ async def bench() -> AsyncIterator[ControllerBench]:
     bench = await ControllerBench().elected()
     yield bench
     await bench.close()
+
+
+async def test_term_carries_out_every_type_of_effect(bench: ControllerBench) -> None:
+    term = bench.service._term
+    assert term is not None
+    assert term._effects.keys() == set(get_args(Effect))
 
 
 @pytest.mark.row("E2", "R5")
