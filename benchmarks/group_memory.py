@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.coordinators import Answer, Append
 from minikafka.broker.coordinators.groups.service import settings_of
-from minikafka.groups.commands import Answer, Append, Command
+from minikafka.groups.commands import Command
 from minikafka.groups.coordinator import GroupCoordinator
 from minikafka.groups.requests import CommitRequest, JoinRequest, OffsetToCommit, SyncRequest
 

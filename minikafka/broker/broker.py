@@ -33,7 +33,8 @@ from minikafka.broker.cluster.controller_client import ControllerClient
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.cluster.step_gate import AT_BROKER, StepGate
-from minikafka.broker.coordinators.groups import GroupLags, GroupService, OffsetsTopic
+from minikafka.broker.coordinators.groups import GroupLags, GroupService, offsets_topic
+from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.listener import KafkaListener
@@ -209,14 +210,13 @@ class Broker:
         groups = GroupService(
             self.config,
             self.replicas,
-            OffsetsTopic(self.config, self.metadata, self.admin.auto_create),
+            InternalTopic(offsets_topic(self.config), self.metadata, self.admin.auto_create),
             self.clock,
             ports.rng,
             self.tasks,
             self.ledger,
             self.metrics,
         )
-        self.replicas.roles.add(groups)
         self.metadata.on_topics_deleted(groups.topics_deleted)
         return groups
 

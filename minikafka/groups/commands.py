@@ -1,36 +1,11 @@
-"""Commands of the group coordinator to its runner. The runner must execute the commands in order."""
+"""The commands of the group coordinator to its host: those of every coordinator, and facts for the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from minikafka.groups.responses import Response
-
-Caller: TypeAlias = Hashable
-"""An object with which the runner answers a request. The coordinator only puts it into an `Answer`."""
-KeyValue: TypeAlias = tuple[bytes, bytes | None]
-"""Key and value of a record of `__consumer_offsets`. The value None is a tombstone."""
-
-
-class Answer(NamedTuple):
-    """Send a response to a caller. Every caller gets exactly one response."""
-
-    caller: Caller
-    response: Response
-
-
-class Append(NamedTuple):
-    """Append one batch to a partition of `__consumer_offsets` with acks=all.
-
-    After the append, the runner calls `GroupCoordinator.appended(token, error, now)` exactly once, even if the
-    partition has been unloaded. The error is 0 on success. Each token is greater than the earlier tokens. The
-    batches of a partition must be appended in the order of their tokens.
-    """
-
-    partition: int
-    records: Sequence[KeyValue]
-    token: int
+from minikafka.base.coordinators import Answer, Append
 
 
 class Note(NamedTuple):

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from minikafka.base.coordinators import Caller, KeyValue
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.groups import commands
 from minikafka.groups.append_errors import offsets_error
-from minikafka.groups.commands import Caller, KeyValue
 from minikafka.groups.group import Group
 from minikafka.groups.memory import Memory
 from minikafka.groups.offsets import CONSUMER, expiry_rule

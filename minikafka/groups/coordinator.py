@@ -1,9 +1,9 @@
 """The group coordinator of one broker, for the partitions of `__consumer_offsets` that the broker leads.
 
-The runner calls a method for each event, and executes the returned commands in order. `now` is monotonic
-milliseconds. Invariants: every caller is answered exactly once. A commit that was answered with success is
-returned by the next fetch. A member receives exactly the assignment that the leader of its generation has sent.
-The generation of a group never decreases while the group exists.
+`GroupCoordinator` is a `Core` (`base/coordinators.py`), which `broker/coordinators/host.py` runs. Invariants: every
+caller is answered exactly once. A commit that was answered with success is returned by the next fetch. A member
+receives exactly the assignment that the leader of its generation has sent. The generation of a group never decreases
+while the group exists. `now` is monotonic milliseconds.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from minikafka.base.coordinators import Answer, Caller, LoadedRecord, partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.groups import commands
-from minikafka.groups.commands import Answer, Caller, Command
+from minikafka.groups.commands import Command
 from minikafka.groups.commits import Commits
 from minikafka.groups.group import Group, GroupTimer
 from minikafka.groups.joining import Joining
@@ -23,7 +24,7 @@ from minikafka.groups.membership import Membership
 from minikafka.groups.memory import Memory, bytes_of, group_bytes
 from minikafka.groups.offsets import GroupOffsets
 from minikafka.groups.outbox import Outbox
-from minikafka.groups.partitions import Load, partition_of
+from minikafka.groups.partitions import Load
 from minikafka.groups.rebalance import Rebalances
 from minikafka.groups.report import report
 from minikafka.groups.requests import (
@@ -56,14 +57,15 @@ from minikafka.groups.responses import (
 from minikafka.groups.settings import GroupSettings
 from minikafka.groups.states import DEAD, EMPTY, GroupState
 from minikafka.groups.timers import Timer, Timers
+from minikafka.groups.transactions import OpenTransactions
 
 
 class GroupCoordinator:
     """The group coordinator of one broker.
 
-    `partition_count`: the number of partitions of `__consumer_offsets`, which the runner sets before the first
-    load. `new_id` returns the random part of a member id, a UUID in text form. `wall_ms` returns Unix
-    milliseconds, for the timestamps in records and the expiry of offsets.
+    `partition_count`: the number of partitions of `__consumer_offsets`. `new_id` returns the random part
+    of a member id, a UUID in text form. `wall_ms` returns Unix milliseconds, for the timestamps in records and the
+    expiry of offsets.
     """
 
     def __init__(
@@ -94,7 +96,8 @@ class GroupCoordinator:
         self._commits = Commits(
             settings, self._outbox, rebalances, wall_ms, self._remove_group, self.offsets_memory
         )
-        self._owned: set[int] = set()
+        self._owned: dict[int, OpenTransactions] = {}
+        """The loaded partitions, with the transactions that are open in each of them."""
         self._loads: dict[int, Load] = {}
         self._sweep_at: int | None = None
 
@@ -326,7 +329,7 @@ class GroupCoordinator:
     def next_deadline(self) -> int | None:
         """Return the time (monotonic ms) at which to call `handle_timer`; None if no timer is running.
 
-        Every call of another method may change this time, so the runner must call this method again afterwards.
+        Every call of another method may change this time, so the host must call this method again afterwards.
         """
         time = self._timers.next_time()
         if self._sweep_at is None or time is None:
@@ -384,18 +387,16 @@ class GroupCoordinator:
     def begin_load(self, partition: int, epoch: int) -> bool:
         """Begin to load a partition that this broker leads. `epoch`: the leader epoch.
 
-        Return True if the runner must read the partition. Return False if the partition is already loaded,
+        Return True if the host must read the partition. Return False if the partition is already loaded,
         because this broker led it in an earlier epoch. A load in progress is dropped and starts again.
         """
         if partition in self._owned:
             return False
-        self._loads[partition] = Load(partition, epoch)
+        self._loads[partition] = Load(partition, epoch, self._outbox.new_token)
         return True
 
-    def load(
-        self, partition: int, epoch: int, records: Iterable[tuple[bytes | None, bytes | None]]
-    ) -> None:
-        """Process the next records (key, value) of a partition, in the order of the log.
+    def load(self, partition: int, epoch: int, records: Iterable[LoadedRecord]) -> None:
+        """Process the next records of a partition, in the order of the log.
 
         The call has no effect if no load of this epoch is in progress.
         """
@@ -412,7 +413,7 @@ class GroupCoordinator:
         if load is None or load.epoch != epoch:
             return []
         del self._loads[partition]
-        self._owned.add(partition)
+        self._owned[partition] = load.transactions
         for group in load.groups():
             self.groups[group.group_id] = group
             self._count_memory(group)
@@ -421,10 +422,18 @@ class GroupCoordinator:
             self._sweep_at = now + self.settings.offsets_retention_check_interval_ms
         return self._outbox.take()
 
+    def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> list[Command]:
+        """Store the offsets that the producer committed in its transaction, or drop them if it was aborted."""
+        load = self._loads.get(partition)
+        transactions = self._owned.get(partition) if load is None else load.transactions
+        if transactions is not None:
+            transactions.end(producer_id, committed)
+        return self._outbox.take()
+
     def unload(self, partition: int) -> list[Command]:
         """Drop the groups of a partition that this broker no longer leads. Callers get NOT_COORDINATOR."""
         self._loads.pop(partition, None)
-        self._owned.discard(partition)
+        self._owned.pop(partition, None)
         moved = [group for group in self.groups.values() if group.partition == partition]
         for group in moved:
             del self.groups[group.group_id]

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from sys import getsizeof
 from typing import Final
 
+from minikafka.base.coordinators import Caller
 from minikafka.base.errors import ErrorCode, IllegalTransition
-from minikafka.groups.commands import Caller
 from minikafka.groups.member import Member, PendingMember, Protocols
 from minikafka.groups.memory import PENDING_BYTES, Held, group_bytes
 from minikafka.groups.offsets import CONSUMER, GroupOffsets

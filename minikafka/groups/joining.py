@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from minikafka.base.coordinators import Caller
 from minikafka.base.errors import ErrorCode
 from minikafka.groups import commands
 from minikafka.groups.append_errors import assignment_error
-from minikafka.groups.commands import Caller
 from minikafka.groups.group import Group
 from minikafka.groups.member import Member, PendingMember, Protocols, as_protocols
 from minikafka.groups.metadata_changes import metadata_changes

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from sys import intern
 from typing import TypeAlias
 
-from minikafka.groups.commands import Caller
+from minikafka.base.coordinators import Caller
 from minikafka.groups.memory import member_bytes
 from minikafka.groups.timers import Timer
 

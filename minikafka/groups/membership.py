@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from minikafka.base.coordinators import Caller
 from minikafka.base.errors import ErrorCode
 from minikafka.groups import commands
-from minikafka.groups.commands import Caller
 from minikafka.groups.group import Group
 from minikafka.groups.member import Member, PendingMember
 from minikafka.groups.outbox import Outbox

@@ -1,6 +1,7 @@
 """The committed offsets of one group, and the records that change the offsets.
 
-A commit is *pending* from `prepare`, which returns its records, until `complete` or `fail`. `fetch` returns only
+A commit is *pending* from `prepare` or `begin` until `complete` or `fail`. A producer's commit is pending until the
+producer's transaction ends. `fetch` returns only
 completed commits. Each commit has a *token*, a number that increases in the order in which commits are appended to
 the log. Invariants: of two completed commits of a partition, the commit with the higher token is kept, in whatever
 order they complete. A removal also removes pending commits, because the tombstones follow the records of these
@@ -13,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
+from minikafka.base.coordinators import KeyValue
 from minikafka.base.model import TopicPartition
-from minikafka.groups.commands import KeyValue
 from minikafka.groups.memory import OFFSET_BYTES, TOPIC_BYTES, Held
 from minikafka.groups.records import (
     NO_TIMESTAMP,
@@ -119,10 +120,11 @@ class GroupOffsets:
     # Changes.
 
     def load(self, tp: TopicPartition, value: OffsetAndMetadata | None) -> None:
-        """Apply a record of the log. The value None is a tombstone."""
+        """Apply a record of the log, which replaces the pending commits that precede it. None is a tombstone."""
         if value is None:
             self._discard(tp)
         else:
+            self._pending.pop(tp, None)
             self._store(tp, value)
 
     def prepare(
@@ -133,10 +135,14 @@ class GroupOffsets:
             (offset_commit_key(self._group, tp), offset_commit_value(value))
             for tp, value in offsets.items()
         ]
+        self.begin(token, offsets)
+        return records
+
+    def begin(self, token: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Begin a commit whose records are in the log already, or follow at once."""
         self._commits[token] = offsets
         for tp in offsets:
             self._pending.setdefault(tp, []).append(token)
-        return records
 
     def complete(self, token: int) -> None:
         """Store the offsets of an appended commit, without offsets that were removed or replaced meanwhile."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from minikafka.groups.commands import Answer, Append, Caller, Command, KeyValue, Note
+from minikafka.base.coordinators import Answer, Append, Caller, KeyValue
+from minikafka.groups.commands import Command, Note
 from minikafka.groups.group import Group
 from minikafka.groups.responses import Response
 

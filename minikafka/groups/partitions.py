@@ -1,10 +1,11 @@
-"""The partition of `__consumer_offsets` of each group, and the loading of a partition's groups."""
+"""The loading of the groups of one partition of `__consumer_offsets`."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from minikafka.base.coordinators import NO_TRANSACTION, LoadedRecord
 from minikafka.groups.group import Group
 from minikafka.groups.offsets import GroupOffsets
 from minikafka.groups.records import (
@@ -16,42 +17,35 @@ from minikafka.groups.records import (
     read_key,
     read_offset,
 )
+from minikafka.groups.transactions import OpenTransactions
 
 logger = logging.getLogger(__name__)
-
-
-def partition_of(group_id: str, count: int) -> int:
-    """Return the partition of `__consumer_offsets` that holds the group, out of `count` partitions.
-
-    As in Kafka, the number is the hash of the Java String, modulo `count`.
-    """
-    data = group_id.encode("utf-16-be", "surrogatepass")
-    code = 0
-    for high, low in zip(data[::2], data[1::2], strict=True):
-        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
-    if code >= 0x80000000:
-        code = (0x100000000 - code) & 0x7FFFFFFF  # as Kafka's Utils.abs, 0 for the smallest int
-    return code % count
 
 
 class Load:
     """The groups of one partition, while this broker reads the partition's records in the order of the log.
 
-    `epoch`: the partition's leader epoch in which this broker reads the records.
+    `epoch`: the partition's leader epoch in which this broker reads the records. `new_token` returns the token of a
+    commit; each token is greater than the earlier tokens.
     """
 
-    def __init__(self, partition: int, epoch: int) -> None:
+    def __init__(self, partition: int, epoch: int, new_token: Callable[[], int]) -> None:
         self.partition = partition
         self.epoch = epoch
+        self.transactions = OpenTransactions()
+        self._new_token = new_token
         self._values: dict[str, bytes] = {}
         """The value of each group's last record. It is decoded after all records have been read."""
         self._offsets: dict[str, GroupOffsets] = {}
 
-    def add(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-        """Process the next records (key, value). Skip unreadable records with a warning."""
-        for key, value in records:
+    def add(self, records: Iterable[LoadedRecord]) -> None:
+        """Process the next records. Skip unreadable records with a warning."""
+        for key, value, producer_id in records:
             try:
-                self._add(key, value)
+                if producer_id == NO_TRANSACTION:
+                    self._add(key, value)
+                else:
+                    self._add_pending(key, value, producer_id)
             except ValueError as error:
                 logger.warning(
                     "skipping a record of __consumer_offsets-%d: %s", self.partition, error
@@ -62,16 +56,28 @@ class Load:
             raise ValueError("it has no key")
         named = read_key(key)
         if isinstance(named, OffsetKey):
-            offsets = self._offsets.get(named.group)
-            if offsets is None:
-                offsets = self._offsets[named.group] = GroupOffsets(named.group)
-            offsets.load(named.tp, None if value is None else read_offset(value))
+            self._offsets_of(named).load(named.tp, None if value is None else read_offset(value))
         elif not isinstance(named, GroupKey):
             raise ValueError(f"version {named.version} of its key is unknown")
         elif value is None:
             self._values.pop(named.group, None)
         else:
             self._values[named.group] = value
+
+    def _add_pending(self, key: bytes | None, value: bytes | None, producer_id: int) -> None:
+        """Process a record of a transaction, whose offset is committed when the transaction is committed."""
+        named = None if key is None else read_key(key)
+        if value is None or not isinstance(named, OffsetKey):
+            raise ValueError("a transaction can only commit an offset")
+        token, offsets = self._new_token(), self._offsets_of(named)
+        offsets.begin(token, {named.tp: read_offset(value)})
+        self.transactions.add(producer_id, offsets, token)
+
+    def _offsets_of(self, named: OffsetKey) -> GroupOffsets:
+        offsets = self._offsets.get(named.group)
+        if offsets is None:
+            offsets = self._offsets[named.group] = GroupOffsets(named.group)
+        return offsets
 
     def groups(self) -> Iterator[Group]:
         """Yield the groups that exist after the last record of the log."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from minikafka.base.coordinators import Caller
 from minikafka.base.errors import ErrorCode
 from minikafka.groups import commands
 from minikafka.groups.append_errors import assignment_error
-from minikafka.groups.commands import Caller
 from minikafka.groups.group import Group, GroupTimer
 from minikafka.groups.member import Member
 from minikafka.groups.outbox import Outbox

@@ -12,22 +12,23 @@ import json
 import shutil
 import struct
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer
 from confluent_kafka import TopicPartition as Committed
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.apache_kafka import apache_kafka, needs_kafka, run_java
 
 from benchmarks.kafka import CLIENT_ID, LENGTH, Session
+from minikafka.base.coordinators import KeyValue, LoadedRecord
 from minikafka.base.model import TopicPartition
-from minikafka.broker.coordinators.groups.transactions import CommittedRecords
+from minikafka.broker.coordinators.loading import read_chunk
 from minikafka.client import Client
 from minikafka.client import NewTopic as NewOwnTopic
 from minikafka.cluster import LocalCluster
-from minikafka.groups.commands import KeyValue
 from minikafka.groups.partitions import Load
 from minikafka.groups.records import (
     GroupKey,
@@ -148,19 +149,20 @@ def commit_with_retention(bootstrap: str, group: str, retention_ms: int) -> None
 
 
 def commit_in_transactions(bootstrap: str) -> None:
-    """Commit offset 3 of t-0 in a committed transaction, then offset 4 in an aborted transaction."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "transactional"})
+    """Commit offsets of t-0 in a committed and an aborted transaction, and for group "open" in one that stays open."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "p"})
     producer.init_transactions()
-    for offset in (3, 4):
+    for offset in (3, 4, 8):
         producer.begin_transaction()
+        group = "open" if offset == 8 else "transactional"
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
         offsets = [Committed("t", 0, offset)]
         producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata())
+        consumer.close()
         if offset == 3:
             producer.commit_transaction()
-        else:
+        elif offset == 4:
             producer.abort_transaction()
-    consumer.close()
 
 
 def use_groups(bootstrap: str) -> None:
@@ -182,9 +184,13 @@ def use_groups(bootstrap: str) -> None:
 
 
 def check_what_is_loaded(log: bytes) -> None:
-    """Check that our coordinator loads Kafka's groups from Kafka's log, without the offsets of an aborted commit."""
-    load = Load(0, 0)
-    load.add(CommittedRecords().records(log))
+    """Check that our coordinator loads the groups from Kafka's log, with a pending offset of the open transaction."""
+    load = Load(0, 0, count(1).__next__)
+    for each in read_chunk(log):
+        if isinstance(each, LoadedRecord):
+            load.add([each])
+        else:
+            load.transactions.end(*each)
     groups = {group.group_id: group for group in load.groups()}
     offsets = {
         name: {
@@ -194,7 +200,13 @@ def check_what_is_loaded(log: bytes) -> None:
         }
         for name, group in groups.items()
     }
-    assert offsets == {"static": {T0: 5, T1: 7}, "simple": {T1: 11}, "transactional": {T0: 3}}
+    assert offsets == {
+        "static": {T0: 5, T1: 7},
+        "simple": {T1: 11},
+        "transactional": {T0: 3},
+        "open": {},
+    }
+    assert groups["open"].offsets.is_pending(T0)
     static = groups["static"]
     assert (static.state, static.generation, list(static.static_ids)) == (STABLE, 1, ["one"])
 
@@ -229,6 +241,7 @@ async def test_kafkas_consumer_offsets_records_are_read_and_encoded_as_by_kafka(
         OffsetKey("gone", T0): None,
         OffsetKey("simple", T1): (11, -1, ""),
         OffsetKey("transactional", T0): (4, -1, ""),
+        OffsetKey("open", T0): (8, -1, ""),
     }
     simple = offsets[OffsetKey("simple", T1)]
     assert simple is not None
@@ -244,13 +257,24 @@ async def test_kafkas_consumer_offsets_records_are_read_and_encoded_as_by_kafka(
     )
 
 
+def open_offset(bootstrap: str, *, stable: bool) -> Any:
+    """Return the committed offset of t-0 in the group "open", or the error for a reader of stable offsets."""
+    asked = ConsumerGroupTopicPartitions("open", [Committed("t", 0)])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.list_consumer_group_offsets([asked], require_stable=stable, request_timeout=3)
+    [partition] = found["open"].result().topic_partitions
+    return partition.error or partition.offset
+
+
 async def groups_of(bootstrap: str) -> dict[str, Any]:
-    """Return state, members and committed offsets of every group."""
+    """Return state, members and committed offsets of every group; for the group "open" no offsets."""
     async with Client(bootstrap) as client:
         await client.groups.offsets("static")  # waits until the broker coordinates groups
         names = [group.group for group in await client.groups.list_groups()]
         described = await client.groups.describe(names)
-        offsets = {name: await client.groups.offsets(name) for name in names}
+        offsets = {
+            name: await client.groups.offsets(name) if name != "open" else {} for name in names
+        }
     return {
         name: (group.state, group.protocol_type, group.assignor, group.members, offsets[name])
         for name, group in described.items()
@@ -269,7 +293,7 @@ async def test_broker_serves_kafkas_groups_from_a_copy_of_kafkas_logs(tmp_path: 
         (await asyncio.to_thread(join, kafka.bootstrap, "empty")).close()
         before = await groups_of(kafka.bootstrap)
     living.close()
-    assert sorted(before) == ["empty", "living", "simple", "static", "transactional"]
+    assert sorted(before) == ["empty", "living", "open", "simple", "static", "transactional"]
 
     keys = {"offsets.topic.num.partitions": 1}
     async with LocalCluster(1, data=tmp_path / "own", config=keys) as cluster:
@@ -285,6 +309,9 @@ async def test_broker_serves_kafkas_groups_from_a_copy_of_kafkas_logs(tmp_path: 
             (own / "partition.metadata").write_bytes(identity)
         await cluster.start()
         assert await groups_of(cluster.bootstrap) == before
+        assert await asyncio.to_thread(open_offset, cluster.bootstrap, stable=False) == -1001
+        unstable = await asyncio.to_thread(open_offset, cluster.bootstrap, stable=True)
+        assert unstable.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
 
 
 async def test_kafkas_console_consumer_prints_our_consumer_offsets_topic(

@@ -15,9 +15,9 @@ import pytest
 from support.client_drivers import CLIENTS, Driver, MatrixClient, Running
 from support.running_cluster import create_topic, heal, kill
 
+from minikafka.base.coordinators import partition_of
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.cluster import LocalCluster
-from minikafka.groups.partitions import partition_of
 
 PARTITIONS = 4
 BATCH = 40

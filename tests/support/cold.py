@@ -32,19 +32,22 @@ from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.cluster.controller_client import ControllerClient
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.producer_ids import ProducerIds
-from minikafka.broker.coordinators.groups import GroupService, OffsetsTopic
+from minikafka.broker.coordinators.groups import GroupService, offsets_topic
+from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.producer_ids import ZooKeeperProducerIds
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.broker.replicas.refusals import Refusals
+from minikafka.broker.replicas.roles import Roles
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.requests.services import ClientConnection, RequestContext, Services, Steps
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.turns.give_way import GiveWay
 from minikafka.ledger.record import NOTHING
 from minikafka.log.manager import Directory
+from minikafka.record.transactions import Marker
 from minikafka.wire.codec import decode_response, encode_response
 from minikafka.zk import layout
 
@@ -142,6 +145,7 @@ class Replicas:
         self.errors: dict[TopicPartition, int] = {}
         self.directories: list[Directory] = []
         self.failure: StorageFailed | None = None
+        self.roles = Roles()
 
     def log_directories(self) -> list[Directory]:
         return self.directories
@@ -157,8 +161,14 @@ class Replicas:
     def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
         raise NotImplementedError
 
+    def before_write(self, append: Callable[[], None]) -> None:
+        raise NotImplementedError
+
     def reader(self, tp: TopicPartition) -> Any:
         raise NotImplementedError
+
+    def on_marker(self, callback: Callable[[TopicPartition, Marker], None]) -> None:
+        """No marker is ever appended."""
 
     def error_for(self, tp: TopicPartition) -> int:
         return self.errors.get(tp, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -210,7 +220,7 @@ class Cold:
         self.groups = GroupService(
             self.config,
             self.replicas,
-            OffsetsTopic(self.config, self.metadata, self.admin.auto_create),
+            InternalTopic(offsets_topic(self.config), self.metadata, self.admin.auto_create),
             self.clock,
             self.rng,
             self.tasks,

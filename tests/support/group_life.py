@@ -16,11 +16,11 @@ from support.group_client import REJOIN, START_AGAIN, GroupClient, Member
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import SeededLoop
 
+from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.broker import Broker
-from minikafka.groups.partitions import partition_of
 
 BEAT_MS = 100
 STEPS = ("join", "sync", "commit", "_append", "_appended")
@@ -38,7 +38,7 @@ class SteppedCluster(MemoryCluster):
     def created(self, broker: Broker) -> None:
         """Wrap the broker's methods named in `STEPS`: `at_step` is then called before and after each of their calls."""
         for name in STEPS:
-            owner = broker.groups._appends if name.startswith("_") else broker.groups
+            owner = broker.groups._host._appends if name.startswith("_") else broker.groups
             method = getattr(owner, name)
             setattr(owner, name, self._watched(broker.config.broker_id, name, method))
 

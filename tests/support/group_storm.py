@@ -17,14 +17,15 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from itertools import count
+from itertools import count, starmap
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.coordinators import Answer, Append, KeyValue, LoadedRecord
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.coordinators.groups.service import settings_of
 from minikafka.groups import commands
-from minikafka.groups.commands import Answer, Append, Command, KeyValue, Note
+from minikafka.groups.commands import Command, Note
 from minikafka.groups.coordinator import GroupCoordinator
 from minikafka.groups.group import Group
 from minikafka.groups.records import GroupKey, GroupMetadataValue, read_group, read_key
@@ -420,7 +421,7 @@ class GroupStorm:
         host = Host(self, len(self.hosts))
         self.hosts.append(host)
         assert host.coordinator.begin_load(0, host.epoch)
-        host.coordinator.load(0, host.epoch, list(self.log))
+        host.coordinator.load(0, host.epoch, starmap(LoadedRecord, self.log))
         self.carry_out(host, host.coordinator.loaded(0, host.epoch, self.now))
 
     # Invariants.

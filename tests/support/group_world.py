@@ -9,14 +9,15 @@ on an illegal state transition.
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import count
+from itertools import count, starmap
 from sys import getsizeof
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.coordinators import Answer, Append, KeyValue, LoadedRecord
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.coordinators.groups.service import settings_of
-from minikafka.groups.commands import Answer, Append, Command, KeyValue, Note
+from minikafka.groups.commands import Command, Note
 from minikafka.groups.coordinator import GroupCoordinator
 from minikafka.groups.group import Group
 from minikafka.groups.memory import (
@@ -158,7 +159,7 @@ class GroupWorld:
 
     def lead(self, partition: int = 0, epoch: int = 0) -> None:
         if self.coordinator.begin_load(partition, epoch):
-            self.coordinator.load(partition, epoch, list(self.log[partition]))
+            self.coordinator.load(partition, epoch, starmap(LoadedRecord, self.log[partition]))
             self.run(self.coordinator.loaded(partition, epoch, self.now))
 
     def unload(self, partition: int = 0) -> None:

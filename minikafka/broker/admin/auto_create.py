@@ -1,7 +1,7 @@
 """Automatic creation of topics.
 
-A metadata request creates missing topics (`auto.create.topics.enable`), and a coordinator lookup creates
-`__consumer_offsets`. The controller creates the topics: every other broker sends it a
+A metadata request creates missing topics (`auto.create.topics.enable`), and a coordinator lookup creates the
+coordinator's internal topic. The controller creates the topics: every other broker sends it a
 control-plane request. Invariant: at most one creation of a topic is in progress.
 """
 
@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
-from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Tasks
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.topics import NewTopic, TopicAdmin
@@ -31,7 +30,7 @@ AUTO_CREATE_TIMEOUT_MS: Final = 10_000
 class AutoCreate:
     """Creates topics in the background, with the default number of partitions and replicas.
 
-    For `__consumer_offsets`, both numbers come from the `offsets.topic.*` settings, and the topic is compacted.
+    A topic that `define` was called for, such as `__consumer_offsets`, gets the settings given there.
     """
 
     def __init__(
@@ -47,7 +46,12 @@ class AutoCreate:
         self._metadata = metadata
         self._config = config
         self._tasks = tasks
+        self._defined: dict[str, messages.NewTopic] = {}
         self._creating: set[str] = set()
+
+    def define(self, topic: messages.NewTopic) -> None:
+        """Set the number of partitions and replicas and the settings with which this topic is created."""
+        self._defined[topic.name] = topic
 
     def start(self, name: str) -> ErrorCode:
         """Start creating the topic if possible; return the error code for the client.
@@ -106,18 +110,8 @@ class AutoCreate:
 
     def _new_topic(self, name: str) -> messages.NewTopic:
         config = self._config
-        if name != GROUP_TOPIC:
-            return messages.NewTopic(name, config.num_partitions, config.default_replication_factor)
-        settings = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.offsets_topic_segment_bytes),
-        }
-        return messages.NewTopic(
-            name,
-            config.offsets_topic_num_partitions,
-            config.offsets_topic_replication_factor,
-            tuple(settings.items()),
+        return self._defined.get(name) or messages.NewTopic(
+            name, config.num_partitions, config.default_replication_factor
         )
 
     async def handle_create_topics(self, body: dict[str, Any]) -> dict[str, Any]:

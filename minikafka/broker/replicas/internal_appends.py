@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
+from minikafka.record.batch import HEADER
+from minikafka.record.transactions import Marker, is_control, marker_of
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import Purgatory
 
@@ -28,6 +30,8 @@ class PendingAppend(NamedTuple):
     required: int
     base_offset: int
     done: asyncio.Future[int]
+    marker: Marker | None
+    """The end of a transaction, if the batch is a marker."""
 
 
 class InternalAppends:
@@ -49,6 +53,8 @@ class InternalAppends:
         self._lookup = lookup
         self._error_for = error_for
         self._waiting: dict[Partition, PartitionAppends] = {}
+        self.on_marker: list[Callable[[TopicPartition, Marker], None]] = []
+        """Called for each marker of a transaction, once the marker is committed."""
 
     def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
         """Append a batch now. Return a future that gets the batch's base offset when the batch is committed."""
@@ -74,8 +80,11 @@ class InternalAppends:
             return done
         waiting = self._waiting.get(partition)
         if waiting is None:
-            waiting = self._waiting[partition] = PartitionAppends(partition, self._forget)
-        waiting.pending.append(PendingAppend(required, partition.appended_base, done))
+            waiting = self._waiting[partition] = PartitionAppends(
+                partition, self._forget, self._marker_committed
+            )
+        marker = marker_of(memoryview(batch)) if is_control(HEADER.unpack_from(batch)) else None
+        waiting.pending.append(PendingAppend(required, partition.appended_base, done, marker))
         partition.produce_waits(waiting)
         self._purgatory.finish_soon()
         return done
@@ -86,6 +95,10 @@ class InternalAppends:
             waiting.fail_waiting(waiting.partition, _NOT_LEADER)
             waiting.drain()
 
+    def _marker_committed(self, tp: TopicPartition, marker: Marker) -> None:
+        for callback in self.on_marker:
+            callback(tp, marker)
+
     def _forget(self, waiting: PartitionAppends) -> None:
         if self._waiting.get(waiting.partition) is waiting:
             del self._waiting[waiting.partition]
@@ -94,14 +107,21 @@ class InternalAppends:
 class PartitionAppends:
     """One `ProduceWaiter` for all internal appends to one partition that wait for the high watermark.
 
-    `on_empty(self)` is called when no append is waiting any longer.
+    `on_empty(self)` is called when no append is waiting any longer, `on_marker(tp, marker)` when the marker of a
+    transaction is committed.
     """
 
-    __slots__ = ("on_empty", "partition", "pending")
+    __slots__ = ("on_empty", "on_marker", "partition", "pending")
 
-    def __init__(self, partition: Partition, on_empty: Callable[[PartitionAppends], None]) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        on_empty: Callable[[PartitionAppends], None],
+        on_marker: Callable[[TopicPartition, Marker], None],
+    ) -> None:
         self.partition = partition
         self.on_empty = on_empty
+        self.on_marker = on_marker
         self.pending: deque[PendingAppend] = deque()
 
     def fail_waiting(self, partition: Partition, error: int) -> None:
@@ -123,6 +143,8 @@ class PartitionAppends:
             append = pending.popleft()
             if not append.done.done():
                 append.done.set_result(append.base_offset)
+            if append.marker is not None:
+                self.on_marker(self.partition.tp, append.marker)
         if not pending:
             self.on_empty(self)
 

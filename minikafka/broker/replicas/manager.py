@@ -46,6 +46,7 @@ from minikafka.broker.settings.topic_configs import TopicConfigs
 from minikafka.broker.turns.record_walks import RecordWalks
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.log.manager import Directory, LogManager
+from minikafka.record.transactions import Marker
 from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
@@ -184,6 +185,10 @@ class ReplicaManager:
         CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. The future has no timeout; the caller sets a timeout if necessary.
         """
         return self._appends.append(tp, batch)
+
+    def on_marker(self, callback: Callable[[TopicPartition, Marker], None]) -> None:
+        """Call `callback(tp, marker)` for every transaction marker that `append` appends, once it is committed."""
+        self._appends.on_marker.append(callback)
 
     def before_write(self, append: Callable[[], None]) -> None:
         """Call `append` once, just before the logs are written.

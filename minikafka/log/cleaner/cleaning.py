@@ -16,13 +16,6 @@ from minikafka.log.cleaner.batches import BatchFilter, KeepRules, LastBatch, che
 from minikafka.log.cleaner.groups import Size, grouped
 from minikafka.log.cleaner.offset_map import OffsetMap
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
-from minikafka.log.cleaner.transactions import (
-    Aborted,
-    AbortedScan,
-    Transactions,
-    is_control,
-    marker_type,
-)
 from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
 from minikafka.log.swap import CLEANED
 from minikafka.record.batch import (
@@ -39,6 +32,13 @@ from minikafka.record.batch import (
     Header,
 )
 from minikafka.record.entries import PADDING, entries_of
+from minikafka.record.transactions import (
+    Aborted,
+    AbortedScan,
+    Transactions,
+    is_control,
+    marker_type,
+)
 
 Steps = Generator[int | CleanedGroup, None, CleaningOutcome]
 """A step is the number of bytes read and written since the last step, or a finished group."""

@@ -8,6 +8,7 @@ import tracemalloc
 import pytest
 from support.group_world import GROUP, GroupWorld
 
+from minikafka.base.coordinators import LoadedRecord
 from minikafka.base.errors import ErrorCode
 from minikafka.groups.commands import LOADED, UNLOADED
 from minikafka.groups.requests import DescribeRequest
@@ -137,7 +138,7 @@ def test_records_loaded_for_an_earlier_leader_epoch_are_ignored():
     world = GroupWorld()
     world.commit({("t", 0): 1})
     world.unload()
-    coordinator, records = world.coordinator, world.log[0]
+    coordinator, records = world.coordinator, [LoadedRecord(*record) for record in world.log[0]]
     assert coordinator.begin_load(0, 1)
     coordinator.load(0, 1, records)
     assert coordinator.begin_load(0, 2)

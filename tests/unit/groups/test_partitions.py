@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.group_world import RANGE, GroupWorld
 
+from minikafka.base.coordinators import partition_of
 from minikafka.base.model import TopicPartition
-from minikafka.groups.partitions import partition_of
 from minikafka.groups.records import (
     OffsetAndMetadata,
     group_metadata_key,

@@ -1,10 +1,6 @@
-"""The group coordinator of a broker: it runs the logic in `minikafka.groups`.
-
-The logic is pure. This package connects it to the broker's logs, clients, clock and ledger.
-"""
+"""The group coordinator of a broker: the logic in `minikafka.groups`, with its topic, metrics and lags."""
 
 from minikafka.broker.coordinators.groups.lags import GroupLags
-from minikafka.broker.coordinators.groups.offsets_topic import OffsetsTopic
-from minikafka.broker.coordinators.groups.service import GroupService
+from minikafka.broker.coordinators.groups.service import GroupService, offsets_topic
 
-__all__ = ["GroupLags", "GroupService", "OffsetsTopic"]
+__all__ = ["GroupLags", "GroupService", "offsets_topic"]

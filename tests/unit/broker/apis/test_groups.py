@@ -8,10 +8,10 @@ import pytest
 from support.cold import Cold, context, decoded, state
 from support.group_recorder import exchange, parts_of
 
+from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.apis.groups import GROUP_OPERATIONS, find_coordinator
-from minikafka.groups.partitions import partition_of
 from minikafka.groups.requests import JoinRequest, LeavingMember, SyncRequest
 from minikafka.groups.responses import (
     DeleteGroupsResponse,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +14,8 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.record.batch import records
+from minikafka.record.batch import CONTROL, TRANSACTIONAL, Record, build, records
+from minikafka.record.transactions import ABORT, COMMIT, Marker
 
 
 async def lead(
@@ -205,3 +207,26 @@ async def test_cancelled_append_does_not_affect_other_appends(hosted: Hosted) ->
     await asyncio.wait([first])
     hosted.follower_has(2)
     assert await second == 1
+
+
+async def test_marker_of_a_transaction_is_reported_once_it_is_committed(hosted: Hosted) -> None:
+    reported: list[tuple[TopicPartition, Marker]] = []
+    hosted.replicas.on_marker(lambda tp, marker: reported.append((tp, marker)))
+    await lead(hosted, isr=(0, 9))
+    for kind in (COMMIT, ABORT):
+        key = struct.pack(">hh", 0, kind)
+        ends = build(
+            [Record(timestamp=0, key=key, value=struct.pack(">hi", 0, 0))],
+            producer_id=7,
+            producer_epoch=0,
+            attributes=TRANSACTIONAL | CONTROL,
+        )
+        hosted.replicas.append(T0, ends)
+    appended = hosted.replicas.append(T0, batch(b"a"))
+    await written(hosted, 3)
+    assert reported == []
+    hosted.follower_has(1)
+    assert reported == [(T0, Marker(7, committed=True))]
+    hosted.follower_has(3)
+    assert reported[1:] == [(T0, Marker(7, committed=False))]
+    assert await appended == 2

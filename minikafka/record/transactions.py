@@ -1,27 +1,39 @@
-"""The transactions in a log that is cleaned: which batches were aborted, and which markers are no longer needed.
+"""Transactions in a log: the markers that end them, and the batches that were aborted.
 
-A marker stays while batches of its transaction are in the log, and then for the delete retention time.
+A transaction of a producer begins with its first transactional batch, and ends with its next marker, a control batch
+that commits or aborts it.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from struct import Struct
+from typing import Final, NamedTuple
 
 from minikafka.record.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
     CONTROL,
+    HEADER,
     LAST_OFFSET_DELTA,
     PRODUCER_ID,
     TRANSACTIONAL,
     Header,
+    records,
 )
 
-ABORT = 0
-COMMIT = 1
+ABORT: Final = 0
+COMMIT: Final = 1
 """`ABORT` and `COMMIT`: the types of a transaction marker, in the second field of its record's key."""
+_MARKER_KEY: Final = Struct(">hh")
+"""Fields in the key of a marker's record: version, type."""
+
+
+class Marker(NamedTuple):
+    """The end of a producer's transaction. `committed` is False for an abort, and for a marker of unknown type."""
+
+    producer_id: int
+    committed: bool
 
 
 class Aborted(NamedTuple):
@@ -34,10 +46,15 @@ class Aborted(NamedTuple):
 
 def marker_type(key: bytes | None) -> int | None:
     """Return the type in the key of a control record (int16 version, int16 type), None if the key is too short."""
-    if key is None or len(key) < 4:
+    if key is None or len(key) < _MARKER_KEY.size:
         return None
-    kind: int = struct.unpack_from(">h", key, 2)[0]
-    return kind
+    return int(_MARKER_KEY.unpack_from(key)[1])
+
+
+def marker_of(batch: memoryview) -> Marker:
+    """Return the transaction marker in a control batch. Raises CorruptBatch."""
+    kinds = [marker_type(record.key) for record in records(batch, control=True)]
+    return Marker(HEADER.unpack_from(batch)[PRODUCER_ID], COMMIT in kinds)
 
 
 class AbortedScan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Iterable
 
 from support.cold import Tasks
@@ -10,10 +11,13 @@ from support.few_descriptors import no_descriptor
 from support.loop_clock import LoopClock
 from support.until import until
 
+from minikafka.base.coordinators import LoadedRecord
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.broker.coordinators.groups.loading import Loader
-from minikafka.record.batch import Record, build
+from minikafka.broker.coordinators.internal_topic import TopicSettings
+from minikafka.broker.coordinators.loading import Loader, read_chunk
+from minikafka.record.batch import CONTROL, TRANSACTIONAL, Record, build
+from minikafka.record.transactions import Marker
 
 
 class Log:
@@ -40,12 +44,17 @@ class Target:
         self.values: dict[int, list[bytes | None]] = {}
         self.steps: list[int] = []
 
-    def load(
-        self, partition: int, epoch: int, records: Iterable[tuple[bytes | None, bytes | None]]
-    ) -> None:
-        found = [value for _, value in records]
+    def load(self, partition: int, epoch: int, records: Iterable[LoadedRecord]) -> None:
+        found = [value for _, value, _ in records]
         self.steps.append(len(found))
         self.values.setdefault(partition, []).extend(found)
+
+
+class Topic:
+    """An internal topic that is in the metadata if `exists` is set."""
+
+    settings = TopicSettings("c", 10, 1, "", {}, load_bytes=1000)
+    exists = True
 
 
 class Bench:
@@ -55,16 +64,15 @@ class Bench:
         self.logs = {int(name[1:]): log for name, log in logs.items()}
         self.target = Target()
         self.loaded: list[tuple[int, int]] = []
-        self.may_finish = True
+        self.topic = Topic()
         self.tasks = Tasks()
         self.clock = LoopClock()
         self.loader = Loader(
-            self.target,
+            self.target,  # type: ignore[arg-type]
+            self.topic,  # type: ignore[arg-type]
             self.open,  # type: ignore[arg-type]
-            1000,
             self.clock,
             self.tasks,
-            lambda: self.may_finish,
             lambda partition, epoch: self.loaded.append((partition, epoch)),
         )
 
@@ -102,11 +110,11 @@ async def test_load_that_waits_for_the_log_end_does_not_delay_another_partitions
 
 async def test_load_waits_until_the_metadata_shows_the_topic() -> None:
     bench = Bench(p0=Log(records("a")))
-    bench.may_finish = False
+    bench.topic.exists = False
     bench.loader.start(0, 1)
     await bench.clock.sleep(30)
     assert bench.loaded == []
-    bench.may_finish = True
+    bench.topic.exists = True
     await bench.tasks.settle()
     assert bench.loaded == [(0, 1)]
 
@@ -166,3 +174,29 @@ async def test_load_continues_after_a_read_that_found_no_file_descriptor() -> No
     bench.logs[0].error = None
     await bench.tasks.settle()
     assert (bench.loaded, bench.target.values) == ([(0, 1)], {0: [b"a"]})
+
+
+def test_chunk_is_read_as_records_with_their_transactions_and_markers_in_order() -> None:
+    def in_transaction(record: Record, attributes: int = 0) -> bytes:
+        attributes |= TRANSACTIONAL
+        return build([record], producer_id=7, producer_epoch=0, attributes=attributes)
+
+    ends = Record(timestamp=0, key=struct.pack(">hh", 0, 1), value=struct.pack(">hi", 0, 0))
+    broken = bytearray(records("lost"))
+    broken[-1] ^= 1
+    chunk = b"".join(
+        (
+            records("a", "b"),
+            in_transaction(Record(timestamp=0, key=b"k", value=b"c")),
+            bytes(broken),
+            in_transaction(ends, CONTROL),
+            records("d"),
+        )
+    )
+    assert list(read_chunk(chunk)) == [
+        LoadedRecord(b"k", b"a"),
+        LoadedRecord(b"k", b"b"),
+        LoadedRecord(b"k", b"c", 7),
+        Marker(7, committed=True),
+        LoadedRecord(b"k", b"d"),
+    ]

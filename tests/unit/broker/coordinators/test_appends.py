@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 from support.manual_clock import ManualClock
 
+from minikafka.base.coordinators import Append
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.broker.coordinators.groups.appends import Appends
-from minikafka.groups.commands import Append
+from minikafka.broker.coordinators.appends import Appends
+from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.record.batch import records
 
 TIMEOUT_MS = 5_000
@@ -55,8 +56,7 @@ class Bench:
         self.appends = Appends(
             self.log,
             self.clock,
-            0,
-            TIMEOUT_MS,
+            TopicSettings("c", 10, 1, "", {}, append_timeout_ms=TIMEOUT_MS),
             lambda token, error: self.reports.append((token, error)),
         )
 

@@ -1,4 +1,4 @@
-"""The group coordinator's appends: all appends to a partition in one turn of the event loop become one batch.
+"""The appends of a coordinator: all appends to a partition in one turn of the event loop become one batch.
 
 Invariants: the records of a partition are appended in the order of `add`. Every append is reported exactly once:
 committed, failed, or timed out. If a batch of several appends is refused, each append is tried again in a batch
@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
+from minikafka.base.coordinators import Append
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Clock
-from minikafka.groups.commands import Append
+from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.record.batch import Record, build
 
 logger = logging.getLogger(__name__)
@@ -52,24 +52,23 @@ class Batch(NamedTuple):
 
 
 class Appends:
-    """The appends in progress. `report(token, error)` is called once for each append; error 0 means success.
+    """The appends to `topic` in progress. `report(token, error)` is called once for each append; error 0 means success.
 
-    Batches are compressed with `codec`. The appends of a batch that is not committed after `timeout_ms` are
-    reported as timed out, although the batch may be committed later.
+    Batches are compressed with the topic's codec. The appends of a batch that is not committed after the topic's
+    `append_timeout_ms` are reported as timed out, although the batch may be committed later.
     """
 
     def __init__(
         self,
         log: Log,
         clock: Clock,
-        codec: int,
-        timeout_ms: int,
+        topic: TopicSettings,
         report: Callable[[int, int], None],
     ) -> None:
         self._log = log
         self._clock = clock
-        self._codec = codec
-        self._timeout_ms = timeout_ms
+        self._topic = topic
+        self._timeout_ms = topic.append_timeout_ms
         self._report = report
         self._gathered: dict[int, list[Append]] = {}
         """Appends queued in this turn of the event loop, by partition."""
@@ -119,8 +118,8 @@ class Appends:
             for append in appends
             for key, value in append.records
         ]
-        batch = build(records, codec=self._codec)
-        return self._log.append(TopicPartition(GROUP_TOPIC, partition), batch)
+        batch = build(records, codec=self._topic.codec)
+        return self._log.append(TopicPartition(self._topic.name, partition), batch)
 
     def _wait(self, appends: Sequence[Append], done: asyncio.Future[int]) -> None:
         tokens = [append.token for append in appends]
@@ -144,5 +143,5 @@ def _error_of(done: asyncio.Future[Any]) -> int:
         return 0
     if isinstance(error, KafkaError):
         return int(error.code)
-    logger.error("an append of the group coordinator failed", exc_info=error)
+    logger.error("an append of a coordinator failed", exc_info=error)
     return int(ErrorCode.UNKNOWN_SERVER_ERROR)

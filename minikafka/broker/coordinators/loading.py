@@ -1,0 +1,184 @@
+"""Loading of a coordinator's state: a new coordinator reads its partitions of the internal topic in the background.
+
+One task reads all partitions that this broker has begun to lead. Invariants: no step of the task decodes
+more than `_STEP_RECORDS` records, and the event loop does other work between two steps. A load ends only when
+every record that an earlier leader acknowledged has been read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from itertools import groupby, islice
+from typing import Final
+
+from minikafka.base.coordinators import NO_TRANSACTION, Core, LoadedRecord
+from minikafka.base.errors import CorruptBatch, KafkaError, StorageFailed
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock, Tasks
+from minikafka.broker.coordinators.internal_topic import InternalTopic
+from minikafka.record.batch import (
+    ATTRIBUTES,
+    BATCH_LENGTH,
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    OVERHEAD,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    records,
+)
+from minikafka.record.transactions import Marker, marker_of
+from minikafka.replication.reader import PartitionReader
+
+logger = logging.getLogger(__name__)
+
+_STEP_RECORDS: Final = 200
+"""Records that are decoded in one step, which takes about two milliseconds."""
+_WAIT_MS: Final = 10
+"""Pause (ms) while all loads wait for the followers of their partitions to fetch."""
+
+
+class Load:
+    """The load of one partition in one leader epoch."""
+
+    def __init__(self, tp: TopicPartition, epoch: int, begun: int) -> None:
+        self.tp = tp
+        self.partition = tp.partition
+        self.epoch = epoch
+        self.begun = begun
+        """Start of the load, in monotonic ms."""
+        self.reader: PartitionReader | None = None
+        self.count = 0
+
+
+class Loader:
+    """The task that loads partitions of `topic` into `core`.
+
+    No load ends while the metadata lacks the topic. `on_loaded(partition, epoch)` is called as soon as the end of
+    the partition is reached, before the event loop does other work.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        topic: InternalTopic,
+        open_reader: Callable[[TopicPartition], PartitionReader],
+        clock: Clock,
+        tasks: Tasks,
+        on_loaded: Callable[[int, int], None],
+    ) -> None:
+        self._core = core
+        self._topic = topic
+        self._open_reader = open_reader
+        self._clock = clock
+        self._tasks = tasks
+        self._on_loaded = on_loaded
+        self._loads: dict[int, Load] = {}
+        self._is_running = False
+
+    def start(self, partition: int, epoch: int) -> None:
+        """Start loading the partition from its beginning, for this leader epoch."""
+        tp = TopicPartition(self._topic.settings.name, partition)
+        self._loads[partition] = Load(tp, epoch, self._clock.now())
+        if not self._is_running:
+            self._is_running = True
+            self._tasks.spawn(self._run(), f"load {tp.topic}")
+
+    def cancel(self, partition: int) -> None:
+        """Cancel the load of a partition, if one is in progress."""
+        self._loads.pop(partition, None)
+
+    def is_loading(self, partition: int) -> bool:
+        """True if a load of the partition is in progress."""
+        return partition in self._loads
+
+    async def _run(self) -> None:
+        try:
+            while self._loads:
+                progress = False
+                for load in tuple(self._loads.values()):
+                    progress |= await self._advance(load)
+                await self._clock.sleep(0 if progress else _WAIT_MS)
+        finally:
+            self._is_running = False
+
+    async def _advance(self, load: Load) -> bool:
+        """Load the next chunk of the partition, or finish the load at the partition's end.
+
+        Return False if the load must wait.
+        """
+        try:
+            if load.reader is None:
+                load.reader = self._open_reader(load.tp)
+            chunk = load.reader.read(self._topic.settings.load_bytes)
+            if chunk:
+                await self._decode(load, chunk)
+                return True
+            is_whole = load.reader.at_end() and self._topic.exists
+        except KafkaError as error:
+            cause = error.__cause__
+            if isinstance(cause, StorageFailed) and cause.lacks_descriptors:
+                return False
+            # The leader epoch has ended. The next epoch loads the partition again.
+            logger.info("stopped loading %s: %s", load.tp, error)
+            self._drop(load)
+            return True
+        if is_whole and self._is_current(load):
+            self._finish(load)
+        return is_whole
+
+    async def _decode(self, load: Load, chunk: bytes) -> None:
+        """Pass the records and markers of a chunk to the core, in steps of `_STEP_RECORDS` records."""
+        read = read_chunk(chunk)
+        while self._is_current(load):
+            step = list(islice(read, _STEP_RECORDS))
+            if not step:
+                return
+            load.count += len(step)
+            self._pass_on(load, step)
+            await self._clock.sleep(0)
+
+    def _pass_on(self, load: Load, step: list[LoadedRecord | Marker]) -> None:
+        for kind, run in groupby(step, type):
+            if kind is LoadedRecord:
+                self._core.load(load.partition, load.epoch, run)  # type: ignore[arg-type]
+                continue
+            for producer_id, committed in run:  # type: ignore[misc]
+                self._core.transaction_ended(load.partition, producer_id, committed)
+
+    def _finish(self, load: Load) -> None:
+        self._drop(load)
+        took_ms = self._clock.now() - load.begun
+        logger.info("loaded %d records from %s in %d ms", load.count, load.tp, took_ms)
+        self._on_loaded(load.partition, load.epoch)
+
+    def _drop(self, load: Load) -> None:
+        if self._is_current(load):
+            del self._loads[load.partition]
+
+    def _is_current(self, load: Load) -> bool:
+        return self._loads.get(load.partition) is load
+
+
+def read_chunk(chunk: bytes) -> Iterator[LoadedRecord | Marker]:
+    """Yield the records and the transaction markers of whole batches, in order.
+
+    A corrupt batch is logged and skipped, so that the state in the other batches stays available.
+    """
+    view = memoryview(chunk)
+    at = 0
+    while len(view) - at >= HEADER_BYTES:
+        header = HEADER.unpack_from(view, at)
+        batch = view[at : at + OVERHEAD + header[BATCH_LENGTH]]
+        at += len(batch)
+        attributes = header[ATTRIBUTES]
+        producer_id = header[PRODUCER_ID] if attributes & TRANSACTIONAL else NO_TRANSACTION
+        try:
+            if attributes & CONTROL:
+                yield marker_of(batch)
+            else:
+                for _, _, key, value, _ in records(batch):
+                    yield LoadedRecord(key, value, producer_id)
+        except CorruptBatch as error:
+            logger.error("skipping a corrupt batch of a coordinator's records: %s", error)
