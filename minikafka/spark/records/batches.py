@@ -53,12 +53,16 @@ class Aborted(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The end of the complete batches in a Fetch response, and the size of the first batch."""
+    """The complete batches in a Fetch response, and the size of the first batch."""
 
+    first_offset: int
+    """Offset of the first record of the first batch; -1 if no batch is complete."""
     next_offset: int
     """Offset after the last complete batch; -1 if no batch is complete."""
     needed_bytes: int
     """Size of the first batch. A batch larger than the response is fetched again with this size."""
+    whole_bytes: int
+    """Size of all complete batches."""
 
 
 class Section(NamedTuple):
@@ -74,17 +78,18 @@ class Section(NamedTuple):
 
 
 def extent(data: memoryview) -> Extent:
-    """Return the offset after the last complete batch, and the first batch's size. Reads only headers."""
-    position, next_offset, needed = 0, -1, 0
+    """Return the offsets and the sizes of the complete batches. Reads only headers."""
+    position, first_offset, next_offset, needed = 0, -1, -1, 0
     while len(data) - position >= _PREFIX_BYTES:
         base, length = _PREFIX.unpack_from(data, position)
         end = position + _PREFIX_BYTES + _checked_length(base, length)
         needed = needed or end
         if end > len(data):
             break
+        first_offset = base if next_offset < 0 else first_offset
         next_offset = base + int.from_bytes(data[position + 23 : position + 27], "big") + 1
         position = end
-    return Extent(next_offset, needed)
+    return Extent(first_offset, next_offset, needed, position)
 
 
 class _Transactions:

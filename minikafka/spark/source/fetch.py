@@ -30,6 +30,10 @@ _WAIT_MS: Final = 500
 """Maximum time for which a broker may delay the response to a Fetch if there are no records."""
 _LEAST_BYTES: Final = 16 << 10
 """Minimum number of bytes to request from a partition."""
+_FIRST_BYTES: Final = 64 << 10
+"""Minimum number of bytes of the first request for a range, so that a small range takes one request."""
+_FIRST_BYTES_PER_OFFSET: Final = 128
+"""The assumed size of a record before the first response."""
 
 
 class Block(NamedTuple):
@@ -64,6 +68,8 @@ class _Progress:
     """Minimum of this number in the next request."""
     bytes_per_offset: float = 0.0
     """The average of the last response; 0 before the first one."""
+    batch_bytes: int = 0
+    """Size of the first batch of the last response. The range may end in a batch, which is needed as a whole."""
 
     @property
     def tp(self) -> TopicPartition:
@@ -74,11 +80,13 @@ class _Progress:
         return self.offset >= self.wanted.end
 
     def estimate(self, share: int) -> int:
-        """Return the number of bytes that the rest of the range may have; `share` before the first response."""
+        """Return the number of bytes that the rest of the range may have; before the first response, at most `share`."""
+        offsets = self.wanted.end - self.offset
         if not self.bytes_per_offset:
-            return max(share, self.least_bytes)
-        left = int((self.wanted.end - self.offset) * self.bytes_per_offset)
-        return max(left + left // 4, self.least_bytes)
+            first = max(offsets * _FIRST_BYTES_PER_OFFSET, _FIRST_BYTES)
+            return max(min(share, first), self.least_bytes)
+        left = int(offsets * self.bytes_per_offset)
+        return max(left + max(left // 4, self.batch_bytes), self.least_bytes)
 
 
 class RangesReader:
@@ -208,7 +216,8 @@ class RangesReader:
             raise ProtocolViolation(
                 f"{one.tp}: requested offset {one.offset}, received only older batches"
             )
-        one.bytes_per_offset = len(records) / (reach.next_offset - one.offset)
+        one.bytes_per_offset = reach.whole_bytes / (reach.next_offset - reach.first_offset)
+        one.batch_bytes = reach.needed_bytes
         one.offset = reach.next_offset
         self._deadline.restart()
         return True

@@ -21,13 +21,13 @@ def read(data: bytes, start: int = 0, end: int = 2**62) -> list[Section]:
 def test_truncated_last_batch_is_ignored(cut):
     data = THREE + altered(THREE, base=3)[:cut]
     assert [section.base_offset for section in read(data)] == [0]
-    assert extent(memoryview(data)) == (3, len(THREE))
+    assert extent(memoryview(data)) == (0, 3, len(THREE), len(THREE))
 
 
 def test_full_size_of_a_truncated_batch_is_known_once_its_length_field_is_present():
-    assert extent(memoryview(THREE[:20])) == (-1, len(THREE))
-    assert extent(memoryview(THREE[:5])) == (-1, 0)
-    assert extent(memoryview(b"")) == (-1, 0)
+    assert extent(memoryview(THREE[:20])) == (-1, -1, len(THREE), 0)
+    assert extent(memoryview(THREE[:5])) == (-1, -1, 0, 0)
+    assert extent(memoryview(b"")) == (-1, -1, 0, 0)
 
 
 def test_batches_outside_the_range_are_not_decompressed():

@@ -171,6 +171,36 @@ def test_all_offsets_are_read_when_fetch_responses_end_inside_batches(brokers):
     assert len([api for _, api in brokers.requests if api == FETCH_API]) > 10
 
 
+def fetched(brokers: FetchBrokers, start: int, end: int) -> list[int]:
+    """Return the size of each response to a reader of [start, end) that may ask for 4 MiB at a time."""
+    servers = [("127.0.0.1", port) for port in brokers.ports.values()]
+    ranges = [OffsetRange(LINES, start, end)]
+    with closing(Leaders(servers, "test", 10)) as leaders:
+        reader = RangesReader(
+            leaders, ranges, Deadline(20), fetch_bytes=4 << 20, fail_on_data_loss=True
+        )
+        return [len(block.response.records) for block in reader.blocks()]
+
+
+@pytest.mark.parametrize("start", [0, 999, 50_007])
+def test_small_range_of_a_large_log_is_read_without_the_rest(brokers, start):
+    (partition,) = brokers.topics["lines"]
+    content = by_aiokafka([Sample(1, b"k", b"v" * 500)] * 1_000)
+    for _ in range(100):
+        partition.append(content)
+    sizes = fetched(brokers, start, start + 1_000)
+    assert sum(sizes) <= 3 * len(content)
+    assert len(sizes) <= 3
+
+
+def test_range_of_records_larger_than_assumed_is_read_with_few_responses(brokers):
+    (partition,) = brokers.topics["lines"]
+    content = by_aiokafka([Sample(1, b"k", b"v" * 4_000)])
+    for _ in range(1_000):
+        partition.append(content)
+    assert len(fetched(brokers, 0, 500)) <= 3
+
+
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (5, 25), (19, 20), (10, 40), (39, 40)])
 def test_read_of_a_part_of_a_log_returns_exactly_the_requested_offsets(brokers, start, end):
     fill(brokers, 4)
