@@ -342,7 +342,14 @@ def test_file_map_lists_every_module(folder):
     assert modules == set(re.findall(r"`(\w+\.py)`", row))
 
 
-WITHOUT_DEFAULT = {"required", "one of three", "none", "`earliest`, stream: `latest`", "`latest`"}
+WITHOUT_DEFAULT = {
+    "required",
+    "one of three",
+    "none",
+    "`earliest`, stream: `latest`",
+    "`latest`",
+    "`4194304`, without values `16777216`",
+}
 
 
 def test_spark_page_lists_every_option_with_its_default():

@@ -34,7 +34,7 @@ from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.rows import check_schema
 from minikafka.spark.sink.writers import BatchWriter, StreamWriter
 from minikafka.spark.source.options import Mode, ReadOptions, parse
-from minikafka.spark.source.readers import BatchReader, StreamReader
+from minikafka.spark.source.readers import BatchReader, FilteringReader, StreamReader
 from minikafka.spark.workers import Shipped
 
 FORMAT: Final = "minikafka"
@@ -72,7 +72,8 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader. Raises `ConfigError` for invalid options, or if the user sets another schema."""
-        return BatchReader(self._options(schema, Mode.BATCH))
+        options = self._options(schema, Mode.BATCH)
+        return FilteringReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream. Raises the same errors as `reader`."""
@@ -115,4 +116,9 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
 
 
 def _columns(options: ReadOptions) -> StructType:
-    return SCHEMA_WITH_HEADERS if options.include_headers else SCHEMA
+    is_included = {
+        "key": options.include_key,
+        "value": options.include_value,
+        "headers": options.include_headers,
+    }
+    return StructType([field for field in SCHEMA_WITH_HEADERS if is_included.get(field.name, True)])

@@ -8,6 +8,7 @@ Arrow copies all bytes. Every record must fill exactly its declared length. Othe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -31,6 +32,15 @@ _FIELDS: Final = [
 _TIME_MAX_MS: Final = (2**63 - 1) // 1000
 SCHEMA: Final = pa.schema(_FIELDS)
 SCHEMA_WITH_HEADERS: Final = pa.schema([*_FIELDS, ("headers", _HEADERS)])
+
+
+@cache
+def schema(*, key: bool, value: bool, headers: bool) -> pa.Schema:
+    """Return the columns of a read that leaves out the key, the value or the headers."""
+    left_out = {
+        name for name, kept in (("key", key), ("value", value), ("headers", headers)) if not kept
+    }
+    return pa.schema([field for field in SCHEMA_WITH_HEADERS if field.name not in left_out])
 
 
 class TimeOutOfRange(MinikafkaError):
@@ -67,11 +77,13 @@ def decode(
     end: int,
     *,
     with_headers: bool,
+    with_key: bool = True,
+    with_value: bool = True,
     fail_on_far_times: bool = True,
 ) -> pa.RecordBatch:
     """Return the records with offsets in [start, end) as one Arrow batch, which may be empty.
 
-    The schema is `SCHEMA` or `SCHEMA_WITH_HEADERS`. `sections` may also hold records outside the range.
+    The schema is that of `schema`. `sections` may also hold records outside the range.
     `fail_on_far_times`: raise `TimeOutOfRange` for a timestamp that does not fit; otherwise it becomes null.
     Raises `CorruptBatch`, `TimeOutOfRange`.
     """
@@ -88,17 +100,20 @@ def decode(
     if fail_on_far_times:
         _check_times(rows, is_far, f"{topic}-{partition}")
     micros = np.where(is_far, 0, rows.timestamps) * 1000
+    kept = [*([rows.keys] if with_key else []), *([rows.values] if with_value else [])]
     columns = [
-        *_keys_and_values(data, rows),
+        *_gather(data, kept),
         pa.repeat(pa.scalar(topic, pa.string()), len(rows.offsets)),
         pa.repeat(pa.scalar(partition, pa.int32()), len(rows.offsets)),
         pa.array(rows.offsets),
         pa.array(micros, mask=is_far).cast(pa.timestamp("us", tz="UTC")),
         pa.array(rows.append_times.astype(np.int32)),
     ]
-    if headers is None:
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    return pa.RecordBatch.from_arrays([*columns, headers], schema=SCHEMA_WITH_HEADERS)
+    if headers is not None:
+        columns.append(headers)
+    return pa.RecordBatch.from_arrays(
+        columns, schema=schema(key=with_key, value=with_value, headers=with_headers)
+    )
 
 
 def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
@@ -177,11 +192,6 @@ def _check_times(rows: _Rows, is_far: npt.NDArray[np.bool_], name: str) -> None:
         raise TimeOutOfRange(f"offset {offset} of {name} has the timestamp {time} ms, {limit}")
 
 
-def _keys_and_values(data: Bytes, rows: _Rows) -> list[pa.Array]:
-    """Return the key and value columns of all records."""
-    return _gather(data, [rows.keys, rows.values])
-
-
 def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
     """Return one binary column for each entry of `columns`. The entry has the byte range of each value in `data`.
 
@@ -189,6 +199,8 @@ def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
     `columns`. An Arrow array is made whose elements divide `data` into gap, key, gap, value, gap, and so on. Arrow's
     `take` then copies, for example, all keys.
     """
+    if not columns:
+        return []
     count, width = len(columns[0].starts), 2 * len(columns)
     borders = np.zeros(count * width + 1, dtype=np.int32)
     table = borders[1:].reshape(count, width)

@@ -80,7 +80,7 @@ class _Progress:
         return self.offset >= self.wanted.end
 
     def estimate(self, share: int) -> int:
-        """Return the number of bytes that the rest of the range may have; before the first response, at most `share`."""
+        """Return the number of bytes that the rest of the range may have; at first, at most `share`."""
         offsets = self.wanted.end - self.offset
         if not self.bytes_per_offset:
             first = max(offsets * _FIRST_BYTES_PER_OFFSET, _FIRST_BYTES)

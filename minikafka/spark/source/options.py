@@ -34,7 +34,10 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "minPartitions": None,
     "maxRecordsPerPartition": None,
     "maxTasks": None,
+    "includeKey": "true",
+    "includeValue": "true",
     "includeHeaders": "false",
+    "pushFilters": "false",
     "failOnDataLoss": "true",
     "failOnTimestampOverflow": "true",
     "kafkaConsumer.pollTimeoutMs": "120000",
@@ -42,7 +45,7 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "kafka.isolation.level": "read_uncommitted",
     "kafka.request.timeout.ms": "10000",
     "kafka.default.api.timeout.ms": "60000",
-    "kafka.max.partition.fetch.bytes": "4194304",
+    "kafka.max.partition.fetch.bytes": None,
     "kafka.check.crcs": "true",
 }
 """Every option and its default value. None: the option is required, or has no default.
@@ -59,6 +62,8 @@ _REFUSED: Final = {
     "kafka.interceptor.classes": "there is no Java consumer; remove it",
 }
 """The connector refuses these options too."""
+_FETCH_BYTES: Final = 4 << 20
+_FETCH_BYTES_WITHOUT_VALUES: Final = 16 << 20
 _RETRIES: Final = "requests for offsets are repeated until kafka.default.api.timeout.ms has passed"
 _IGNORED: Final = IGNORED_BY_READS | {
     "groupIdPrefix": "this data source belongs to no consumer group",
@@ -106,7 +111,11 @@ class ReadOptions:
     """Maximum number of offsets in one task."""
     max_tasks: int | None
     """Maximum number of tasks, unless `max_records` needs more. None: the number depends on Spark's cores."""
+    include_key: bool
+    include_value: bool
     include_headers: bool
+    push_filters: bool
+    """Turn the filters of a batch query into offset ranges."""
     fail_on_data_loss: bool
     fail_on_far_times: bool
     """Fail at a timestamp that Spark cannot hold. If false, the timestamp is null."""
@@ -159,7 +168,10 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
         min_partitions=options.optional_positive("minPartitions"),
         max_records=options.optional_positive("maxRecordsPerPartition"),
         max_tasks=options.optional_positive("maxTasks"),
+        include_key=options.boolean("includeKey"),
+        include_value=options.boolean("includeValue"),
         include_headers=options.boolean("includeHeaders"),
+        push_filters=options.boolean("pushFilters"),
         fail_on_data_loss=options.boolean("failOnDataLoss"),
         fail_on_far_times=options.boolean("failOnTimestampOverflow"),
         client_id=options.text("kafka.client.id"),
@@ -167,7 +179,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
         request_timeout_ms=options.positive("kafka.request.timeout.ms"),
         planning_timeout_ms=options.positive("kafka.default.api.timeout.ms"),
         poll_timeout_ms=options.positive("kafkaConsumer.pollTimeoutMs"),
-        fetch_bytes=options.positive("kafka.max.partition.fetch.bytes"),
+        fetch_bytes=_fetch_bytes(options),
         check_crcs=options.boolean("kafka.check.crcs"),
         ignored=options.ignored,
     )
@@ -190,8 +202,17 @@ def _check_mode(options: OptionMap, mode: Mode) -> None:
     for name in bounds.ENDING:
         if options.given(name):
             raise ConfigError(f"option {name} has no effect on a {mode.value}: remove it")
+    options.ignore("pushFilters", "Spark offers the filters of a stream to no Python data source")
     if not options.given("minOffsetsPerTrigger"):
         options.ignore("maxTriggerDelay", "without minOffsetsPerTrigger, no micro-batch waits")
+
+
+def _fetch_bytes(options: OptionMap) -> int:
+    """Return the maximum size of a Fetch response. Without values, a large response takes little time to decode."""
+    name = "kafka.max.partition.fetch.bytes"
+    if options.optional(name):
+        return options.positive(name)
+    return _FETCH_BYTES if options.boolean("includeValue") else _FETCH_BYTES_WITHOUT_VALUES
 
 
 def _isolation(options: OptionMap) -> Isolation:

@@ -18,6 +18,7 @@ from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.spark import cores
 from minikafka.spark.source.bounds import Bound
+from minikafka.spark.source.filters import EVERYTHING, Selection
 from minikafka.spark.source.loss import report_loss
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import Positions
@@ -114,6 +115,15 @@ class _Cluster:
             )
         return found | {tp: latest[tp] for tp in late}
 
+    def selected_starts(self, selection: Selection, latest: Positions) -> dict[TopicPartition, int]:
+        """Return the offset before which no record is selected, in each partition where a time decides this."""
+        since_ms = selection.since_ms
+        if since_ms is None:
+            return {}
+        wanted = {tp: since_ms for tp in latest if selection.includes(tp)}
+        found = self.leaders.list_offsets(wanted, self.deadline)
+        return {tp: at.offset if at.offset >= 0 else latest[tp].offset for tp, at in found.items()}
+
     def report_loss(self, text: str) -> None:
         report_loss(text, fail=self.options.fail_on_data_loss)
 
@@ -156,8 +166,10 @@ def _check_named(bound: Bound, partitions: Mapping[TopicPartition, Position]) ->
         )
 
 
-def plan_batch(options: ReadOptions) -> list[OffsetRange]:
+def plan_batch(options: ReadOptions, selection: Selection = EVERYTHING) -> list[OffsetRange]:
     """Return the ranges of a batch read, each at most as large as a task may be.
+
+    Offsets that `selection` excludes are left out.
 
     Raises `Unreachable`, `DataLost`, `KafkaError`, and also `ConfigError` if the start is after the end or if
     a bound does not match the existing partitions.
@@ -167,6 +179,7 @@ def plan_batch(options: ReadOptions) -> list[OffsetRange]:
         earliest, latest = (cluster.ends(partitions, which) for which in (EARLIEST, LATEST))
         starting = cluster.start(earliest, latest)
         ending = cluster.resolve(options.ending, earliest, latest)
+        since = cluster.selected_starts(selection, latest)
     ranges = []
     for tp in partitions:
         start, end = starting[tp].offset, ending[tp].offset
@@ -178,7 +191,7 @@ def plan_batch(options: ReadOptions) -> list[OffsetRange]:
                 f"option {options.starting.option} puts the start of {tp} at offset {start}, beyond its"
                 f" end {end} by {options.ending.option}: start it at {end} or before, or end it later"
             )
-        ranges.append(OffsetRange(tp, *bounds))
+        ranges += selection.narrowed(OffsetRange(tp, *bounds), since.get(tp, 0))
     return split(ranges, options.max_records, options.min_partitions)
 
 

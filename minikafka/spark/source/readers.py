@@ -10,7 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -23,9 +28,11 @@ from minikafka.spark.errors import one_line_errors
 from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import Section, grouped, sections
 from minikafka.spark.records.decode import decode
+from minikafka.spark.records.omission import without
 from minikafka.spark.source import planning
 from minikafka.spark.source.admission import Patience, limited, waiting
 from minikafka.spark.source.fetch import RangesReader
+from minikafka.spark.source.filters import EVERYTHING, Selection, select
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import Positions, from_json, to_json
 from minikafka.spark.source.ranges import OffsetRange, Ranges
@@ -72,10 +79,26 @@ class _Reader:
 class BatchReader(_Reader, DataSourceReader, metaclass=Shipped):
     """The reader of a batch query. The driver plans the ranges once."""
 
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._selection: Selection = EVERYTHING
+
     def partitions(self) -> Sequence[InputPartition]:
         """Return the ranges to read, divided among tasks."""
         with one_line_errors():
-            return self._tasks(planning.plan_batch(self._options))
+            return self._tasks(planning.plan_batch(self._options, self._selection))
+
+
+class FilteringReader(BatchReader):
+    """The reader of a batch query that reads only the offsets that the filters of the query may select.
+
+    Spark refuses this class if `spark.sql.python.filterPushdown.enabled` is false.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep the filters for `partitions`. Return all filters, because Spark must evaluate them again."""
+        self._selection = select(filters)
+        return filters
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
@@ -170,14 +193,19 @@ def decoded_groups(
             fail_on_data_loss=options.fail_on_data_loss,
         )
         for block in reader.blocks():
-            tp, end = block.wanted.tp, block.wanted.end
-            found = sections(block.response.records, block.start, end, crc, block.response.aborted)
+            tp, end, answer = block.wanted.tp, block.wanted.end, block.response
+            found = (
+                without(section, key=not options.include_key, value=not options.include_value)
+                for section in sections(answer.records, block.start, end, crc, answer.aborted)
+            )
             for group in grouped(found, _GROUP_BYTES):
                 batch = decode(
                     group,
                     *tp,
                     block.start,
                     end,
+                    with_key=options.include_key,
+                    with_value=options.include_value,
                     with_headers=options.include_headers,
                     fail_on_far_times=options.fail_on_far_times,
                 )

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
+import numpy as np
+
 from minikafka.base.errors import ProtocolViolation
 from minikafka.spark.wire import protocol
 
@@ -68,7 +70,7 @@ class Connection:
         expected, is_flexible = self._waiting.popleft()
         if correlation != expected or not 4 <= size <= _RESPONSE_MAX:
             raise ProtocolViolation(f"a response of {size} bytes does not match the request")
-        body = memoryview(bytearray(size - 4))
+        body = np.empty(size - 4, np.uint8).data
         self._fill(body)
         return protocol.without_header_tags(body) if is_flexible else body
 

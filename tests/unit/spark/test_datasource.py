@@ -5,7 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.datasource import (
+    CaseInsensitiveDict,
+    DataSourceReader,
+    GreaterThan,
+    InputPartition,
+    LessThan,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 from support.encoders import CODECS, Sample, altered, by_aiokafka
@@ -53,6 +59,41 @@ def test_headers_are_a_column_only_if_requested(reader):
         *MinikafkaDataSource(least).schema().fieldNames(),
         "headers",
     ]
+
+
+@pytest.mark.parametrize("key", [False, True])
+@pytest.mark.parametrize("value", [False, True])
+@pytest.mark.parametrize("headers", [False, True])
+def test_columns_that_are_left_out_are_in_no_schema(key, value, headers):
+    given = {"includeKey": key, "includeValue": value, "includeHeaders": headers}
+    least = {"kafka.bootstrap.servers": "one:1", "subscribe": "t"}
+    columns = MinikafkaDataSource(
+        least | {name: str(flag).lower() for name, flag in given.items()}
+    ).schema()
+    assert [flag for flag in (key, value, headers) if flag] == [
+        True for name in columns.fieldNames() if name in ("key", "value", "headers")
+    ]
+    arrow = decode.schema(key=key, value=value, headers=headers)
+    assert to_arrow_schema(columns, timezone="UTC").equals(arrow)
+
+
+def test_only_the_option_makes_a_reader_take_filters(reader):
+    """Spark refuses a reader that takes filters if its setting does not allow this."""
+    assert type(reader()).pushFilters is DataSourceReader.pushFilters
+    assert type(reader(pushFilters="true")).pushFilters is not DataSourceReader.pushFilters
+
+
+def test_reader_with_filters_plans_only_the_selected_offsets_after_pickling(brokers, reader):
+    (partition,) = brokers.create("lines")
+    partition.append(by_aiokafka([Sample(1, b"k", b"v")] * 10))
+    made = reader(pushFilters="true", includeValue="false")
+    filters = [LessThan(("offset",), 7), GreaterThan(("offset",), 3)]
+    assert list(made.pushFilters(filters)) == filters
+    (part,) = made.partitions()
+    copy = cloudpickle.loads(cloudpickle.dumps(made))
+    rows = [row for batch in copy.read(part) for row in batch.to_pylist()]
+    assert [row["offset"] for row in rows] == [4, 5, 6]
+    assert all("value" not in row and row["key"] == b"k" for row in rows)
 
 
 def test_schema_given_by_the_user_is_refused():

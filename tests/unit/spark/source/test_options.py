@@ -24,6 +24,18 @@ def test_only_server_and_subscription_options_are_required():
     )
 
 
+def test_fetches_are_larger_by_default_when_values_are_left_out():
+    assert parse(LEAST).fetch_bytes == 4 << 20
+    assert parse(LEAST | {"includeValue": "false"}).fetch_bytes == 16 << 20
+    given = {"includeValue": "false", "kafka.max.partition.fetch.bytes": "5000"}
+    assert parse(LEAST | given).fetch_bytes == 5_000
+
+
+def test_stream_ignores_the_option_for_filters():
+    options = parse(LEAST | {"pushFilters": "true"}, Mode.STREAM)
+    assert list(options.ignored) == ["pushFilters"]
+
+
 def test_option_names_and_keyword_values_are_case_insensitive():
     given = {"KAFKA.Bootstrap.Servers": "one:1", "SUBSCRIBE": "t", "startingoffsets": "Earliest"}
     options = parse(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThan
 from support.encoders import Sample, by_aiokafka
 from support.fetch_brokers import FetchBrokers
 
 from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.spark.source import planning
+from minikafka.spark.source.filters import select
 from minikafka.spark.source.loss import DataLost
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.planning import plan_batch
@@ -362,3 +366,30 @@ def test_partitions_of_a_deleted_topic_are_not_planned_again(brokers, options):
     assert len(plan_batch(given)) == 3
     del brokers.topics["more"]
     assert len(plan_batch(given)) == 2
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([EqualTo(("partition",), 1), LessThan(("offset",), 7)], [(1, 0, 7)]),
+        ([GreaterThan(("timestamp",), datetime(1970, 1, 1, tzinfo=UTC))], [(0, 4, 10), (1, 0, 20)]),
+        ([GreaterThan(("timestamp",), datetime(1970, 1, 2, tzinfo=UTC))], [(1, 0, 20)]),
+        ([In(("offset",), (3, 10, 19))], [(1, 3, 20)]),
+        ([EqualTo(("topic",), "other")], []),
+    ],
+)
+def test_filters_narrow_the_ranges_of_a_batch(options, brokers, filters, expected):
+    brokers.topics["lines"][0].last_time = 1_000
+    found = plan_batch(options(), select(filters))
+    assert found == [of(*one) for one in expected]
+
+
+def test_filters_narrow_the_range_before_it_is_split_into_tasks(options):
+    selection = select([EqualTo(("partition",), 1), LessThan(("offset",), 4)])
+    assert plan_batch(options(minPartitions="2"), selection) == [of(1, 0, 2), of(1, 2, 4)]
+
+
+def test_loss_is_reported_for_a_partition_that_the_filters_exclude(options):
+    starting = '{"lines":{"0":3,"1":5,"2":0}}'
+    with pytest.raises(DataLost, match="offset 3 of lines-0"):
+        plan_batch(options(startingOffsets=starting), select([EqualTo(("partition",), 1)]))
