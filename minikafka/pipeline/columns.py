@@ -6,11 +6,12 @@ column `_malformed` holds the text of the record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.definition import Decode, Watermark
@@ -18,7 +19,11 @@ from minikafka.pipeline.places import PLACE, PLACES, first_places
 
 MALFORMED: Final = "_malformed"
 """Name of the column with the text of a record that does not match the schema; null for valid records."""
+REASON: Final = "_reason"
+"""Name of the column that says why a record does not match the schema."""
 RECORDS: Final = "records"
+SHOWN_MAX: Final = 100
+"""Maximum length of a value in the reason why a record is malformed."""
 _METADATA: Final = (*PLACE, "timestamp")
 
 
@@ -40,6 +45,28 @@ def decoded(frame: DataFrame, decode: Decode) -> DataFrame:
     parsed = frame.withColumn("_decoded", _parsed(decode, schema))
     malformed = f.col("_decoded").getField(MALFORMED).alias(MALFORMED)
     return parsed.select(*fields, *metadata, malformed)
+
+
+def malformed(frame: DataFrame, decode: Decode) -> DataFrame:
+    """Return the malformed records of a source, with the column `_reason` that says what is wrong."""
+    schema = _schema(decode.schema)
+    parsed = frame.withColumn("_decoded", _parsed(decode, schema))
+    found = parsed.where(f.col("_decoded").getField(MALFORMED).isNotNull())
+    whole = f.lit(f"the value does not match the schema {decode.schema}")
+    if decode.format != "json":
+        return found.withColumn(REASON, whole)
+    wrong = [_wrong(field) for field in schema.fields if "'" not in field.name]
+    named = f.array_compact(f.array(*wrong)) if wrong else f.array().cast("array<string>")
+    reason = f.when(f.size(named) > 0, f.concat_ws(", ", named)).otherwise(whole)
+    return found.withColumn(REASON, reason)
+
+
+def _wrong(field: StructField) -> Column:
+    """Return a text if the JSON value has a field that is null in the decoded record."""
+    given = f.get_json_object(text("value"), f"$['{field.name}']")
+    name = f.lit(f"{field.name} is not of the type {field.dataType.simpleString()}: ")
+    is_wrong = given.isNotNull() & f.col("_decoded").getField(field.name).isNull()
+    return f.when(is_wrong, f.concat(name, f.left(given, f.lit(SHOWN_MAX))))
 
 
 def text(name: str) -> Column:
@@ -80,6 +107,17 @@ def observed(frame: DataFrame, name: str | Observation) -> DataFrame:
         if {f"_{name}" for name in PLACE} <= {*frame.columns}:
             counts.append(first_places(is_malformed, "_").alias(PLACES))
     return frame.observe(name, *counts)
+
+
+def without_duplicates(frame: DataFrame, columns: Sequence[str], view: str) -> DataFrame:
+    """Return the frame without duplicates within the watermark. Raises ConfigError for an unknown column."""
+    known = {name.lower() for name in frame.columns}
+    if missing := [name for name in columns if name.lower() not in known]:
+        raise ConfigError(
+            f"{view}: drop_duplicates: there is no column {', '.join(missing)}: the columns are "
+            f"{', '.join(frame.columns)}"
+        )
+    return frame.dropDuplicatesWithinWatermark([*columns])
 
 
 def with_watermark(frame: DataFrame, watermark: Watermark | None, view: str) -> DataFrame:

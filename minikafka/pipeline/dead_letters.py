@@ -5,15 +5,20 @@ The names of the headers are those of Kafka Connect's dead letter queues, with a
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
 
 from minikafka.pipeline.places import PLACE
+from minikafka.spark.datasource import FORMAT
+from minikafka.spark.option_map import SERVERS
+from minikafka.spark.sink.options import TOPIC
 
 _PREFIX: Final = "minikafka.errors"
 REASON: Final = f"{_PREFIX}.exception.message"
+_NUMBER: Final = "dead_letters"
 _HEADERS: Final = "array<struct<key: string, value: binary>>"
 
 
@@ -30,3 +35,21 @@ def letters(records: DataFrame, reason: Column) -> DataFrame:
     ]
     headers = f.concat(given, f.array(*added).cast(_HEADERS)).alias("headers")
     return records.select("key", "value", headers, "timestamp")
+
+
+def counted(records: DataFrame, seen: str | Observation) -> DataFrame:
+    """Return the dead letters with an observation of their number, for `number`."""
+    return records.observe(seen, f.count(f.lit(1)).alias(_NUMBER))
+
+
+def number(counts: Mapping[str, Any]) -> int:
+    """Return the number of dead letters from the observed metrics; 0 if nothing was observed."""
+    return int(counts.get(_NUMBER, 0))
+
+
+def send(records: DataFrame, servers: str, topic: str) -> int:
+    """Write the dead letters of a batch, and return their number."""
+    seen = Observation()
+    options = {SERVERS: servers, TOPIC: topic}
+    counted(records, seen).write.format(FORMAT).mode("append").options(**options).save()
+    return number(seen.get)

@@ -17,6 +17,7 @@ from minikafka.pipeline.streams import MAX_OFFSETS_PER_TRIGGER, Trigger, parse_t
 from minikafka.pipeline.toml_table import TomlTable, shown
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.sink import options as sink_options
+from minikafka.spark.sink.options import TOPIC
 from minikafka.spark.source import options as source_options
 from minikafka.spark.source.options import Mode
 from minikafka.spark.table.directory import TableDirectory
@@ -58,21 +59,30 @@ class Watermark:
 
 @dataclass(frozen=True)
 class Source:
-    """A view over topics. `options`: the options of the data source."""
+    """A view over topics. `options`: the options of the data source.
+
+    `dead_letter`: the topic to which malformed records go instead of the view.
+    """
 
     name: str
     options: Mapping[str, str]
     decode: Decode = field(default_factory=Decode)
     watermark: Watermark | None = None
+    dead_letter: str | None = None
 
 
 @dataclass(frozen=True)
 class Step:
-    """A view defined by a query over sources and the steps above it. `watermark`: the watermark of the view."""
+    """A view defined by a query over sources and the steps above it. `watermark`: the watermark of the view.
+
+    `drop_duplicates`: columns. Rows with equal values in them are duplicates, of which the view has the first
+    within the watermark. If empty, the view has all rows.
+    """
 
     name: str
     sql: str
     watermark: Watermark | None = None
+    drop_duplicates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -148,11 +158,13 @@ def topics_at_start(definition: Definition) -> list[tuple[str, list[str]]]:
 
     Sources with their own timeout are left out, and sources that subscribe to a pattern.
     """
-    return [
-        (one.options[SERVERS], [name.strip() for name in one.options[_SUBSCRIBE].split(",")])
-        for one in definition.sources
-        if _API_TIMEOUT not in one.options and _SUBSCRIBE in one.options
-    ]
+    checked = [one for one in definition.sources if _API_TIMEOUT not in one.options]
+    read = [(one.options[SERVERS], _topics(one)) for one in checked if _SUBSCRIBE in one.options]
+    return read + [(one.options[SERVERS], [one.dead_letter]) for one in checked if one.dead_letter]
+
+
+def _topics(source: Source) -> list[str]:
+    return [name.strip() for name in source.options[_SUBSCRIBE].split(",")]
 
 
 def parse(text: str, file: str, given: Overrides) -> Definition:
@@ -169,10 +181,11 @@ def parse(text: str, file: str, given: Overrides) -> Definition:
     checkpoint = given.checkpoint or of_file
     head.finish()
     sources = _sources(top, trigger, given)
-    steps = _steps(top)
+    steps = _steps(top, trigger, [one for one in sources if one.watermark])
     views: list[Source | Step] = [*sources, *steps]
     _check_names(file, views)
     sink = _sink(_part(top, "sink"), trigger, given)
+    _check_dead_letters(file, sources, sink)
     top.finish()
     if trigger is None and any(view.watermark for view in views):
         raise top.error('a watermark has no effect with the trigger "batch": remove it')
@@ -223,6 +236,12 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
     topics, pattern = table.texts("topic"), table.optional("pattern")
     decode = _decode(table.table("decode"))
     watermark = _watermark(table.table("watermark"))
+    dead_letter = table.optional("dead_letter")
+    if dead_letter and not decode.schema:
+        raise table.error(
+            f'dead_letter has no effect with the format "{decode.format}", in which no record is malformed:'
+            " remove it, or decode json or csv with a schema"
+        )
     options = source_defaults(trigger) | table.options(source_options.DEFAULTS)
     if topics:
         options["subscribe"] = ",".join(topics)
@@ -236,7 +255,23 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
     if len(chosen) > 1:
         raise table.error(f"{' and '.join(chosen)} exclude each other: remove one")
     _checked(table, lambda: source_options.parse(options, Mode.STREAM if trigger else Mode.BATCH))
-    return Source(name, options, decode, watermark)
+    return Source(name, options, decode, watermark, dead_letter)
+
+
+def _check_dead_letters(file: str, sources: Sequence[Source], sink: Sink) -> None:
+    """Raise ConfigError if a topic for dead letters is read by a source or written by the sink."""
+    for one in sources:
+        if one.dead_letter is None:
+            continue
+        where = f"{file}, [source.{one.name}]: dead_letter"
+        if isinstance(sink, TopicSink) and sink.options.get(TOPIC) == one.dead_letter:
+            raise ConfigError(f"{where}: the sink writes to {one.dead_letter}: name another topic")
+        for other in sources:
+            read = source_options.parse(other.options).subscription.names([one.dead_letter])
+            if one.dead_letter in read:
+                raise ConfigError(
+                    f"{where}: the source {other.name} reads {one.dead_letter}: name another topic"
+                )
 
 
 def source_defaults(trigger: Trigger | None) -> dict[str, str]:
@@ -276,15 +311,38 @@ def _watermark(table: TomlTable | None) -> Watermark | None:
     return found
 
 
-def _steps(top: TomlTable) -> tuple[Step, ...]:
-    found = []
+def _steps(
+    top: TomlTable, trigger: Trigger | None, with_watermark: Sequence[Source]
+) -> tuple[Step, ...]:
+    found: list[Step] = []
     for number, values in enumerate(top.tables("step"), 1):
         table = TomlTable(f"{top.where}, [[step]] {number}", values)
         name, sql = table.text("name"), table.text("sql")
         watermark = _watermark(table.table("watermark"))
+        columns = table.texts("drop_duplicates")
         table.finish()
-        found.append(Step(name, sql, watermark))
+        if "drop_duplicates" in table:
+            any_before = with_watermark or any(step.watermark for step in found)
+            _check_duplicates(table, columns, trigger, has_watermark=bool(watermark or any_before))
+        found.append(Step(name, sql, watermark, columns))
     return tuple(found)
+
+
+def _check_duplicates(
+    table: TomlTable, columns: tuple[str, ...], trigger: Trigger | None, *, has_watermark: bool
+) -> None:
+    if not columns:
+        raise table.error("drop_duplicates names no column: name those whose values identify a row")
+    if trigger is None:
+        raise table.error(
+            'drop_duplicates needs a stream: with the trigger "batch", use select distinct or'
+            " row_number() in the sql"
+        )
+    if not has_watermark:
+        raise table.error(
+            "drop_duplicates needs a watermark, which limits how long a row is remembered: add"
+            ' watermark = { column = "…", delay = "…" }'
+        )
 
 
 def _check_names(file: str, views: Sequence[Source | Step]) -> None:

@@ -75,6 +75,11 @@ _FIXES: Final = (
         "check the path and its permissions",
     ),
     _known(
+        r"dropDuplicatesWithinWatermark is not supported on streaming \S+ without watermark",
+        "the rows of this step have no watermark: add watermark = { column, delay } to the step",
+        "drop_duplicates needs a watermark",
+    ),
+    _known(
         r"STREAMING_OUTPUT_MODE|output mode not supported|Append output mode",
         'use mode = "update" or "complete", or a watermark on a column of time that the query groups by',
     ),

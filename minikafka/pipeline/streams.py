@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -16,9 +17,11 @@ from pyspark.sql.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
     SourceProgress,
+    StateOperatorProgress,
     StreamingQueryListener,
     StreamingQueryProgress,
 )
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minikafka.base.errors import ConfigError
@@ -31,6 +34,8 @@ MAX_OFFSETS_PER_TRIGGER: Final = "1000000"
 """Default of `maxOffsetsPerTrigger` in pipelines, so that a first run is not one giant micro-batch."""
 _INTERVAL: Final = re.compile(r"processing-time ([0-9]+ (?:milli)?(?:second|minute|hour)s?)")
 _LAST_EVENTS_S: Final = 10.0
+_DUPLICATES: Final = "numDroppedDuplicateRows"
+"""The metric of Spark's operators that drop duplicates."""
 
 
 @dataclass(frozen=True)
@@ -75,26 +80,52 @@ class StreamTotals:
     """Number of unread offsets when the last micro-batch was planned; None if there was no micro-batch."""
     observed: Mapping[str, Mapping[str, Any]]
     """The query's observed metrics, by the name of the observation: sums of numbers, and the first places."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """The number of rows that Spark's operators with state have dropped, by reason; see `dropped_by`."""
 
 
 def run_stream(
-    spark: SparkSession, writer: DataStreamWriter, trigger: Trigger, report: Report, *, name: str
+    spark: SparkSession,
+    writer: DataStreamWriter,
+    trigger: Trigger,
+    report: Report,
+    *,
+    name: str,
+    others: Sequence[DataStreamWriter] = (),
 ) -> StreamTotals:
     """Run a query until the query ends, show its progress, and return its counts.
 
     `writer`: the stream's writer without a trigger. A stream with an interval runs until Ctrl-C or an error.
-    Raises Spark's error if the query fails.
+    `others`: writers of further queries, with names, that run at the same time. Their observed metrics are in the
+    result too. Raises Spark's error if a query fails, after all queries have been stopped.
     """
     counter = _Counter(report, name)
     spark.streams.addListener(counter)
+    spark.streams.resetTerminated()
+    queries: list[StreamingQuery] = []
     try:
         with report.stage(name):
-            query = writer.trigger(**trigger.arguments()).start()
-            query.awaitTermination()
-            return counter.totals(str(query.runId))
+            starting = (one.trigger(**trigger.arguments()) for one in (writer, *others))
+            queries.extend(one.start() for one in starting)
+            _wait_for(spark, queries)
+            totals, *further = [counter.totals(str(query.runId)) for query in queries]
+            observed = {key: row for one in further for key, row in one.observed.items()}
+            return replace(totals, observed={**totals.observed, **observed})
     finally:
+        for query in queries:
+            query.stop()
         spark.streams.removeListener(counter)
-        report.stream_ended(name)
+        for shown in (name, *(query.name for query in queries if query.name)):
+            report.stream_ended(shown)
+
+
+def _wait_for(spark: SparkSession, queries: Sequence[StreamingQuery]) -> None:
+    """Wait until all queries have ended. Raise Spark's error as soon as one of them fails."""
+    while any(query.isActive for query in queries):
+        spark.streams.awaitAnyTermination()
+        spark.streams.resetTerminated()
+    for query in queries:
+        query.awaitTermination()
 
 
 class _Run:
@@ -106,6 +137,7 @@ class _Run:
         self.written: int | None = None
         self.behind: int | None = None
         self.observed: dict[str, dict[str, Any]] = {}
+        self.dropped: Counter[str] = Counter()
         self.ended = threading.Event()
 
     def add(self, progress: StreamingQueryProgress) -> None:
@@ -116,6 +148,7 @@ class _Run:
         if progress.numInputRows:
             self.batches += 1
             self.read += progress.numInputRows
+        self.dropped.update(dropped_by(progress.stateOperators))
         for name, row in progress.observedMetrics.items():
             found = self.observed.setdefault(name, {})
             found |= {key: added(found.get(key), value) for key, value in row.asDict().items()}
@@ -134,7 +167,9 @@ class _Counter(StreamingQueryListener):
         """Wait at most `_LAST_EVENTS_S` for the last event of a run, and return the run's counts."""
         run = self._run(run_id)
         run.ended.wait(_LAST_EVENTS_S)
-        return StreamTotals(run.batches, run.read, run.written, run.behind, run.observed)
+        return StreamTotals(
+            run.batches, run.read, run.written, run.behind, run.observed, run.dropped
+        )
 
     def _run(self, run_id: str) -> _Run:
         with self._lock:
@@ -151,7 +186,7 @@ class _Counter(StreamingQueryListener):
         total = None if run.behind is None else run.read + run.behind
         note = f"batch {progress.batchId}: {progress.numInputRows:,} rows"
         note += f", {run.behind:,} offsets behind" if run.behind else ""
-        self._report.stream(Bar(self._name, run.read, total, note))
+        self._report.stream(Bar(progress.name or self._name, run.read, total, note))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing: an idle query has read no new rows."""
@@ -159,6 +194,20 @@ class _Counter(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Mark the run as ended, so that `totals` returns its counts."""
         self._run(str(event.runId)).ended.set()
+
+
+def dropped_by(operators: Sequence[StateOperatorProgress]) -> dict[str, int]:
+    """Return the number of rows that operators with state have dropped in a micro-batch, by reason.
+
+    `duplicates` and `late` are numbers of rows of steps that drop duplicates. `late_groups` is of other operators:
+    Spark counts their late rows after it has summed up the rows of each task, so a number may stand for more rows.
+    """
+    found = {"duplicates": 0, "late": 0, "late_groups": 0}
+    for one in operators:
+        is_unique = _DUPLICATES in one.customMetrics
+        found["duplicates"] += one.customMetrics.get(_DUPLICATES, 0)
+        found["late" if is_unique else "late_groups"] += one.numRowsDroppedByWatermark
+    return found
 
 
 def offsets_of(progress: StreamingQueryProgress) -> int | None:

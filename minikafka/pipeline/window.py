@@ -69,8 +69,8 @@ def _batch(spark: SparkSession, settings: WindowSettings, report: Report) -> Sum
             save_table(windows.coalesce(1), TableSettings(settings.parquet), "error")
         if settings.to:
             _send(windows, settings)
-        _send_malformed(source, settings, seen.get)
-    facts = account(seen.get, totals[1]) | _dead(settings, seen.get) | {"windows": totals[0]}
+        dead = _send_malformed(source, settings, seen.get)
+    facts = account(seen.get, totals[1]) | _dead(settings, dead) | {"windows": totals[0]}
     summary = _finished(settings, windows, facts, seen.get)
     found.unpersist()
     return summary
@@ -97,7 +97,7 @@ def _stream(spark: SparkSession, settings: WindowSettings, report: Report) -> Su
     facts |= {"records_open_in_all": open_windows.newest().records}
     if settings.slide_us < settings.size_us:
         facts["records_late_for_some_windows"] = counts.get("late_in_part", 0)
-    facts |= _dead(settings, counts)
+    facts |= _dead(settings, counting.dead)
     if settings.to:
         return _summary(settings, facts | {"windows": counting.windows}, counts)
     columns = shown(spark.createDataFrame([], schema(settings)), settings).schema
@@ -109,7 +109,7 @@ class _Counting:
     """The micro-batches of one run: counts their records, writes the complete windows and keeps the others.
 
     `counts`: sums of the observed metrics. `counted`, `still_open`: the records of this run in windows that were
-    written, and in windows that are open.
+    written, and in windows that are open. `dead`: the number of dead letters.
     """
 
     def __init__(self, settings: WindowSettings, open_windows: OpenWindows, write: Write) -> None:
@@ -121,6 +121,7 @@ class _Counting:
         self.counts: dict[str, Any] = {}
         self.counted = 0
         self.still_open = 0
+        self.dead = 0
 
     def add(self, source: DataFrame, batch: int) -> None:
         """Count the records of a micro-batch."""
@@ -136,7 +137,7 @@ class _Counting:
             counts = seen.get
             watermark = self._watermark(mark, counts, batch)
             self._divide(windows, watermark, batch)
-            _send_malformed(source, self._settings, counts)
+            self.dead += _send_malformed(source, self._settings, counts)
         finally:
             windows.unpersist()
         self.batches += 1
@@ -210,20 +211,20 @@ def _send(windows: DataFrame, settings: WindowSettings) -> None:
     """Write the windows to the topic `to`."""
     key = f.col(GROUP) if GROUP in windows.columns else f.lit(None).cast("string")
     records = windows.select(key.alias("key"), f.to_json(f.struct("*")).alias("value"))
-    _write_records(records, settings.servers, str(settings.to))
-
-
-def _send_malformed(source: DataFrame, settings: WindowSettings, counts: Mapping[str, Any]) -> None:
-    """Write the malformed records to the topic `dead_letter`. Only if there are some, they are read again."""
-    if settings.dead_letter and counts["malformed"]:
-        found = judged(source, settings).where(f.col(ERROR).isNotNull())
-        records = dead_letters.letters(found, f.col(ERROR))
-        _write_records(records, settings.servers, settings.dead_letter)
-
-
-def _write_records(records: DataFrame, servers: str, topic: str) -> None:
-    options = {"kafka.bootstrap.servers": servers, "topic": topic}
+    options = {"kafka.bootstrap.servers": settings.servers, "topic": str(settings.to)}
     records.write.format(FORMAT).mode("append").options(**options).save()
+
+
+def _send_malformed(source: DataFrame, settings: WindowSettings, counts: Mapping[str, Any]) -> int:
+    """Write the malformed records to the topic `dead_letter`, and return their number.
+
+    Only if there are some, the records are read again.
+    """
+    if not (settings.dead_letter and counts["malformed"]):
+        return 0
+    found = judged(source, settings).where(f.col(ERROR).isNotNull())
+    records = dead_letters.letters(found, f.col(ERROR))
+    return dead_letters.send(records, settings.servers, settings.dead_letter)
 
 
 def account(
@@ -244,8 +245,8 @@ def account(
     return found | {name: number for name, number in extra.items() if number}
 
 
-def _dead(settings: WindowSettings, counts: Mapping[str, Any]) -> dict[str, Fact]:
-    return {"dead_letters": counts.get("malformed", 0)} if settings.dead_letter else {}
+def _dead(settings: WindowSettings, number: int) -> dict[str, Fact]:
+    return {"dead_letters": number} if settings.dead_letter else {}
 
 
 def _finished(

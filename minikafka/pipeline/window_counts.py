@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from minikafka.pipeline.columns import text
+from minikafka.pipeline.columns import SHOWN_MAX, text
 from minikafka.pipeline.places import PLACE, PLACES, first_places
 from minikafka.pipeline.times import MICROS_MAX, timestamp_of
 from minikafka.pipeline.window_settings import KEY, WindowSettings
@@ -30,8 +30,6 @@ _NUMBER: Final = "_number"
 _HAS_VALUE: Final = "_has_value"
 _WINDOW: Final = "_window"
 _SUMS: Final = ("sum", "min", "max")
-_SHOWN_MAX: Final = 100
-"""Maximum length of a value in the reason why a record is malformed."""
 
 
 def judged(source: DataFrame, settings: WindowSettings) -> DataFrame:
@@ -58,9 +56,7 @@ def _error(settings: WindowSettings) -> Column:
     """Return the reason why a record is malformed, or null."""
     given, time = f.col(_GIVEN), f.col(_TIME)
     if settings.time:
-        shown = f.concat(
-            f.lit(f"{settings.time} is not a time: "), f.left(given, f.lit(_SHOWN_MAX))
-        )
+        shown = f.concat(f.lit(f"{settings.time} is not a time: "), f.left(given, f.lit(SHOWN_MAX)))
         no_time = f.when(given.isNotNull() & time.isNull(), shown)
     else:
         # The source reads a timestamp that Spark cannot hold as null.

@@ -71,7 +71,9 @@ async def test_stream_of_json_is_grouped_and_written_as_json(client, contents, p
     summary = pipeline(text)
     facts = {"batches": 1, "records_read": 5, "malformed": 2, "rows_written": 2}
     assert summary.facts == facts
-    assert [len(table.rows) for table in summary.tables] == [2]
+    steps, malformed = summary.tables
+    assert steps.rows == (("known", 3), ("counts", 2))
+    assert len(malformed.rows) == 2
     found = {one.key: json.loads(one.value) for one in await contents("run-counts")}
     assert found == {
         b"ann": {"user": "ann", "n": 2, "ms": 5, "bad": 0},
@@ -85,8 +87,97 @@ async def test_stream_of_json_is_grouped_and_written_as_json(client, contents, p
         pipeline(text.replace("sum(ms) ms", "max(ms) ms"))
 
 
-async def test_batch_of_csv_is_written_as_parquet(spark, client, pipeline, tmp_path):
-    await client.create_topics(NewTopic("run-csv", 1, 3))
+def visit(number: int, second: int) -> Record:
+    """Return a record of a visit with an id, at a second of 2026-03-01."""
+    ts = f"2026-03-01T10:{second // 60:02}:{second % 60:02}Z"
+    return Record(value=json.dumps({"id": number, "ts": ts}).encode())
+
+
+async def test_stream_drops_duplicates_and_late_rows_and_sends_dead_letters(
+    client, contents, pipeline
+):
+    names = ("run-visits", "run-visits-once", "run-visits-dead")
+    await client.create_topics(*(NewTopic(name, 1, 3) for name in names))
+    dead = [
+        Record(key=b"k", value=b'{"id": "many", "ts": "2026-03-01T10:00:00Z"}'),
+        Record(value=b"\xff", headers=(("h", b"1"),), timestamp=-1),
+    ]
+    visits = [visit(1, 0), visit(2, 10), visit(1, 20), visit(3, 300)]
+    await client.produce("run-visits", visits + dead, partition=0)
+    text = """
+        [pipeline]
+        name = "once"
+        checkpoint = "{}/checkpoint"
+        [source.visits]
+        topic = "run-visits"
+        decode = { format = "json", schema = "id int, ts timestamp" }
+        dead_letter = "run-visits-dead"
+        [[step]]
+        name = "unique"
+        sql = "select id, ts from visits"
+        watermark = { column = "ts", delay = "1 minute" }
+        drop_duplicates = "id"
+        [sink]
+        kind = "topic"
+        topic = "run-visits-once"
+        encode = { format = "json" }
+    """
+    reasons = ("duplicates_dropped", "late_dropped", "late_groups_dropped")
+    summary = pipeline(text)
+    assert summary.ok
+    assert [summary.facts[name] for name in reasons] == [1, 0, 0]
+    names = ("records_read", "malformed", "dead_letters", "rows_written")
+    assert [summary.facts[name] for name in names] == [6, 2, 2, 3]
+    await client.produce("run-visits", [visit(4, 1), visit(3, 301), visit(1, 302)], partition=0)
+    summary = pipeline(text)
+    assert [summary.facts[name] for name in reasons] == [1, 1, 0]
+    assert [summary.facts[name] for name in names] == [3, 0, 0, 1]
+    assert summary.ok
+    found = await contents("run-visits-once")
+    assert sorted(json.loads(one.value)["id"] for one in found) == [1, 1, 2, 3]
+    letters = await contents("run-visits-dead")
+    assert [(one.key, one.value, one.timestamp) for one in letters[1:]] == [(None, b"\xff", -1)]
+    assert [one.headers[-1][1].decode() for one in letters] == [
+        "id is not of the type int: many",
+        "the value does not match the schema id int, ts timestamp",
+    ]
+    assert letters[1].headers[:2] == (("h", b"1"), ("minikafka.errors.topic", b"run-visits"))
+    with pytest.raises(PipelineError, match="drop_duplicates of unique was id and is id, ts now"):
+        pipeline(text.replace('"id"', '["id", "ts"]'))
+
+
+async def test_error_of_duplicates_by_an_unknown_column_lists_the_columns(client, pipeline):
+    await client.create_topics(NewTopic("run-unique", 1, 3))
+    text = """
+        [pipeline]
+        name = "once"
+        [source.lines]
+        topic = "run-unique"
+        [[step]]
+        name = "unique"
+        sql = "select key, value, timestamp from {source}"
+        drop_duplicates = ["id", "key"]
+        [source.marked]
+        topic = "run-unique"
+        watermark = { column = "timestamp", delay = "1 minute" }
+        [sink]
+        kind = "console"
+    """
+    message = (
+        "unique: drop_duplicates: there is no column id: the columns are key, value, timestamp"
+    )
+    with pytest.raises(MinikafkaError, match=message):
+        pipeline(text.replace("{source}", "marked"))
+    with pytest.raises(Exception, match="without watermark") as caught:
+        pipeline(text.replace("{source}", "lines").replace('"id", ', ""))
+    assert str(explain(caught.value)) == (
+        "drop_duplicates needs a watermark: the rows of this step have no watermark: add"
+        " watermark = { column, delay } to the step"
+    )
+
+
+async def test_batch_of_csv_is_written_as_parquet(spark, client, contents, pipeline, tmp_path):
+    await client.create_topics(NewTopic("run-csv", 1, 3), NewTopic("run-csv-dead", 1, 3))
     await client.produce("run-csv", [Record(value=b"ann;1"), Record(value=b"bob;x")], partition=0)
     text = """
         [pipeline]
@@ -110,6 +201,11 @@ async def test_batch_of_csv_is_written_as_parquet(spark, client, pipeline, tmp_p
         (1, 0, None),
         (None, 1, "bob;x"),
     ]
+    dead = text.replace("decode", 'dead_letter = "run-csv-dead"\ndecode')
+    summary = pipeline(dead.replace("{}/out", "{}/valid"))
+    names = ("records_read", "malformed", "dead_letters", "rows_written")
+    assert [summary.facts[name] for name in names] == [2, 1, 1, 1]
+    assert [one.value for one in await contents("run-csv-dead")] == [b"bob;x"]
     with pytest.raises(PipelineError) as caught:
         pipeline(text)
     assert str(caught.value).endswith(

@@ -52,9 +52,11 @@ def place(spark, shared_cluster, tmp_path, monkeypatch) -> Path:
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m minikafka "$@"\n')
     command.chmod(0o755)
-    [program], [definition] = blocks("python"), blocks("toml")
+    [program] = blocks("python")
     Path("clicks.py").write_text(program)
-    Path("per_user.toml").write_text(definition)
+    names = re.findall(r"^.*`(\w+\.toml)`:\n\n```toml$", TOUR, re.MULTILINE)
+    for name, definition in zip(names, blocks("toml"), strict=True):
+        Path(name).write_text(definition)
     monkeypatch.setattr(context, "execute", lambda _, work, __, report, **___: work(spark, report))
     return tmp_path
 

@@ -70,6 +70,7 @@ def test_every_key_of_a_pipeline_file_is_read():
         topic = ["a", "b"]
         decode = { format = "json", schema = "user string, ts timestamp", options = { timestampFormat = "yyyy" } }
         watermark = { column = "ts", delay = "1 minute" }
+        dead_letter = "rejected"
         maxOffsetsPerTrigger = 10
         kafka.isolation.level = "read_uncommitted"
         startingOffsets = { a = { 0 = 5 }, b = { 0 = -2 } }
@@ -81,6 +82,7 @@ def test_every_key_of_a_pipeline_file_is_read():
         name = "joined"
         sql = "select 1"
         watermark = { column = "ts", delay = "5 seconds" }
+        drop_duplicates = ["user", "ts"]
         [sink]
         kind = "topic"
         topic = "out"
@@ -93,7 +95,11 @@ def test_every_key_of_a_pipeline_file_is_read():
     watermark = Watermark("ts", "1 minute")
     schema = "user string, ts timestamp"
     assert clicks == Source(
-        "clicks", clicks.options, Decode("json", schema, {"timestampFormat": "yyyy"}), watermark
+        "clicks",
+        clicks.options,
+        Decode("json", schema, {"timestampFormat": "yyyy"}),
+        watermark,
+        "rejected",
     )
     assert clicks.options["subscribe"] == "a,b"
     assert clicks.options["kafka.isolation.level"] == "read_uncommitted"
@@ -102,7 +108,9 @@ def test_every_key_of_a_pipeline_file_is_read():
     assert users.decode == Decode("string")
     assert users.options["subscribePattern"] == "users-.*"
     assert users.options["kafka.bootstrap.servers"] == "127.0.0.1:9192"
-    assert found.steps == (Step("joined", "select 1", Watermark("ts", "5 seconds")),)
+    assert found.steps == (
+        Step("joined", "select 1", Watermark("ts", "5 seconds"), ("user", "ts")),
+    )
     assert found.sink == TopicSink(
         {
             "kafka.bootstrap.servers": "127.0.0.1:9092",
@@ -139,6 +147,7 @@ def test_stream_to_the_console_needs_no_checkpoint():
     assert found.sink == ConsoleSink(3)
 
 
+JSON = "decode = { format = 'json', schema = 'a int' }\n"
 MISTAKES = {
     "x = ": "f.toml: invalid TOML: Invalid value (at end of document)",
     SOURCE + SINK: "f.toml: the table [pipeline] is missing",
@@ -205,6 +214,37 @@ MISTAKES = {
     ),
     "[pipeline]\nname = 'x'" + SOURCE + SINK: (
         "f.toml, [pipeline]: checkpoint is missing: name a directory, or --checkpoint DIR"
+    ),
+    PIPELINE + SOURCE + "[[step]]\nname = 'a'\nsql = 'x'\ndrop_duplicates = 'id'" + SINK: (
+        "f.toml, [[step]] 1: drop_duplicates needs a watermark, which limits how long a row is remembered: add"
+        ' watermark = { column = "…", delay = "…" }'
+    ),
+    PIPELINE + SOURCE + "[[step]]\nname = 'a'\nsql = 'x'\ndrop_duplicates = []" + SINK: (
+        "f.toml, [[step]] 1: drop_duplicates names no column: name those whose values identify a row"
+    ),
+    "[pipeline]\nname = 'x'\ntrigger = 'batch'"
+    + SOURCE
+    + "[[step]]\nname = 'a'\nsql = 'x'\ndrop_duplicates = 'id'"
+    + SINK: (
+        'f.toml, [[step]] 1: drop_duplicates needs a stream: with the trigger "batch", use select distinct or'
+        " row_number() in the sql"
+    ),
+    PIPELINE + SOURCE + "dead_letter = 'd'" + SINK: (
+        'f.toml, [source.clicks]: dead_letter has no effect with the format "raw", in which no record is'
+        " malformed: remove it, or decode json or csv with a schema"
+    ),
+    PIPELINE + SOURCE + f"dead_letter = 'clicks'\n{JSON}" + SINK: (
+        "f.toml, [source.clicks]: dead_letter: the source clicks reads clicks: name another topic"
+    ),
+    PIPELINE
+    + SOURCE
+    + f"dead_letter = 'all-dead'\n{JSON}"
+    + "[source.all]\npattern = 'all-.*'\n[[step]]\nname = 'a'\nsql = 'x'"
+    + SINK: (
+        "f.toml, [source.clicks]: dead_letter: the source all reads all-dead: name another topic"
+    ),
+    PIPELINE + SOURCE + f"dead_letter = 'd'\n{JSON}[sink]\nkind = 'topic'\ntopic = 'd'": (
+        "f.toml, [source.clicks]: dead_letter: the sink writes to d: name another topic"
     ),
     PIPELINE + SOURCE + "[sink]\nkind = 'kafka'": (
         'f.toml, [sink]: kind must be "topic" or "parquet" or "console", not "kafka"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,8 @@ from minikafka.pipeline.streams import (
     offsets_of,
     parse_trigger,
 )
+
+NO_REASONS = ("duplicates", "late", "late_groups")
 
 
 class Bars(Report):
@@ -38,12 +41,19 @@ def source(read: int, latest: int) -> SimpleNamespace:
 
 
 def progress(
-    batch: int, read: int, written: int, *sources: SimpleNamespace, **observed: dict[str, int]
+    batch: int,
+    read: int,
+    written: int,
+    *sources: SimpleNamespace,
+    operators: Sequence[SimpleNamespace] = (),
+    **observed: dict[str, int],
 ) -> SimpleNamespace:
     rows = {name: SimpleNamespace(asDict=lambda row=row: row) for name, row in observed.items()}
     return SimpleNamespace(
         runId="run",
+        name=None,
         batchId=batch,
+        stateOperators=operators,
         numInputRows=read,
         sink=SimpleNamespace(numOutputRows=written),
         sources=sources,
@@ -65,11 +75,25 @@ def test_counts_of_micro_batches_are_added_up():
         progress(0, 7, 6, source(7, 10), out={"records": 6, "bad": 1}),
         progress(1, 3, 3, source(10, 10), out={"records": 3, "bad": 0}),
     )
-    assert totals == StreamTotals(2, 10, 9, 0, {"out": {"records": 9, "bad": 1}})
+    assert totals == StreamTotals(
+        2, 10, 9, 0, {"out": {"records": 9, "bad": 1}}, dict.fromkeys(NO_REASONS, 0)
+    )
     assert bars == [
         Bar("copy", 7, 10, "batch 0: 7 rows, 3 offsets behind"),
         Bar("copy", 10, 10, "batch 1: 3 rows"),
     ]
+
+
+def operator(late: int, **metrics: int) -> SimpleNamespace:
+    return SimpleNamespace(numRowsDroppedByWatermark=late, customMetrics=metrics)
+
+
+def test_dropped_rows_are_added_up_by_reason():
+    totals, _ = count(
+        progress(0, 7, 6, operators=[operator(2, numDroppedDuplicateRows=3), operator(1, other=9)]),
+        progress(1, 3, 3, operators=[operator(0, numDroppedDuplicateRows=1), operator(4)]),
+    )
+    assert totals.dropped == {"duplicates": 4, "late": 2, "late_groups": 5}
 
 
 def test_progress_without_rows_is_no_micro_batch_but_its_output_counts():
