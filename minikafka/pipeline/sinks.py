@@ -16,6 +16,7 @@ from minikafka.pipeline.report import Report
 from minikafka.pipeline.summary import Table
 from minikafka.pipeline.tables import TableSettings, save_table, table_stream
 from minikafka.pipeline.times import facts_of
+from minikafka.spark import append_to_topics
 from minikafka.spark.datasource import FORMAT
 
 _ROWS: Final = "rows"
@@ -68,8 +69,7 @@ def _writer(
     if isinstance(sink, ConsoleSink):
         return writer.foreachBatch(_printer(sink, report))
     if isinstance(sink, TopicSink) and sink.mode == "update":
-        # Spark does not support the output mode "update" for Python data sources.
-        return writer.foreachBatch(lambda batch, _: save(batch, sink, report))
+        return writer.foreachBatch(append_to_topics(sink.options))
     if isinstance(sink, TopicSink):
         return writer.format(FORMAT).options(**sink.options)
     return writer

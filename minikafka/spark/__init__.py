@@ -5,14 +5,14 @@ The package imports only `minikafka.base`, so that executors need no other part 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from minikafka.spark import cores
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _SET_BY_STREAMS: Final = (
     "SPARK_LOCAL_DIRS",
@@ -39,6 +39,24 @@ def register(spark: SparkSession) -> None:
     environment[cores.VARIABLE] = str(cores.of_session(spark.sparkContext))
     with _variables_of_streams(environment):
         spark.dataSource.register(MinikafkaDataSource)
+
+
+def append_to_topics(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that appends the rows of each micro-batch to topics.
+
+    Spark refuses the output mode update for a Python data source, but not for `foreachBatch`. `options`: the
+    options of a write. Raises `ConfigError` for invalid options.
+    """
+    from minikafka.spark.datasource import FORMAT
+    from minikafka.spark.sink.options import parse
+
+    given = dict(options)
+    parse(given)
+
+    def append(batch: DataFrame, _: int) -> None:
+        batch.write.format(FORMAT).mode("append").options(**given).save()
+
+    return append
 
 
 @contextmanager
