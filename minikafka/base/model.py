@@ -192,6 +192,15 @@ class UpdateMetadataRequest:
     cause: str = ""
 
 
+class ClusterMetadata(NamedTuple):
+    """All live brokers and the partitions that changed, from a source other than an UpdateMetadata request."""
+
+    controller_id: BrokerId
+    partitions: tuple[PartitionState, ...]
+    live_brokers: tuple[Broker, ...]
+    topic_ids: tuple[tuple[str, bytes], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class StopReplicaRequest:
     """Request of the controller to stop, and optionally delete, these replicas (J2)."""

@@ -9,7 +9,6 @@ moves its leaderships to other brokers before it leaves the cluster.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -20,7 +19,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import Broker as BrokerInfo
-from minikafka.base.model import ControllerRequest, ControllerResponse, TopicPartition
+from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
 from minikafka.broker.admin import Admin
 from minikafka.broker.admin.auto_create import AutoCreate
@@ -32,16 +31,16 @@ from minikafka.broker.cluster.clock_offsets import ClockOffsets
 from minikafka.broker.cluster.controller_client import ControllerClient
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.producer_ids import ProducerIds
-from minikafka.broker.cluster.step_gate import AT_BROKER, StepGate
+from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.groups import GroupLags, GroupService, offsets_topic
 from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.listener import KafkaListener
 from minikafka.broker.ports import BrokerPorts
-from minikafka.broker.replicas.controller_requests import ControllerRequests
 from minikafka.broker.replicas.log_cleaner import LogCleaner
 from minikafka.broker.replicas.manager import ReplicaManager
+from minikafka.broker.replicas.orders import ReplicaOrders
 from minikafka.broker.reports.controller_gauges import register_controller_gauges
 from minikafka.broker.reports.gauges import register_gauges
 from minikafka.broker.reports.leader_ends import LeaderEnds
@@ -120,9 +119,6 @@ class Broker:
         self.settings = DynamicConfig(config)
         self.metadata = MetadataCache(ports.clock)
         self.replicas = ReplicaManager(config, ports, logs, self.metadata, capabilities, ledger)
-        self.controller_requests = ControllerRequests(
-            self.replicas, capabilities.topics, ports.clock, ledger
-        )
         self.cleaner = LogCleaner(
             ports,
             logs,
@@ -161,7 +157,6 @@ class Broker:
         self.replicas.on_shortage = self.listener.free_descriptors
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
-        self._has_registered = asyncio.Event()
         self._is_stopping = False
 
     def _register_metrics(self) -> None:
@@ -261,6 +256,8 @@ class Broker:
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         self.tasks.spawn(self.clock_offsets.run(), "clock-offsets")
         membership = self.capabilities.membership
+        orders = ReplicaOrders(self.replicas, self.capabilities.topics, self.clock)
+        await self.capabilities.roles.start(orders)
         await membership.start(self.info, self._registered)
         await self.metadata.wait_until(self._is_known, 2 * membership.session_timeout_ms)
         if not self._is_stopping:
@@ -268,8 +265,6 @@ class Broker:
 
     def _registered(self, epoch: int) -> None:
         self.info = replace(self.info, epoch=epoch)
-        self.controller_requests.broker_epoch = epoch
-        self._has_registered.set()
 
     def _is_known(self) -> bool:
         """True once the metadata contains the latest registration of this broker."""
@@ -291,8 +286,8 @@ class Broker:
 
     async def on_call(self, call: Call) -> dict[str, Any]:
         """Return the response to one control-plane call. Raises KafkaError if the call cannot be served."""
-        if call.method in messages.STATE_CHANGES:
-            return await self._change_state(call)
+        if call.method in self.capabilities.roles.calls:
+            return await self.capabilities.roles.calls[call.method](call)
         if call.method == messages.CONTROLLED_SHUTDOWN:
             leaving = messages.decode_controlled_shutdown(call.body)
             administration = self.capabilities.administration
@@ -318,37 +313,10 @@ class Broker:
             return await self.gate.serve(call, self.clock)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown control-plane method {call.method!r}")
 
-    async def _change_state(self, call: Call) -> dict[str, Any]:
-        """Carry out a request of the controller.
-
-        A request that arrives before this broker has registered was sent to an earlier process of this broker.
-        Such a request waits for the registration, because its broker epoch can be checked only afterwards.
-        """
-        request = messages.decode(call.method, call.body)
-        await self._has_registered.wait()
-        await self.gate.reached(AT_BROKER, call.method)
-        return messages.encode_response(await self._carry_out(request))
-
-    async def _carry_out(self, request: ControllerRequest) -> ControllerResponse:
-        """Carry out a request of the controller on the replicas.
-
-        Raises KafkaError NETWORK_EXCEPTION if the coordination service does not answer. The controller then
-        sends the request again.
-        """
-        try:
-            return await self.controller_requests.handle(request)
-        except CoordinationError as error:
-            reason = f"ZooKeeper did not answer: {type(error).__name__} {error}"
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, reason) from error
-
     def describe(self) -> dict[str, Any]:
         """Return the report of this broker for `minikafka status`."""
         diagnostics = self.capabilities.diagnostics
-        epoch = (
-            diagnostics.epoch
-            if diagnostics.is_active
-            else self.controller_requests.controller_epoch
-        )
+        epoch = diagnostics.epoch if diagnostics.is_active else self.capabilities.roles.epoch
         return {
             "broker_id": self.config.broker_id,
             "broker_epoch": self.info.epoch,

@@ -55,7 +55,7 @@ class Hosted:
         return self.broker.info.epoch
 
     async def handle(self, request: ControllerRequest) -> ControllerResponse:
-        return await self.broker.controller_requests.handle(request)
+        return await self.broker.capabilities.roles.handle(request)
 
     async def tell(self, *states: PartitionState, topic_id: bytes | None = None) -> list[int]:
         """Send a LeaderAndIsr request; return the error code of each partition."""

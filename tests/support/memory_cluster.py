@@ -25,6 +25,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.broker import Broker, create_broker
+from minikafka.broker.capabilities.mode import CoordinationMode
 from minikafka.broker.modes.controller import ZooKeeperMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import Client
@@ -260,10 +261,9 @@ class MemoryCluster:
             ),
             self.descriptors,
         )
-        session = self.sessions[number] = MemoryCoordination(self.ensemble)
-        mode = ZooKeeperMode(config, clock, rng, storage, tasks, session, self._end_session)
         try:
-            broker = self.brokers[number] = await create_broker(config, ports, mode)
+            broker = await create_broker(config, ports, self.new_mode(config, ports))
+            self.brokers[number] = broker
             self.created(broker)
             await broker.start()
         except BaseException:
@@ -271,6 +271,13 @@ class MemoryCluster:
             await tasks.close()
             raise
         return broker
+
+    def new_mode(self, config: BrokerConfig, ports: BrokerPorts) -> CoordinationMode:
+        """Return the mode of one broker. A subclass may return another mode."""
+        session = self.sessions[config.broker_id] = MemoryCoordination(self.ensemble)
+        return ZooKeeperMode(
+            config, ports.clock, ports.rng, ports.storage, ports.tasks, session, self._end_session
+        )
 
     def clock_of(self, number: int) -> SkewedClock:
         """Return the clock of one broker, which survives restarts of the broker."""

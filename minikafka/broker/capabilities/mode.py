@@ -13,6 +13,7 @@ from minikafka.base.ports import ControlPlane, Gate, Ledger
 from minikafka.broker.capabilities.administration import Administration
 from minikafka.broker.capabilities.diagnostics import Diagnostics
 from minikafka.broker.capabilities.membership import Membership
+from minikafka.broker.capabilities.roles import RoleSource
 from minikafka.broker.capabilities.stores import ConfigStore, IsrStore, ProducerIdStore, TopicStore
 
 
@@ -21,6 +22,7 @@ class Capabilities:
     """One broker's access to its cluster, in one coordination mode. One object may be several capabilities."""
 
     membership: Membership
+    roles: RoleSource
     isrs: IsrStore
     topics: TopicStore
     configs: ConfigStore
@@ -36,4 +38,4 @@ class CoordinationMode(Protocol):
         """Connect, and return the cluster id, which the first broker of a cluster creates."""
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
-        """Return the capabilities in the joined cluster. They are idle until `membership.start` is called."""
+        """Return the capabilities in the joined cluster. They are idle until the broker starts them."""

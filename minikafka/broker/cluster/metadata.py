@@ -1,8 +1,7 @@
-"""The broker's copy of the cluster's metadata, as last sent by the active controller (R17).
+"""The broker's copy of the cluster's metadata, as its coordination mode last updated it (R17).
 
 Invariant: readers see one immutable snapshot. Each update replaces the whole snapshot and increases
-`version` by one. Requests are fenced by controller and broker epoch before they reach this module
-(R5).
+`version` by one. The mode decides which updates are stale before they reach this module (R5).
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from minikafka.base.model import (
     LEADER_DURING_DELETE,
     Broker,
     BrokerId,
+    ClusterMetadata,
     Node,
     PartitionState,
     UpdateMetadataRequest,
@@ -62,7 +62,7 @@ class MetadataCache:
 
     @property
     def controller_id(self) -> BrokerId:
-        """Id of the controller that sent the last update; -1 before the first update."""
+        """Id of the controller in the last update; -1 before the first update."""
         return self.snapshot.controller_id
 
     @property
@@ -81,27 +81,29 @@ class MetadataCache:
         return self.snapshot.topic_ids
 
     def is_alive(self, broker_id: BrokerId) -> bool:
-        """True if the broker is alive according to the controller."""
+        """True if the broker is alive according to the last update."""
         return broker_id in self.snapshot.brokers
 
-    def update(self, request: UpdateMetadataRequest, *, is_whole: bool = False) -> None:
-        """Replace the snapshot by a snapshot with the request's brokers and changed partitions.
+    def update(
+        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool = False
+    ) -> None:
+        """Replace the snapshot by a snapshot with the update's brokers and changed partitions.
 
-        `is_whole`: the request names every existing partition, and all other partitions are removed. A
+        `is_whole`: the update names every existing partition, and all other partitions are removed. A
         partition with leader `LEADER_DURING_DELETE` is removed, so that clients stop using it (R64).
         """
         old = self.snapshot
         ids, names = old.topic_ids, old.topic_names
-        given = dict(request.topic_ids)
-        known = {} if is_whole else _without_remade(old, given, request.partitions)
-        topics = _merged(known, request.partitions)
+        given = dict(update.topic_ids)
+        known = {} if is_whole else _without_remade(old, given, update.partitions)
+        topics = _merged(known, update.partitions)
         if topics.keys() != old.topics.keys() or any(ids.get(t) != given[t] for t in given):
             ids = {t: id_ for t, id_ in {**ids, **given}.items() if t in topics}
             names = {topic_id: topic for topic, topic_id in ids.items()}
         self.snapshot = Snapshot(
             version=old.version + 1,
-            controller_id=request.controller_id,
-            brokers={broker.id: broker for broker in request.live_brokers},
+            controller_id=update.controller_id,
+            brokers={broker.id: broker for broker in update.live_brokers},
             topics=topics,
             topic_ids=ids,
             topic_names=names,

@@ -1,6 +1,6 @@
 """The replicas hosted by this broker: Kafka's ReplicaManager.
 
-This module makes replicas leaders or followers when `controller_requests.py` calls it. It owns the purgatory, in
+This module makes replicas leaders or followers when `orders.py` calls it. It owns the purgatory, in
 which produce and fetch requests wait. Invariant: a request with a leader epoch that is older than one already seen
 changes nothing (R7).
 """
@@ -23,6 +23,7 @@ from minikafka.base.model import (
     NO_EPOCH,
     NO_LEADER,
     BrokerId,
+    ClusterMetadata,
     PartitionState,
     StopReplicaPartition,
     TopicPartition,
@@ -219,10 +220,12 @@ class ReplicaManager:
 
     # ---- roles
 
-    def update_metadata(self, request: UpdateMetadataRequest, *, is_whole: bool) -> None:
-        """Update the metadata from a request of the controller. `is_whole`: the request names every partition."""
+    def update_metadata(
+        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
+    ) -> None:
+        """Update the metadata. `is_whole`: the update names every partition."""
         before = self.metadata.brokers.keys()
-        self.metadata.update(request, is_whole=is_whole)
+        self.metadata.update(update, is_whole=is_whole)
         if self.metadata.brokers.keys() - before:
             self._expand_isrs(self.clock.now())
         if before - self.metadata.brokers.keys():

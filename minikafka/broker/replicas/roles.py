@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 class RoleListener(Protocol):
     """A component that loads and unloads state when roles change, such as a group coordinator.
 
-    The methods are called synchronously while a request of the controller is handled, so each method must return
-    within a millisecond. A listener spawns a task for longer work, such as reading the partition.
+    The methods are called synchronously while an order of the coordination mode is carried out, so each method must
+    return within a millisecond. A listener spawns a task for longer work, such as reading the partition.
     """
 
     def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:

@@ -3,9 +3,8 @@
 A stray is a replica whose partition was reassigned to other brokers while this broker was down, or by a controller
 that died before it could send StopReplica. An orphan is a stray whose topic has been deleted.
 
-Invariant: files are deleted or moved only after an UpdateMetadata request that names every partition. After this
-broker has registered, the first UpdateMetadata request of each controller names every partition (D5, R17). If
-such a request names no leader for a stray's partition, the stray is kept until a later request names a leader,
+Invariant: files are deleted or moved only after an update of the metadata that names every partition (D5, R17). If
+such an update names no leader for a stray's partition, the stray is kept until a later update names a leader,
 because perhaps no other broker has the records.
 The files of an orphan are moved only if its topic is missing both in the metadata and in the `TopicStore`.
 """
@@ -17,9 +16,9 @@ from collections.abc import Callable
 
 from minikafka.base.errors import CoordinationError
 from minikafka.base.model import (
-    NO_EPOCH,
     NO_LEADER,
     BrokerId,
+    ClusterMetadata,
     PartitionState,
     TopicPartition,
     UpdateMetadataRequest,
@@ -52,35 +51,24 @@ class Strays:
         self._topics = topics
         self._delete = delete
         self._set_aside = set_aside
-        self._last_review = (NO_EPOCH, NO_EPOCH)
-        """(controller epoch, broker epoch) of the last UpdateMetadata request that named every partition."""
         self._undecided: set[TopicPartition] = set()
-        """Replicas that may be strays, because no UpdateMetadata request has settled yet whether they are."""
+        """Replicas that may be strays, because no update of the metadata has settled yet whether they are."""
 
-    def names_every_partition(self, request: UpdateMetadataRequest) -> bool:
-        """True for a controller's first UpdateMetadata request since this broker registered.
+    def delete_strays(
+        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
+    ) -> None:
+        """Delete the replicas of partitions that the update assigns to other brokers.
 
-        The first request names every partition.
-        """
-        sender = (request.controller_epoch, request.broker_epoch)
-        if sender <= self._last_review:
-            return False
-        self._last_review = sender
-        return True
-
-    def delete_strays(self, request: UpdateMetadataRequest, *, is_whole: bool) -> None:
-        """Delete the replicas of partitions that the request assigns to other brokers.
-
-        `is_whole`: the request names every partition. A replica is kept if its topic id differs from the topic id
-        in the request. A replica is kept until a later request if its partition has no leader, or has this broker
+        `is_whole`: the update names every partition. A replica is kept if its topic id differs from the topic id
+        in the update. A replica is kept until a later update if its partition has no leader, or has this broker
         in its ISR.
         """
         if is_whole:
             self._undecided = set(self._logs.logs)
         if not self._undecided:
             return
-        topic_ids = dict(request.topic_ids)
-        for state in request.partitions:
+        topic_ids = dict(update.topic_ids)
+        for state in update.partitions:
             if state.tp in self._undecided and not self._must_wait(state):
                 self._undecided.discard(state.tp)
                 log = self._logs.logs.get(state.tp)

@@ -769,7 +769,7 @@ async def test_failed_deletion_of_a_replica_is_retried(
         first = brokers.controller.config.broker_id
         failing, other = (n for n in (1, 2, 3) if n != first)
         await brokers.create("t", {0: (other, failing)})
-        requests = brokers.brokers[failing].controller_requests
+        requests = brokers.brokers[failing].capabilities.roles
         handle = requests.handle
 
         async def refusing(request: Any) -> ControllerResponse:

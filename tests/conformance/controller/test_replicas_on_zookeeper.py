@@ -425,7 +425,7 @@ async def test_broker_refuses_controller_requests_with_older_epochs(cluster: New
         )
 
         async def answer(request: object) -> tuple[int, list[int]]:
-            response = await broker.controller_requests.handle(request)  # type: ignore[arg-type]
+            response = await broker.capabilities.roles.handle(request)  # type: ignore[arg-type]
             return response.error, [code for _, code in response.partitions]
 
         def roles(controller_epoch: int, broker_epoch: int) -> LeaderAndIsrRequest:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from minikafka.base.errors import Closed, NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import Broker, BrokerId
 from minikafka.base.ports import Clock, Coordination, Ledger, Tasks
+from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.registration import Registration
 from minikafka.broker.modes.controller.session_file import SessionFile
 from minikafka.broker.modes.controller.terms import ZooKeeperController
@@ -25,6 +26,7 @@ class ZooKeeperMembership:
         tasks: Tasks,
         ledger: Ledger,
         controller: ZooKeeperController,
+        requests: ReceivedRequests,
     ) -> None:
         self._broker_id = broker_id
         self._coordination = coordination
@@ -33,6 +35,7 @@ class ZooKeeperMembership:
         self._tasks = tasks
         self._ledger = ledger
         self._controller = controller
+        self._requests = requests
 
     @property
     def session_state(self) -> str:
@@ -46,6 +49,11 @@ class ZooKeeperMembership:
 
     async def start(self, broker: Broker, on_registered: Callable[[int], None]) -> None:
         """Register the broker, now and in each later session, and take part in controller elections."""
+
+        def registered(broker_epoch: int) -> None:
+            on_registered(broker_epoch)
+            self._requests.registered(broker_epoch)
+
         registration = Registration(
             self._coordination,
             self._session_file,
@@ -53,7 +61,7 @@ class ZooKeeperMembership:
             self._tasks,
             self._ledger,
             broker,
-            on_registered,
+            registered,
         )
         await registration.start()
         await self._controller.start()

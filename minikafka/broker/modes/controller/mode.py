@@ -21,6 +21,7 @@ from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
 from minikafka.broker.modes.controller.membership import ZooKeeperMembership
 from minikafka.broker.modes.controller.producer_ids import ZooKeeperProducerIds
+from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.session_file import SessionFile
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
@@ -66,10 +67,19 @@ class ZooKeeperMode:
         listener = config.endpoints.control.name
         channels = Channels(control_plane, clock, tasks, self._rng, ledger, listener)
         controller = ZooKeeperController(session, channels, clock, tasks, config, ledger, gate)
+        requests = ReceivedRequests(config.broker_id, ledger, gate)
         return Capabilities(
             membership=ZooKeeperMembership(
-                config.broker_id, session, self._session_file, clock, tasks, ledger, controller
+                config.broker_id,
+                session,
+                self._session_file,
+                clock,
+                tasks,
+                ledger,
+                controller,
+                requests,
             ),
+            roles=requests,
             isrs=ZooKeeperIsrs(session, clock, tasks),
             topics=ZooKeeperTopics(session, FencedWrites(session, controller, ledger)),
             configs=ZooKeeperConfigs(session, clock, tasks, config.broker_id, controller, ledger),

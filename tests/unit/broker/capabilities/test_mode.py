@@ -1,45 +1,77 @@
-"""A broker in a coordination mode other than ZooKeeper's."""
+"""Brokers in a coordination mode without ZooKeeper, without a controller and with orders in the process."""
 
 from __future__ import annotations
 
-from support.cold import LoopClock, SeededRng
-from support.memory_cleaners import MemoryCleaners
-from support.memory_cluster import InlineExecutor, ManyDescriptors, MemoryControlPlane
-from support.memory_storage import MemoryStorage
-from support.memory_transport import MemoryTransport
-from support.solo_mode import SoloMode
+from support.memory_cluster import MemoryCluster
+from support.memory_mode import MemoryMode, MemoryState
 
 from minikafka.base.config import BrokerConfig
-from minikafka.broker.broker import create_broker
+from minikafka.base.model import TopicPartition
+from minikafka.broker.broker import Broker
 from minikafka.broker.capabilities.mode import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
-from minikafka.client import Client, NewTopic
+from minikafka.client import NewTopic
 from minikafka.record.batch import Record
-from minikafka.runtime.tasks import TaskRegistry
+
+RECORDS = {b"%d" % number for number in range(50)}
 
 
-async def test_broker_serves_records_in_a_mode_without_zookeeper() -> None:
-    config = BrokerConfig.from_mapping({"broker.id": 0, "log.dirs": "/data"})
-    transport, storage, clock = MemoryTransport(), MemoryStorage(), LoopClock()
-    ports = BrokerPorts(
-        clock,
-        SeededRng(),
-        storage,
-        transport,
-        TaskRegistry(),
-        InlineExecutor(),
-        MemoryCleaners(storage, clock),
-        lambda cluster_id: MemoryControlPlane({}, 0, clock),
-        ManyDescriptors(),
-    )
-    mode: CoordinationMode = SoloMode()
-    broker = await create_broker(config, ports, mode)
-    await broker.start()
-    async with Client("127.0.0.1:9092", transport=transport) as client:
-        await client.create_topics(NewTopic("t", 2, 1))
-        await client.produce("t", [Record(value=b"%d" % i) for i in range(50)])
-        values = {row.value async for row in client.consume("t", until_end=True)}
-    report = broker.describe()
-    await broker.shutdown()
-    assert values == {b"%d" % i for i in range(50)}
-    assert (report["session_state"], report["controller_id"]) == ("solo", 0)
+class ModeCluster(MemoryCluster):
+    """Two brokers whose state is a `MemoryState`. `roles` has (broker, was it registered?) for each role."""
+
+    def __init__(self) -> None:
+        super().__init__(brokers=2)
+        self.state = MemoryState()
+        self.roles: list[tuple[int, bool]] = []
+
+    def new_mode(self, config: BrokerConfig, ports: BrokerPorts) -> CoordinationMode:
+        return MemoryMode(config.broker_id, self.state)
+
+    def created(self, broker: Broker) -> None:
+        broker.replicas.roles.add(RoleNotes(broker, self.roles))
+
+    async def produce(self) -> None:
+        async with self.client() as client:
+            await client.produce("t", [Record(value=value) for value in RECORDS])
+
+    async def consumed(self) -> set[bytes | None]:
+        async with self.client() as client:
+            return {row.value async for row in client.consume("t", until_end=True)}
+
+
+class RoleNotes:
+    """A RoleListener that notes whether the broker was registered when a replica got its role."""
+
+    def __init__(self, broker: Broker, notes: list[tuple[int, bool]]) -> None:
+        self.broker, self.notes = broker, notes
+
+    def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:
+        self.notes.append((self.broker.config.broker_id, self.broker.info.epoch >= 0))
+
+    became_follower = became_leader
+
+    def stopped(self, tp: TopicPartition, leader_epoch: int) -> None: ...
+
+
+async def test_brokers_replicate_records_in_a_mode_without_controller() -> None:
+    async with ModeCluster() as cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", 2, 2))
+        await cluster.produce()
+        assert await cluster.consumed() == RECORDS
+        report = cluster.brokers[1].describe()
+        assert (report["session_state"], report["controller_id"]) == ("none", 1)
+        assert (report["is_controller"], report["controller_epoch"]) == (False, -1)
+
+
+async def test_broker_gets_its_roles_before_it_registers_in_a_mode_that_orders_them() -> None:
+    async with ModeCluster() as cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", 2, 2))
+        await cluster.produce()
+        await cluster.stop(0)
+        await cluster.stop(1)
+        cluster.roles.clear()
+        await cluster.start(1)
+        assert cluster.roles == [(1, False), (1, False)]
+        assert await cluster.consumed() == RECORDS

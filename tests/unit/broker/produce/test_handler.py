@@ -77,7 +77,7 @@ class Connected:
         told = LeaderAndIsrRequest(
             0, 100, self.broker.info.epoch, (state,), (self.broker.info,), ()
         )
-        (answer,) = (await self.broker.controller_requests.handle(told)).partitions
+        (answer,) = (await self.broker.capabilities.roles.handle(told)).partitions
         assert answer[1] == 0
 
     def produce(

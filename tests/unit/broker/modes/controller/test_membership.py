@@ -19,8 +19,8 @@ from minikafka.zk import layout
 
 def membership(session: MemoryCoordination, tasks: TaskRegistry) -> ZooKeeperMembership:
     files, clock, ledger = SessionFile(MemoryStorage(), "/data"), SystemClock(), RecordingLedger()
-    controller: Any = None
-    return ZooKeeperMembership(1, session, files, clock, tasks, ledger, controller)
+    unused: Any = None
+    return ZooKeeperMembership(1, session, files, clock, tasks, ledger, unused, unused)
 
 
 async def test_log_dir_failure_report_is_retried_until_its_write_is_confirmed():

@@ -1,0 +1,84 @@
+"""The roles of a broker's replicas: the orders that a mode may give, and the capability that gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from minikafka.base.model import (
+    Broker,
+    ClusterMetadata,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.base.ports import Call
+
+OrderResults: TypeAlias = list[tuple[TopicPartition, int]]
+"""The error code of each partition in an order, 0 on success."""
+Fence: TypeAlias = Callable[[], None]
+"""Function that raises KafkaError if an order has become stale."""
+
+
+def never_stale() -> None:
+    """Return: the Fence of an order that cannot become stale."""
+
+
+class Orders(Protocol):
+    """The orders that a mode gives to the replicas of its broker. A mode may give them before it registers.
+
+    A long order is carried out with pauses, in which clients and heartbeats are served. The order is abandoned, with
+    the KafkaError of `fence`, as soon as `fence` raises one; it is called before the first partition and after each
+    pause.
+    """
+
+    async def change_roles(
+        self,
+        partitions: Sequence[PartitionState],
+        topic_ids: Mapping[str, bytes],
+        leaders: Iterable[Broker],
+        fence: Fence = never_stale,
+    ) -> OrderResults:
+        """Make this broker leader or follower of each partition; create a replica that does not exist yet.
+
+        `leaders`: the brokers that lead these partitions, with their endpoints. A role whose leader epoch is not
+        higher than the replica's is refused with STALE_CONTROLLER_EPOCH. Raises CoordinationError if the settings of
+        a topic cannot be read.
+        """
+
+    async def stop_replicas(
+        self, stops: Sequence[StopReplicaPartition], fence: Fence = never_stale
+    ) -> OrderResults:
+        """Stop replicas, and delete the files of those whose `delete` is true. Deletions are durable at the return."""
+
+    def update_metadata(
+        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
+    ) -> None:
+        """Update what clients and the other parts of the broker see of the cluster.
+
+        `is_whole`: the update names every partition, and all other partitions are removed.
+        """
+
+    async def remove_strays(
+        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
+    ) -> None:
+        """Delete replicas that the update assigns to other brokers, and set those of unknown topics aside.
+
+        A mode whose metadata may be older than the roles that it has given must not call this method.
+        """
+
+
+class RoleSource(Protocol):
+    """The part of a mode that gives this broker's replicas their orders."""
+
+    @property
+    def calls(self) -> Mapping[str, Callable[[Call], Awaitable[dict[str, Any]]]]:
+        """The handlers of the mode's own calls on the control plane, by method. Empty if it gives orders itself."""
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch of the last order, -1 if there was none or the mode has no controller."""
+
+    async def start(self, orders: Orders) -> None:
+        """Begin to give orders. The broker registers (`Membership.start`) when this method has returned."""

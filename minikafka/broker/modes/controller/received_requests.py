@@ -1,0 +1,134 @@
+"""The controller's requests at a broker: LeaderAndIsr, StopReplica and UpdateMetadata.
+
+Invariants: a request with an old controller epoch or an old broker epoch has no effect (R5, R6). A request is noted
+in the ledger when it arrives and when it is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
+from minikafka.base.model import (
+    NO_EPOCH,
+    BrokerId,
+    ControllerRequest,
+    ControllerResponse,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from minikafka.base.ports import Call, Gate, Ledger
+from minikafka.broker.capabilities.roles import OrderResults, Orders
+from minikafka.broker.cluster.step_gate import AT_BROKER
+from minikafka.ledger.record import EFFECT
+from minikafka.ledger.requests import completed_lines, failed_line, received_lines
+from minikafka.rpc import messages
+
+logger = logging.getLogger(__name__)
+
+
+class ReceivedRequests:
+    """The RoleSource of the controller mode: it gives the orders that the controller's requests contain."""
+
+    def __init__(self, broker_id: BrokerId, ledger: Ledger, gate: Gate) -> None:
+        self._broker_id = broker_id
+        self._ledger = ledger
+        self._gate = gate
+        self._orders: Orders
+        self.calls = dict.fromkeys(messages.STATE_CHANGES, self._on_call)
+        self.epoch = self._broker_epoch = NO_EPOCH
+        self._has_registered = asyncio.Event()
+        self._last_whole = (NO_EPOCH, NO_EPOCH)
+        """(controller epoch, broker epoch) of the last UpdateMetadata request that named every partition."""
+
+    async def start(self, orders: Orders) -> None:
+        """Give the orders of later requests to `orders`."""
+        self._orders = orders
+
+    def registered(self, broker_epoch: int) -> None:
+        """Accept only requests to the registration with this broker epoch from now on."""
+        self._broker_epoch = broker_epoch
+        self._has_registered.set()
+
+    async def _on_call(self, call: Call) -> dict[str, Any]:
+        """Carry out a request of the controller.
+
+        A request that arrives before this broker has registered was sent to an earlier process of this broker.
+        Such a request waits for the registration, because its broker epoch can be checked only afterwards. Raises
+        KafkaError NETWORK_EXCEPTION if ZooKeeper does not answer. The controller then sends the request again.
+        """
+        request = messages.decode(call.method, call.body)
+        await self._has_registered.wait()
+        await self._gate.reached(AT_BROKER, call.method)
+        try:
+            return messages.encode_response(await self.handle(request))
+        except CoordinationError as error:
+            reason = f"ZooKeeper did not answer: {type(error).__name__} {error}"
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, reason) from error
+
+    async def handle(self, request: ControllerRequest) -> ControllerResponse:
+        """Carry out a request of the controller and note it in the ledger.
+
+        Raises CoordinationError when the topics' settings cannot be read.
+        """
+        self._note(request, received_lines(request))
+        try:
+            response = ControllerResponse(0, tuple(await self._carry_out(request)))
+        except KafkaError as stale:
+            response = ControllerResponse(stale.code)
+        except CoordinationError as error:
+            self._note(request, [failed_line(request, f"{type(error).__name__} {error}")])
+            raise
+        self._note(request, completed_lines(self._broker_id, request, response))
+        return response
+
+    def _note(self, request: ControllerRequest, lines: Iterable[dict[str, Any]]) -> None:
+        for fields in lines:
+            self._ledger.record(EFFECT, request.cause, fields)
+
+    async def _carry_out(self, request: ControllerRequest) -> OrderResults:
+        """Give the orders of a request; return the error codes of its partitions. Raises KafkaError if it is stale."""
+        fence = partial(self._fence, request)
+        fence()
+        if isinstance(request, LeaderAndIsrRequest):
+            topic_ids = dict(request.topic_ids)
+            return await self._orders.change_roles(
+                request.partitions, topic_ids, request.live_leaders, fence
+            )
+        if isinstance(request, StopReplicaRequest):
+            return await self._orders.stop_replicas(request.partitions, fence)
+        is_whole = self._names_every_partition(request)
+        self._orders.update_metadata(request, is_whole=is_whole)
+        await self._orders.remove_strays(request, is_whole=is_whole)
+        return []
+
+    def _fence(self, request: ControllerRequest) -> None:
+        """Raise KafkaError if the request is from an earlier controller or to an earlier registration."""
+        if request.controller_epoch < self.epoch:
+            logger.warning(
+                "refused %s of controller %d: epoch %d is older than %d",
+                type(request).__name__,
+                request.controller_id,
+                request.controller_epoch,
+                self.epoch,
+            )
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if 0 <= request.broker_epoch < self._broker_epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        self.epoch = request.controller_epoch
+
+    def _names_every_partition(self, request: UpdateMetadataRequest) -> bool:
+        """True for a controller's first UpdateMetadata request since this broker registered.
+
+        The first request names every partition.
+        """
+        sender = (request.controller_epoch, request.broker_epoch)
+        if sender <= self._last_whole:
+            return False
+        self._last_whole = sender
+        return True

@@ -1,0 +1,126 @@
+"""Orders to the replicas of this broker, as its coordination mode gives them.
+
+Invariant: an order for many partitions is carried out with pauses, in which clients and heartbeats are served, and it
+is abandoned after a pause in which it became stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from minikafka.base.model import (
+    NO_EPOCH,
+    Broker,
+    ClusterMetadata,
+    PartitionState,
+    StopReplicaPartition,
+    TopicPartition,
+    UpdateMetadataRequest,
+)
+from minikafka.base.ports import Clock
+from minikafka.broker.capabilities.roles import Fence, OrderResults, never_stale
+from minikafka.broker.capabilities.stores import TopicStore
+from minikafka.broker.replicas.manager import ReplicaManager
+from minikafka.broker.replicas.strays import Strays
+
+_TURN_MS: Final = 50
+"""Maximum time (ms) that an order may occupy the event loop without a pause."""
+
+_Named = TypeVar("_Named", PartitionState, StopReplicaPartition)
+"""The type of a partition in an order."""
+
+
+class ReplicaOrders:
+    """The Orders of a mode, carried out on the replicas of this broker."""
+
+    def __init__(self, replicas: ReplicaManager, topics: TopicStore, clock: Clock) -> None:
+        self._replicas = replicas
+        self._clock = clock
+        self._strays = Strays(
+            replicas.broker_id,
+            replicas.logs,
+            replicas.metadata,
+            topics,
+            self._delete_stray,
+            replicas.set_aside,
+        )
+
+    async def change_roles(
+        self,
+        partitions: Sequence[PartitionState],
+        topic_ids: Mapping[str, bytes],
+        leaders: Iterable[Broker],
+        fence: Fence = never_stale,
+    ) -> OrderResults:
+        """Make this broker leader or follower of each partition; return the error code of each partition."""
+        await self._load_configs(partitions)
+        fence()
+        self._replicas.fetchers.brokers_changed({broker.id: broker for broker in leaders})
+        results = await self._one_by_one(
+            partitions,
+            lambda state: self._replicas.become_leader_or_follower(
+                state, topic_ids.get(state.tp.topic), self._clock.now()
+            ),
+            fence,
+        )
+        self._replicas.checkpoints.start()
+        return results
+
+    async def _load_configs(self, partitions: Sequence[PartitionState]) -> None:
+        """Read the settings of topics that have no settings loaded, and of topics with new partitions.
+
+        A topic with new partitions may have been deleted and created again with other settings.
+        """
+        wanted = {state.tp.topic for state in partitions}
+        wanted.difference_update(self._replicas.configs.topics)
+        wanted.update(state.tp.topic for state in partitions if state.is_new)
+        if wanted:
+            # The mode decided with the latest settings, so this broker must not use older ones.
+            await self._replicas.configs.read(wanted, latest=True)
+
+    async def _one_by_one(
+        self, partitions: Sequence[_Named], carry_out: Callable[[_Named], int], fence: Fence
+    ) -> OrderResults:
+        """Carry out an order partition by partition. Pause every `_TURN_MS` to serve clients and heartbeats."""
+        begun = self._clock.now()
+        self._replicas.purgatory.finish_tick(begun)
+        results = []
+        for partition in partitions:
+            results.append((partition.tp, carry_out(partition)))
+            if self._clock.now() - begun > _TURN_MS:
+                self._replicas.purgatory.finish_tick(self._clock.now())
+                await self._clock.sleep(0)
+                fence()
+                begun = self._clock.now()
+        self._replicas.purgatory.finish_tick(self._clock.now())
+        return results
+
+    async def stop_replicas(
+        self, stops: Sequence[StopReplicaPartition], fence: Fence = never_stale
+    ) -> OrderResults:
+        """Stop replicas, and delete those whose `delete` is true; return the error code of each partition."""
+        results = await self._one_by_one(stops, self._replicas.stop_replica, fence)
+        if any(stop.delete for stop in stops):
+            # Sync before the return: then the mode may assume that deleted replicas never come back.
+            self._replicas.sync_deletions()
+            self._replicas.configs.keep({tp.topic for tp in self._replicas.partitions})
+        return results
+
+    def update_metadata(
+        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
+    ) -> None:
+        """Update the metadata. `is_whole`: the update names every partition."""
+        self._replicas.update_metadata(update, is_whole=is_whole)
+
+    async def remove_strays(
+        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
+    ) -> None:
+        """Delete strays; also set orphans aside if the update names every partition."""
+        self._strays.delete_strays(update, is_whole=is_whole)
+        if is_whole:
+            await self._strays.set_orphans_aside()
+
+    def _delete_stray(self, tp: TopicPartition) -> None:
+        self._replicas.stop_replica(StopReplicaPartition(tp, NO_EPOCH, delete=True))
+        self._replicas.sync_deletions()
