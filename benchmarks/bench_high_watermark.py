@@ -6,7 +6,7 @@ from benchmarks.bench_log import EPOCH, SIZE, fresh_log
 from benchmarks.kafka import batch_of
 from benchmarks.micro import Outcome, main, timed
 from minikafka.base.model import PartitionState, TopicPartition
-from minikafka.record.batch import HEADER
+from minikafka.record.header import HEADER
 from minikafka.replication.partition import Partition
 
 REPLICAS = (1, 2, 3)

@@ -13,7 +13,8 @@ from benchmarks.micro import Outcome, main, timed
 from minikafka.base.config import TopicConfig
 from minikafka.base.model import TopicPartition
 from minikafka.log.log import Log
-from minikafka.record.batch import HEADER, stamp
+from minikafka.record.batch import stamp
+from minikafka.record.header import HEADER
 from minikafka.runtime.storage import DiskStorage
 
 SIZE = 259

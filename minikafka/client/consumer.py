@@ -19,7 +19,8 @@ from minikafka.base.ports import Clock
 from minikafka.client.metadata import Leader, Metadata, error_code
 from minikafka.client.network import VERSIONS, Address, Network, decode, request
 from minikafka.client.waits import Wait
-from minikafka.record.batch import (
+from minikafka.record.batch import Record, records
+from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -30,8 +31,6 @@ from minikafka.record.batch import (
     LOG_APPEND_TIME,
     OVERHEAD,
     Header,
-    Record,
-    records,
 )
 from minikafka.wire.versions import FETCH
 

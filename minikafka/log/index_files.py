@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.ports import Storage
 from minikafka.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from minikafka.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA, MAX_TIMESTAMP, Header
+from minikafka.record.header import BASE_OFFSET, LAST_OFFSET_DELTA, MAX_TIMESTAMP, Header
 
 ALL: Final = 0
 """Number of entries that stands for every entry of a file."""

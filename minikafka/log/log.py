@@ -29,6 +29,14 @@ from minikafka.log.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, Segment
 from minikafka.log.segments import Segments, create_or_plan, roll_age
 from minikafka.log.stand_ins import RefusingFile
 from minikafka.record.batch import (
+    base_offset_below,
+    has_gap,
+    marker_coordinator_epoch,
+    stamp,
+    unsound_error,
+    valid_run,
+)
+from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -40,12 +48,6 @@ from minikafka.record.batch import (
     OVERHEAD,
     PRODUCER_ID,
     Header,
-    base_offset_below,
-    has_gap,
-    marker_coordinator_epoch,
-    stamp,
-    unsound_error,
-    valid_run,
 )
 
 logger = logging.getLogger(__name__)

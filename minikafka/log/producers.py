@@ -32,7 +32,8 @@ from minikafka.log.producer_table import (
     ProducerState,
     ProducerTable,
 )
-from minikafka.record.batch import (
+from minikafka.record.codecs import crc32c
+from minikafka.record.header import (
     ATTRIBUTES,
     BASE_SEQUENCE,
     CONTROL,
@@ -43,7 +44,6 @@ from minikafka.record.batch import (
     TRANSACTIONAL,
     Header,
 )
-from minikafka.record.codecs import crc32c
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,8 @@ from minikafka.log.epochs import LeaderEpochs
 from minikafka.log.producers import ProducerStates
 from minikafka.log.segment import DELETED, INDEX, LOG, TIME_INDEX, Segment
 from minikafka.log.swap import finish_swaps
-from minikafka.record.batch import (
+from minikafka.record.batch import marker_coordinator_epoch
+from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -34,7 +35,6 @@ from minikafka.record.batch import (
     OVERHEAD,
     PRODUCER_ID,
     Header,
-    marker_coordinator_epoch,
 )
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,8 @@ from minikafka.log.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeInd
 from minikafka.log.index_files import ALL, NOTHING, Checked, read_checked, read_entries
 from minikafka.log.producers import SUFFIX as SNAPSHOT
 from minikafka.log.stand_ins import UnmadeFile, create_files, undone
-from minikafka.record.batch import (
+from minikafka.record.batch import records, valid_run, whole_batches
+from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -33,9 +34,6 @@ from minikafka.record.batch import (
     MAX_TIMESTAMP,
     OVERHEAD,
     Header,
-    records,
-    valid_run,
-    whole_batches,
 )
 
 logger = logging.getLogger(__name__)

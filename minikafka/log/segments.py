@@ -12,8 +12,8 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Storage
 from minikafka.log.segment import Segment
-from minikafka.record.batch import BASE_OFFSET, HEADER, HEADER_BYTES
 from minikafka.record.codecs import crc32c
+from minikafka.record.header import BASE_OFFSET, HEADER, HEADER_BYTES
 
 _base_offset: Final = attrgetter("base_offset")
 _start: Final = attrgetter("start")

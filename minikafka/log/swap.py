@@ -15,7 +15,7 @@ from typing import Final
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import File, Storage
 from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
-from minikafka.record.batch import BASE_OFFSET, LAST_OFFSET_DELTA
+from minikafka.record.header import BASE_OFFSET, LAST_OFFSET_DELTA
 
 logger = logging.getLogger(__name__)
 

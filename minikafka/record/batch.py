@@ -2,7 +2,7 @@
 
 Invariant: an append does not change the records of a batch. It writes only base offset and leader
 epoch, which the CRC does not cover, and in topics with LogAppendTime the timestamp and a new CRC. A
-header is the tuple that `HEADER` unpacks. The constants below are the field indexes in this tuple.
+header is the tuple that `HEADER` unpacks (`header.py`).
 """
 
 from __future__ import annotations
@@ -13,39 +13,35 @@ from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, OffsetGap
 from minikafka.base.ports import Buffer
-from minikafka.record.codecs import compress, crc32c, decompress, read_varint, varint
+from minikafka.record.codecs import compress, crc32c, decompress
+from minikafka.record.header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    BATCH_LENGTH,
+    CODEC_MASK,
+    CONTROL,
+    COUNT,
+    CRC,
+    CRC_AT,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAX_TIMESTAMP,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    OVERHEAD,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    Header,
+)
+from minikafka.record.transactions import COMMIT, Marker, marker_type
+from minikafka.record.varints import read_varint, varint
 
-HEADER: Final = Struct(">qiibIhiqqqhii")
-HEADER_BYTES: Final = 61
-OVERHEAD: Final = 12
-"""Size of the base offset and the batch length, which are the bytes that the batch length does not count."""
-CRC_AT: Final = 17
-CRC_START: Final = 21
-"""Position of the attributes. The CRC covers the bytes from this position to the end of the batch."""
-
-BASE_OFFSET: Final = 0
-BATCH_LENGTH: Final = 1
-LEADER_EPOCH: Final = 2
-MAGIC: Final = 3
-CRC: Final = 4
-ATTRIBUTES: Final = 5
-LAST_OFFSET_DELTA: Final = 6
-BASE_TIMESTAMP: Final = 7
-MAX_TIMESTAMP: Final = 8
-PRODUCER_ID: Final = 9
-PRODUCER_EPOCH: Final = 10
-BASE_SEQUENCE: Final = 11
-COUNT: Final = 12
-
-CODEC_MASK: Final = 0x07
-LOG_APPEND_TIME: Final = 0x08
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40
-"""Attribute bit: the base timestamp is the time from which the log cleaner may remove delete markers."""
-
-NO_PRODUCER_ID: Final = -1
-NO_TIMESTAMP: Final = -1
 UNDATED: Final = -(2**63) - 1
 """Timestamp of a record that is to be produced and was given none. No int64, so each timestamp of a log differs."""
 DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
@@ -78,8 +74,6 @@ _MAGIC_AT: Final = 16
 _MAX_TIMESTAMP_AT: Final = 35
 _LEAST_LEGACY_BYTES: Final = 14
 """Kafka's minimum message length for any magic."""
-
-Header = tuple[int, ...]
 
 
 class Record(NamedTuple):
@@ -282,6 +276,12 @@ def marker_coordinator_epoch(batch: Buffer) -> int:
         if record.value is not None and len(record.value) >= _END_TRANSACTION.size:
             return int(_END_TRANSACTION.unpack_from(record.value)[1])
     return -1
+
+
+def marker_of(batch: memoryview) -> Marker:
+    """Return the transaction marker in a control batch. Raises CorruptBatch."""
+    kinds = [marker_type(record.key) for record in records(batch, control=True)]
+    return Marker(_unpack_header(batch)[PRODUCER_ID], COMMIT in kinds)
 
 
 def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""CRC-32C, compression and varints of record batches, for all packages.
+"""CRC-32C and compression of record batches, for all packages.
 
 Invariant: no function produces more output than the caller allows, whatever the input claims, and
 invalid input is always `CorruptBatch`.
@@ -41,7 +41,6 @@ _LZ4_SIZE: Final = Struct("<I")
 _LZ4_FAST: Final = 9
 """Kafka's default level for lz4, which selects the fast compressor here as in Kafka."""
 _GZIP_WBITS: Final = 31
-_VARINT_BITS: Final = 63
 
 _ZSTD_SIZED_FOR: Final = 2 << 20
 """Size of the records (bytes) for which the tables of the Zstandard compressor are chosen. With unknown size, level 22
@@ -165,33 +164,3 @@ def _lz4_blocks_of(level: int) -> Callable[[bytes], bytes]:
 
 def _lz4_end() -> bytes:
     return _LZ4_SIZE.pack(0)
-
-
-def varint(number: int) -> bytes:
-    """Return a signed 64-bit number as a zigzag varint, as used for every length and delta in a record."""
-    number = (number << 1) ^ (number >> 63)
-    if number < 128:
-        return bytes((number,))
-    out = bytearray()
-    while number > 127:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Return (number, position after the varint). Raises CorruptBatch if the varint is cut off or too long."""
-    number = shift = 0
-    try:
-        while True:
-            byte = buf[pos]
-            pos += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 128:
-                return (number >> 1) ^ -(number & 1), pos
-            shift += 7
-            if shift > _VARINT_BITS:
-                raise CorruptBatch("a varint of a record is too long")
-    except IndexError:
-        raise CorruptBatch("a varint of a record is cut off") from None

@@ -13,18 +13,18 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from minikafka.base.errors import CorruptBatch
-from minikafka.record.batch import (
+from minikafka.record.batch import DECOMPRESSED_LIMIT, records_of
+from minikafka.record.codecs import decompress
+from minikafka.record.header import (
     ATTRIBUTES,
     BATCH_LENGTH,
     CODEC_MASK,
-    DECOMPRESSED_LIMIT,
     HEADER,
     HEADER_BYTES,
     OVERHEAD,
     Header,
-    records_of,
 )
-from minikafka.record.codecs import decompress, read_varint, varint
+from minikafka.record.varints import read_varint, varint
 
 PADDING: Final = bytes(64)
 """The compiled reader may read up to this many bytes after the end of a batch before it checks a length."""

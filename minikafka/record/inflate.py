@@ -16,8 +16,9 @@ from typing import Final
 import cramjam
 import zstandard
 
-from minikafka.base.errors import CorruptBatch
+from minikafka.base.errors import CorruptBatch, ProtocolViolation
 from minikafka.base.ports import Buffer
+from minikafka.record.varints import read_uvarint
 
 NONE: Final = 0
 GZIP: Final = 1
@@ -112,12 +113,10 @@ def _snappy_memory(data: memoryview) -> int:
     most = min(CHUNK_MAX, max(_SNAPPY_LEAST_CLAIM, _SNAPPY_RATIO_MAX * len(data)))
     if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
         return most
-    claim = 0
-    for shift, byte in enumerate(data[:5]):
-        claim |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:
-            break
-    return min(most, claim)
+    try:
+        return min(most, read_uvarint(data, 0)[0])
+    except ProtocolViolation:
+        return most
 
 
 def _unsnap(data: memoryview) -> Iterator[Buffer]:

@@ -1,26 +1,27 @@
 """Transactions in a log: the markers that end them, and the batches that were aborted.
 
 A transaction of a producer begins with its first transactional batch, and ends with its next marker, a control batch
-that commits or aborts it.
+that commits or aborts it. Until then, it is open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from minikafka.record.batch import (
+from minikafka.base.errors import CorruptBatch
+from minikafka.base.ports import Buffer
+from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     CONTROL,
-    HEADER,
     LAST_OFFSET_DELTA,
     PRODUCER_ID,
     TRANSACTIONAL,
     Header,
-    records,
 )
+from minikafka.record.varints import read_varint
 
 ABORT: Final = 0
 COMMIT: Final = 1
@@ -37,24 +38,35 @@ class Marker(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction: its producer, its first offset still in the log, its marker's offset."""
+    """An aborted transaction: its producer, its first offset still in the log, its marker's offset (-1: unknown)."""
 
     producer_id: int
     first_offset: int
-    last_offset: int
+    last_offset: int = -1
 
 
-def marker_type(key: bytes | None) -> int | None:
-    """Return the type in the key of a control record (int16 version, int16 type), None if the key is too short."""
+def is_control(header: Header) -> bool:
+    """Return True if the batch is a control batch, such as a transaction marker."""
+    return bool(header[ATTRIBUTES] & CONTROL)
+
+
+def marker_type(key: Buffer | None) -> int | None:
+    """Return the type in the key of a control record, such as `ABORT`; None if the key is too short."""
     if key is None or len(key) < _MARKER_KEY.size:
         return None
     return int(_MARKER_KEY.unpack_from(key)[1])
 
 
-def marker_of(batch: memoryview) -> Marker:
-    """Return the transaction marker in a control batch. Raises CorruptBatch."""
-    kinds = [marker_type(record.key) for record in records(batch, control=True)]
-    return Marker(HEADER.unpack_from(batch)[PRODUCER_ID], COMMIT in kinds)
+def marker_type_in(records: memoryview) -> int | None:
+    """Return the type of the control batch with these records, which are not compressed; None if it is invalid."""
+    try:
+        _, at = read_varint(records, 0)  # the length, which the attributes follow in one byte
+        _, at = read_varint(records, at + 1)  # the timestamp
+        _, at = read_varint(records, at)  # the offset
+        size, at = read_varint(records, at)
+    except CorruptBatch:
+        return None
+    return marker_type(records[at : at + size]) if size >= 0 else None
 
 
 class AbortedScan:
@@ -80,59 +92,24 @@ class AbortedScan:
             self.aborted.append(Aborted(header[PRODUCER_ID], first_offset, header[BASE_OFFSET]))
 
 
-class Transactions:
-    """The transactions in progress during one pass over the log, which may begin at any segment.
+class AbortedBatches:
+    """The batches of aborted transactions in one pass over a log, which may begin at any batch.
 
-    `find_aborted` is called once, when the pass meets the first transactional batch.
+    `aborted` are the aborted transactions of which a batch or the marker comes in the pass.
     """
 
-    def __init__(self, find_aborted: Callable[[], Iterable[Aborted]]) -> None:
-        self._find_aborted = find_aborted
-        self._coming: list[Aborted] | None = None
+    def __init__(self, aborted: Iterable[Aborted]) -> None:
+        self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
         """Aborted transactions that the pass has not reached yet, in decreasing order of first offset."""
-        self._aborted: dict[int, bool] = {}
-        """Producer id of each aborted transaction in progress → True if the pass has met a batch of it."""
-        self._committed: set[int] = set()
+        self._open: set[int] = set()
+        """Producer ids of the aborted transactions that are open at the current batch."""
 
     def is_aborted(self, header: Header) -> bool:
-        """Return True if the batch, which is not a control batch, belongs to an aborted transaction."""
-        if not header[ATTRIBUTES] & TRANSACTIONAL:
-            return False
-        self._begin_up_to(header)
-        producer_id = header[PRODUCER_ID]
-        if producer_id in self._aborted:
-            self._aborted[producer_id] = True
-            return True
-        self._committed.add(producer_id)
-        return False
-
-    def is_marker_needless(self, header: Header, kind: int | None) -> bool:
-        """Return True if the marker can be removed, because no batch of its transaction is left.
-
-        `kind`: `ABORT` or `COMMIT`, None for a marker whose record was removed by an earlier cleaning.
-        """
-        self._begin_up_to(header)
-        producer_id = header[PRODUCER_ID]
-        if kind is None:
-            return True
-        if kind == ABORT:
-            return not self._aborted.pop(producer_id, False)
-        if kind == COMMIT:
-            is_needless = producer_id not in self._committed
-            self._committed.discard(producer_id)
-            return is_needless
-        return False
-
-    def _begin_up_to(self, header: Header) -> None:
-        if self._coming is None:
-            start = header[BASE_OFFSET]
-            found = [each for each in self._find_aborted() if each.last_offset >= start]
-            self._coming = sorted(found, key=lambda each: each.first_offset, reverse=True)
+        """Return True if the batch belongs to an aborted transaction. Must be called for every batch, in order."""
         last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         while self._coming and self._coming[-1].first_offset <= last_offset:
-            self._aborted.setdefault(self._coming.pop().producer_id, False)
-
-
-def is_control(header: Header) -> bool:
-    """Return True if the batch is a control batch, such as a transaction marker."""
-    return bool(header[ATTRIBUTES] & CONTROL)
+            self._open.add(self._coming.pop().producer_id)
+        if header[ATTRIBUTES] & CONTROL:
+            self._open.discard(header[PRODUCER_ID])
+            return False
+        return bool(header[ATTRIBUTES] & TRANSACTIONAL) and header[PRODUCER_ID] in self._open

@@ -22,7 +22,9 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import CorruptBatch, ErrorCode
 from minikafka.base.keys import LONG_MAX
 from minikafka.base.ports import Buffer
-from minikafka.record.batch import (
+from minikafka.record.batch import DECOMPRESSED_LIMIT
+from minikafka.record.codecs import Deflater, crc32c, deflater_memory
+from minikafka.record.header import (
     ATTRIBUTES,
     BASE_TIMESTAMP,
     BATCH_LENGTH,
@@ -30,7 +32,6 @@ from minikafka.record.batch import (
     COUNT,
     CRC_AT,
     CRC_START,
-    DECOMPRESSED_LIMIT,
     HEADER,
     HEADER_BYTES,
     MAX_TIMESTAMP,
@@ -38,8 +39,8 @@ from minikafka.record.batch import (
     OVERHEAD,
     Header,
 )
-from minikafka.record.codecs import Deflater, crc32c, deflater_memory, read_varint
 from minikafka.record.inflate import GZIP, LZ4, NONE, SNAPPY, ZSTD, inflate, memory_of
+from minikafka.record.varints import read_varint
 
 AT_ONCE_BYTES: Final = 64 << 10
 """Maximum size of an uncompressed batch that is walked in one step. The step takes at most 1.6 ms."""

@@ -21,16 +21,8 @@ from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
 from minikafka.log.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN
-from minikafka.record.batch import (
-    COUNT,
-    HEADER,
-    HEADER_BYTES,
-    PRODUCER_ID,
-    Header,
-    check_produced,
-    refusal_of_fragment,
-    stamp_append_time,
-)
+from minikafka.record.batch import check_produced, refusal_of_fragment, stamp_append_time
+from minikafka.record.header import COUNT, HEADER, HEADER_BYTES, PRODUCER_ID, Header
 from minikafka.record.walk import rules_of
 from minikafka.replication.early import FIRST_BATCHES_MS, EarlyBatches
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink

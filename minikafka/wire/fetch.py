@@ -15,7 +15,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.fetch_rows import DIVERGING, SIZE, SLICES, RequestRow, ResponseRow
 from minikafka.base.ports import Slice
-from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
+from minikafka.record.varints import read_uvarint, uvarint
+from minikafka.wire.primitives import skip_tags
 
 FLEXIBLE: Final = 12
 FOLLOWER_VERSION: Final = 12

@@ -22,6 +22,7 @@ from kio.serial._parse import get_field_reader, get_reader
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer
+from minikafka.record.varints import uvarint
 from minikafka.wire.codec import (
     READ_ERRORS,
     REQUEST_ELEMENTS_MAX,
@@ -37,7 +38,6 @@ from minikafka.wire.primitives import (
     compact_string,
     skip_tags,
     string,
-    uvarint,
 )
 from minikafka.wire.schemas import request_schema, response_schema
 from minikafka.wire.shapes import (

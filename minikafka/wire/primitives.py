@@ -12,50 +12,13 @@ from typing import Final
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Buffer
+from minikafka.record.varints import read_uvarint, uvarint
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
 NO_TAGS: Final = b"\x00"
 """An empty section of tagged fields (KIP-482)."""
 NULL_UUID: Final = bytes(16)
-
-_SHIFTS: Final = (7, 14, 21, 28)
-_UINT32_MAX: Final = 2**32 - 1
-_ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
-
-
-def uvarint(n: int) -> bytes:
-    """Return a number from 0 to 2**32-1, encoded as an unsigned varint."""
-    if n < 128:
-        return _ONE_BYTE[n]
-    out = bytearray()
-    while n > 127:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
-
-
-def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Read a varint: return its value and the position after the varint.
-
-    Raises ProtocolViolation if the varint is cut off or exceeds 32 bits.
-    """
-    try:
-        byte = buf[pos]
-        pos += 1
-        if byte < 128:
-            return byte, pos
-        value = byte & 0x7F
-        for shift in _SHIFTS:
-            byte = buf[pos]
-            pos += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 128 and value <= _UINT32_MAX:
-                return value, pos
-    except IndexError:
-        pass
-    raise ProtocolViolation("a varint is cut off or exceeds 32 bits")
 
 
 def string(text: str | None) -> bytes:

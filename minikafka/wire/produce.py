@@ -12,7 +12,8 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
-from minikafka.wire.primitives import read_uvarint, skip_tags, uvarint
+from minikafka.record.varints import read_uvarint, uvarint
+from minikafka.wire.primitives import skip_tags
 
 FLEXIBLE: Final = 9
 NULL_RECORDS: Final = -1

@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Buffer
-from minikafka.wire.primitives import INT16, INT32, read_uvarint, uvarint
+from minikafka.record.varints import read_uvarint, uvarint
+from minikafka.wire.primitives import INT16, INT32
 
 STRING_BYTES_MAX: Final = 0x7FFF
 """Longest string that Kafka accepts, in both encodings."""

@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 
 from minikafka.base.fetch_rows import RequestRow, ResponseRow
 from minikafka.base.ports import Slice
+from minikafka.record.varints import read_uvarint, uvarint
 from minikafka.wire.fetch import FOLLOWER_VERSION
-from minikafka.wire.primitives import read_uvarint, uvarint
 from minikafka.wire.versions import FETCH
 
 _ONE: Final = 2

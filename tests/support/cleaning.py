@@ -15,7 +15,8 @@ from minikafka.log.cleaner.dirt import dirt_of
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
 from minikafka.log.cleaner.tasks import task_of
 from minikafka.log.log import Log
-from minikafka.record.batch import (
+from minikafka.record.batch import Record, build, records, stamp_append_time
+from minikafka.record.header import (
     ATTRIBUTES,
     BATCH_LENGTH,
     CRC,
@@ -24,10 +25,6 @@ from minikafka.record.batch import (
     OVERHEAD,
     TRANSACTIONAL,
     Header,
-    Record,
-    build,
-    records,
-    stamp_append_time,
 )
 
 BIG_MAP: Final = 128 << 20

@@ -13,16 +13,14 @@ from minikafka.base.ports import Storage
 from minikafka.log.log import Log
 from minikafka.log.replacement import Replacement
 from minikafka.log.segment import Segment
-from minikafka.record.batch import (
+from minikafka.record.batch import Record, build, records
+from minikafka.record.header import (
     BASE_OFFSET,
     BATCH_LENGTH,
     CONTROL,
     HEADER,
     OVERHEAD,
     TRANSACTIONAL,
-    Record,
-    build,
-    records,
 )
 
 TP = TopicPartition("t", 0)

@@ -16,7 +16,8 @@ import lz4.frame
 import zstandard
 from support.encoders import CODECS, Sample, by_aiokafka, by_kafka_python, raw_batch
 
-from minikafka.record.codecs import compress, varint
+from minikafka.record.codecs import compress
+from minikafka.record.varints import varint
 
 KAFKA_DIFFERS = {
     f"{codec}: {reason}"

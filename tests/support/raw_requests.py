@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from minikafka.wire.primitives import INT16, INT32, uvarint
+from minikafka.record.varints import uvarint
+from minikafka.wire.primitives import INT16, INT32
 from minikafka.wire.schemas import request_schema
 from minikafka.wire.shapes import array_element, without_none
 from minikafka.wire.versions import is_flexible

@@ -15,7 +15,8 @@ from typing import Any
 from minikafka.base.errors import ErrorCode
 from minikafka.base.fetch_rows import PartitionData
 from minikafka.base.ports import Buffer, Link, Listener, Transport
-from minikafka.record.batch import HEADER, records
+from minikafka.record.batch import records
+from minikafka.record.header import HEADER
 from minikafka.wire import codec, fetch, versions
 
 _HEADER = Struct(">ihhih")

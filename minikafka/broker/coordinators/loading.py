@@ -17,7 +17,8 @@ from minikafka.base.errors import CorruptBatch, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.coordinators.internal_topic import InternalTopic
-from minikafka.record.batch import (
+from minikafka.record.batch import marker_of, records
+from minikafka.record.header import (
     ATTRIBUTES,
     BATCH_LENGTH,
     CONTROL,
@@ -26,9 +27,8 @@ from minikafka.record.batch import (
     OVERHEAD,
     PRODUCER_ID,
     TRANSACTIONAL,
-    records,
 )
-from minikafka.record.transactions import Marker, marker_of
+from minikafka.record.transactions import Marker
 from minikafka.replication.reader import PartitionReader
 
 logger = logging.getLogger(__name__)

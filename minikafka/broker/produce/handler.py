@@ -38,7 +38,7 @@ from minikafka.broker.produce.response import Topics, encoder
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.services import ClientConnection
 from minikafka.broker.turns.cold_turns import ColdTurns
-from minikafka.record.batch import CODEC_MASK
+from minikafka.record.header import CODEC_MASK
 from minikafka.record.inflate import ZSTD
 from minikafka.record.walk import Walk
 from minikafka.replication.partition import Partition

@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.record.batch import (
-    BASE_SEQUENCE,
-    HEADER,
-    HEADER_BYTES,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-)
+from minikafka.record.header import BASE_SEQUENCE, HEADER, HEADER_BYTES, PRODUCER_EPOCH, PRODUCER_ID
 from minikafka.replication.early import WAIT_MS
 from minikafka.replication.purgatory import MultiProduce
 

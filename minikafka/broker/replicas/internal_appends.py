@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
-from minikafka.record.batch import HEADER
-from minikafka.record.transactions import Marker, is_control, marker_of
+from minikafka.record.batch import marker_of
+from minikafka.record.header import HEADER
+from minikafka.record.transactions import Marker, is_control
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import Purgatory
 

@@ -17,7 +17,10 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import CorruptBatch
 from minikafka.base.ports import Buffer
 from minikafka.log.cleaner.offset_map import OffsetMap
-from minikafka.record.batch import (
+from minikafka.log.cleaner.transactions import Transactions
+from minikafka.record.codecs import compress, crc32c
+from minikafka.record.entries import Entries, Entry, entries_of, spans, with_timestamp_delta
+from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -39,9 +42,7 @@ from minikafka.record.batch import (
     PRODUCER_ID,
     Header,
 )
-from minikafka.record.codecs import compress, crc32c
-from minikafka.record.entries import Entries, Entry, entries_of, spans, with_timestamp_delta
-from minikafka.record.transactions import Transactions, is_control, marker_type
+from minikafka.record.transactions import is_control, marker_type
 
 _UINT32: Final = Struct(">I")
 

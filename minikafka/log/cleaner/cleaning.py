@@ -16,9 +16,11 @@ from minikafka.log.cleaner.batches import BatchFilter, KeepRules, LastBatch, che
 from minikafka.log.cleaner.groups import Size, grouped
 from minikafka.log.cleaner.offset_map import OffsetMap
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
+from minikafka.log.cleaner.transactions import Transactions
 from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
 from minikafka.log.swap import CLEANED
-from minikafka.record.batch import (
+from minikafka.record.entries import PADDING, entries_of
+from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -31,11 +33,9 @@ from minikafka.record.batch import (
     TRANSACTIONAL,
     Header,
 )
-from minikafka.record.entries import PADDING, entries_of
 from minikafka.record.transactions import (
     Aborted,
     AbortedScan,
-    Transactions,
     is_control,
     marker_type,
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from support.group_client import GroupClient
+from support.logs import end_marker
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 
@@ -14,7 +14,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import NewTopic
 from minikafka.groups.records import OffsetAndMetadata, offset_commit_key, offset_commit_value
-from minikafka.record.batch import CONTROL, TRANSACTIONAL, Record, build
+from minikafka.record.batch import Record, build
+from minikafka.record.header import TRANSACTIONAL
 from minikafka.wire.versions import OFFSET_FETCH
 
 P0 = TopicPartition(GROUP_TOPIC, 0)
@@ -34,17 +35,6 @@ def offset_commit(offset: int, producer: int) -> bytes:
     )
 
 
-def marker(producer: int, *, commits: bool) -> bytes:
-    """Return the control batch with which a transaction coordinator ends the producer's transaction."""
-    key = struct.pack(">hh", 0, 1 if commits else 0)
-    return build(
-        [Record(timestamp=0, key=key, value=struct.pack(">hi", 0, 0))],
-        producer_id=producer,
-        producer_epoch=0,
-        attributes=TRANSACTIONAL | CONTROL,
-    )
-
-
 class Scene:
     """One group on two brokers. Batches are appended to its partition by the broker that leads the partition."""
 
@@ -52,9 +42,9 @@ class Scene:
         self.cluster = cluster
         self.client = GroupClient(cluster, "g")
 
-    async def append(self, batch: bytes) -> None:
+    async def append(self, batch: bytes | bytearray) -> None:
         leader, _ = await self.client.find()
-        await self.cluster.brokers[leader].replicas.append(P0, batch)
+        await self.cluster.brokers[leader].replicas.append(P0, bytes(batch))
 
     async def move(self) -> None:
         """Restart the coordinator's broker, so that the other broker loads the group."""
@@ -90,7 +80,7 @@ def test_offset_of_a_transaction_open_at_the_load_is_visible_after_its_commit_ma
         await scene.move()
         assert await scene.fetch() == UNSTABLE
         assert await scene.client.committed() == {("t", 0): 1}
-        await scene.append(marker(PRODUCER, commits=True))
+        await scene.append(end_marker(producer=PRODUCER))
         assert await scene.fetch() == 5
         await scene.move()
         assert await scene.fetch() == 5
@@ -102,9 +92,9 @@ def test_offset_of_a_transaction_open_at_the_load_is_dropped_by_its_abort_marker
     async def scenario(scene: Scene) -> None:
         await scene.append(offset_commit(5, PRODUCER))
         await scene.move()
-        await scene.append(marker(PRODUCER + 1, commits=True))
+        await scene.append(end_marker(producer=PRODUCER + 1))
         assert await scene.fetch() == UNSTABLE
-        await scene.append(marker(PRODUCER, commits=False))
+        await scene.append(end_marker(producer=PRODUCER, commit=False))
         assert await scene.fetch() == 1
         await scene.move()
         assert await scene.fetch() == 1
@@ -118,7 +108,7 @@ def test_open_transaction_survives_a_second_load() -> None:
         await scene.move()
         await scene.move()
         assert await scene.fetch() == UNSTABLE
-        await scene.append(marker(PRODUCER, commits=True))
+        await scene.append(end_marker(producer=PRODUCER))
         assert await scene.fetch() == 5
 
     run(scenario)
@@ -131,7 +121,7 @@ def test_commit_after_the_records_of_a_transaction_outlasts_its_commit_marker() 
         await scene.append(offset_commit(5, PRODUCER))
         await scene.move()
         assert await scene.client.commit({("t", 0): 6}) == {0}
-        await scene.append(marker(PRODUCER, commits=True))
+        await scene.append(end_marker(producer=PRODUCER))
         assert await scene.fetch() == 6
         await scene.move()
         assert await scene.fetch() == 6

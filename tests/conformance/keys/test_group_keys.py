@@ -15,7 +15,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import Client, NewTopic
-from minikafka.record.batch import ATTRIBUTES, CODEC_MASK, HEADER
+from minikafka.record.header import ATTRIBUTES, CODEC_MASK, HEADER
 from minikafka.replication.reader import PartitionReader
 from minikafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT
 

@@ -20,7 +20,8 @@ from minikafka.base.errors import CorruptBatch, ErrorCode, KafkaError, OffsetGap
 from minikafka.client import Client, NewTopic
 from minikafka.log.directory import LogDirectory
 from minikafka.log.log import Log
-from minikafka.record.batch import TRANSACTIONAL, Record, build
+from minikafka.record.batch import Record, build
+from minikafka.record.header import TRANSACTIONAL
 from minikafka.replication.follower import DELAYED, FETCHING
 
 FOLLOWER = 1

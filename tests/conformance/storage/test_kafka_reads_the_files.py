@@ -17,7 +17,7 @@ import pytest
 from support.logs import append, batch, open_log, produce, read_all, replicate
 
 from minikafka.log.log import Log
-from minikafka.record.batch import HEADER
+from minikafka.record.header import HEADER
 from minikafka.runtime.storage import DiskStorage
 
 JARS = os.environ.get("MINIKAFKA_KAFKA_JARS", "")

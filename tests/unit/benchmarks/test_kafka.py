@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.kafka import Leader, batch_of, produce_answer, produce_loads, produce_request
-from minikafka.record.batch import HEADER, check_produced
+from minikafka.record.batch import check_produced
+from minikafka.record.header import HEADER
 from minikafka.wire import codec
 from minikafka.wire.versions import PRODUCE
 

@@ -12,7 +12,8 @@ from support.until import until
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client import Client, Record
 from minikafka.client.consumer import records_from
-from minikafka.record.batch import CONTROL, LOG_APPEND_TIME, build
+from minikafka.record.batch import build
+from minikafka.record.header import CONTROL, LOG_APPEND_TIME
 from minikafka.wire import versions
 
 

@@ -22,7 +22,8 @@ from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.log.log import Log
-from minikafka.record.batch import HEADER, records
+from minikafka.record.batch import records
+from minikafka.record.header import HEADER
 
 SIZE = len(batch())
 

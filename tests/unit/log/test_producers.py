@@ -12,8 +12,8 @@ from support.memory_storage import MemoryStorage
 from minikafka.base.errors import ErrorCode
 from minikafka.log.producer_table import UNPACKED_MAX, ProducerRoom
 from minikafka.log.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN, ProducerStates
-from minikafka.record.batch import HEADER, Header
 from minikafka.record.codecs import crc32c
+from minikafka.record.header import HEADER, Header
 
 OUT_OF_ORDER = -int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 FENCED = -int(ErrorCode.INVALID_PRODUCER_EPOCH)

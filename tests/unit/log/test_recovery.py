@@ -26,7 +26,7 @@ from support.memory_storage import MemoryStorage
 from minikafka.log.epochs import decode as decode_epochs
 from minikafka.log.epochs import encode as encode_epochs
 from minikafka.log.log import Log
-from minikafka.record.batch import HEADER
+from minikafka.record.header import HEADER
 
 SIZE = len(batch())
 

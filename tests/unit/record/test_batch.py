@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from minikafka.base.errors import CorruptBatch, ErrorCode
 from minikafka.record import batch as b
 from minikafka.record.batch import (
-    HEADER,
     Record,
     build,
     check_produced,
@@ -25,6 +24,7 @@ from minikafka.record.batch import (
     valid_run,
 )
 from minikafka.record.codecs import crc32c
+from minikafka.record.header import HEADER
 
 
 def check(data: bytes, end: int | None = None) -> int:

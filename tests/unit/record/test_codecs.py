@@ -1,26 +1,13 @@
-"""CRC-32C, compression and varints: values survive a round trip, and output stays within its limit."""
+"""CRC-32C and compression: values survive a round trip, and output stays within its limit."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from minikafka.base.errors import CorruptBatch
-from minikafka.record.codecs import (
-    GZIP,
-    LZ4,
-    NONE,
-    SNAPPY,
-    ZSTD,
-    compress,
-    crc32c,
-    decompress,
-    read_varint,
-    varint,
-)
+from minikafka.record.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, crc32c, decompress
 
 CODECS = [NONE, GZIP, SNAPPY, LZ4, ZSTD]
 
@@ -65,16 +52,3 @@ def test_lz4_blocks_are_independent_as_java_requires() -> None:
     frame = compress(LZ4, b"abc" * 100_000)
     assert frame[:4] == bytes.fromhex("04224d18")
     assert frame[4] & 0x20, "block independence flag"
-
-
-@given(st.integers(-(2**63), 2**63 - 1))
-@settings(max_examples=200, deadline=None)
-def test_varint_is_decoded_as_it_was_encoded(number: int) -> None:
-    data = b"before" + varint(number)
-    assert read_varint(data, 6) == (number, len(data))
-
-
-def test_truncated_or_endless_varint_raises_corrupt_batch() -> None:
-    for data in (b"", b"\x80", b"\xff" * 11):
-        with pytest.raises(CorruptBatch):
-            read_varint(data, 0)

@@ -16,8 +16,9 @@ from support.produced_batches import MANY, MANY_COUNT, THREE, batches, record
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.record import walk
-from minikafka.record.batch import HEADER, MAX_TIMESTAMP, Record, build, check_produced, records
+from minikafka.record.batch import Record, build, check_produced, records
 from minikafka.record.codecs import compress
+from minikafka.record.header import HEADER, MAX_TIMESTAMP
 from minikafka.record.walk import AT_ONCE_BYTES, KEEP, RecordRules, Walk, judge, rules_of
 
 INVALID = int(ErrorCode.INVALID_RECORD)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.record.varints import uvarint
 from minikafka.wire import codec, in_steps, versions
-from minikafka.wire.primitives import uvarint
 from minikafka.wire.shapes import array_element, without_none
 
 HAS_TAGGED_FIELDS = {versions.API_VERSIONS: 3, versions.CREATE_TOPICS: 5}

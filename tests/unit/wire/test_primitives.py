@@ -8,23 +8,6 @@ from minikafka.base.errors import ProtocolViolation
 from minikafka.wire import primitives
 
 
-@pytest.mark.parametrize("number", [0, 1, 127, 128, 300, 2**14, 2**21 - 1, 2**28, 2**32 - 1])
-def test_varint_is_decoded_to_the_encoded_number(number: int) -> None:
-    data = primitives.uvarint(number)
-    assert primitives.read_uvarint(b"x" + data + b"x", 1) == (number, 1 + len(data))
-
-
-@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 4, b"\xff" * 6, b"\xff\xff\xff\xff\x1f"])
-def test_varint_is_refused_when_it_is_truncated_or_exceeds_32_bits(data: bytes) -> None:
-    with pytest.raises(ProtocolViolation):
-        primitives.read_uvarint(data, 0)
-
-
-def test_varint_at_a_position_after_the_end_is_refused() -> None:
-    with pytest.raises(ProtocolViolation):
-        primitives.read_uvarint(b"\x01", 5)
-
-
 def test_strings_and_arrays_are_encoded_as_in_kafka() -> None:
     assert primitives.string(None) == b"\xff\xff"
     assert primitives.string("ä") == b"\x00\x02\xc3\xa4"

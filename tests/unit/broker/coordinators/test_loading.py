@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Iterable
 
 from support.cold import Tasks
 from support.few_descriptors import no_descriptor
+from support.logs import end_marker
 from support.loop_clock import LoopClock
 from support.until import until
 
@@ -16,7 +16,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.broker.coordinators.loading import Loader, read_chunk
-from minikafka.record.batch import CONTROL, TRANSACTIONAL, Record, build
+from minikafka.record.batch import Record, build
+from minikafka.record.header import TRANSACTIONAL
 from minikafka.record.transactions import Marker
 
 
@@ -177,19 +178,16 @@ async def test_load_continues_after_a_read_that_found_no_file_descriptor() -> No
 
 
 def test_chunk_is_read_as_records_with_their_transactions_and_markers_in_order() -> None:
-    def in_transaction(record: Record, attributes: int = 0) -> bytes:
-        attributes |= TRANSACTIONAL
-        return build([record], producer_id=7, producer_epoch=0, attributes=attributes)
-
-    ends = Record(timestamp=0, key=struct.pack(">hh", 0, 1), value=struct.pack(">hi", 0, 0))
+    attributes = {"producer_id": 7, "producer_epoch": 0, "attributes": TRANSACTIONAL}
+    in_transaction = build([Record(timestamp=0, key=b"k", value=b"c")], **attributes)
     broken = bytearray(records("lost"))
     broken[-1] ^= 1
     chunk = b"".join(
         (
             records("a", "b"),
-            in_transaction(Record(timestamp=0, key=b"k", value=b"c")),
+            in_transaction,
             bytes(broken),
-            in_transaction(ends, CONTROL),
+            end_marker(),
             records("d"),
         )
     )

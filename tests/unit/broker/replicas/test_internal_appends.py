@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from support.hosted import T0, T1, Hosted, batch, state
+from support.logs import end_marker
 from support.memory_cluster import MemoryCluster
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.record.batch import CONTROL, TRANSACTIONAL, Record, build, records
-from minikafka.record.transactions import ABORT, COMMIT, Marker
+from minikafka.record.batch import records
+from minikafka.record.transactions import Marker
 
 
 async def lead(
@@ -213,15 +213,8 @@ async def test_marker_of_a_transaction_is_reported_once_it_is_committed(hosted: 
     reported: list[tuple[TopicPartition, Marker]] = []
     hosted.replicas.on_marker(lambda tp, marker: reported.append((tp, marker)))
     await lead(hosted, isr=(0, 9))
-    for kind in (COMMIT, ABORT):
-        key = struct.pack(">hh", 0, kind)
-        ends = build(
-            [Record(timestamp=0, key=key, value=struct.pack(">hi", 0, 0))],
-            producer_id=7,
-            producer_epoch=0,
-            attributes=TRANSACTIONAL | CONTROL,
-        )
-        hosted.replicas.append(T0, ends)
+    for commit in (True, False):
+        hosted.replicas.append(T0, bytes(end_marker(commit=commit)))
     appended = hosted.replicas.append(T0, batch(b"a"))
     await written(hosted, 3)
     assert reported == []

@@ -21,7 +21,8 @@ from minikafka.cli.records.record_format import line_writer, write_json
 from minikafka.cli.records.record_input import Shape, lines_of
 from minikafka.cli.records.sending import not_stored
 from minikafka.client import ConsumedRecord, NotProduced, Record
-from minikafka.record.batch import CODEC_MASK, HEADER, build, records
+from minikafka.record.batch import build, records
+from minikafka.record.header import CODEC_MASK, HEADER
 
 INT64 = range(-(2**63), 2**63)
 TIMES = (-1, 0, -2, 10**18, INT64[0], INT64[-1])

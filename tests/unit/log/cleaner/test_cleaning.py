@@ -17,7 +17,8 @@ from support.memory_storage import MemoryStorage
 from minikafka.base.errors import CorruptBatch
 from minikafka.log.cleaner.task import CleanedGroup
 from minikafka.log.log import Log
-from minikafka.record.batch import (
+from minikafka.record.batch import Record, build, records, records_of, stamp_append_time
+from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_SEQUENCE,
@@ -31,11 +32,6 @@ from minikafka.record.batch import (
     PRODUCER_ID,
     TRANSACTIONAL,
     Header,
-    Record,
-    build,
-    records,
-    records_of,
-    stamp_append_time,
 )
 
 NOW = 1_000_000
