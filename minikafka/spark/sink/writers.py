@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from minikafka.spark.sink.options import CREATE, TOPIC, WriteOptions
 from minikafka.spark.sink.producer import IdempotentProducer
 from minikafka.spark.sink.rows import Origin, Router
 from minikafka.spark.wire.deadline import Deadline
+from minikafka.spark.wire.kept import kept_client
 from minikafka.spark.wire.leaders import Leaders
 from minikafka.spark.workers import Shipped
 
@@ -102,19 +104,21 @@ def write_rows(
         raise ConfigError(
             "writing needs CRC-32C: pip install fastcrc in the environment of the executors"
         )
-    leaders = Leaders(options.servers, options.client_id, options.request_timeout_ms / 1000)
-    producer = IdempotentProducer(leaders, options, crc)
-    topics = _Topics(leaders, options)
-    router = Router(options.topic, origin, topics.partition_count, _wall_ms)
-    total = 0
-    try:
+    key = "write", options.servers, options.client_id, options.request_timeout_ms
+    with kept_client(key, partial(_connect, options)) as leaders:
+        producer = IdempotentProducer(leaders, options, crc)
+        topics = _Topics(leaders, options)
+        router = Router(options.topic, origin, topics.partition_count, _wall_ms)
+        total = 0
         for gathered in _gathered(batches):
             producer.send(router.divide(gathered))
             total += sum(batch.num_rows for batch in gathered)
         producer.flush()
-    finally:
-        leaders.close()
     return total
+
+
+def _connect(options: WriteOptions) -> Leaders:
+    return Leaders(options.servers, options.client_id, options.request_timeout_ms / 1000)
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -208,6 +208,10 @@ class Leaders:
         return answer
 
     def _merge(self, topic: str, metadata: protocol.TopicMetadata) -> None:
+        known_id = self._topic_ids.get(topic)
+        if known_id and metadata.topic_id and known_id != metadata.topic_id:
+            # The topic was created again, and its leader epochs begin at 0 again.
+            self._leaders = {tp: known for tp, known in self._leaders.items() if tp.topic != topic}
         self._topic_ids[topic] = metadata.topic_id
         for index, partition in metadata.partitions.items():
             tp = TopicPartition(topic, index)

@@ -301,3 +301,11 @@ def test_error_names_the_setting_of_brokers_that_create_no_topics(brokers, monke
     brokers.creates_topics = False
     with pytest.raises(KafkaError, match=r"nowhere: no such topic; .+auto\.create\.topics\.enable"):
         write_nowhere(brokers, createTopics="true")
+
+
+def test_next_task_uses_the_connections_of_the_previous_task(brokers, write):
+    write(numbered(0, 3))
+    opened = [list(found) for found in brokers.connections.values()]
+    write(numbered(3, 6))
+    assert [list(found) for found in brokers.connections.values()] == opened
+    assert values(brokers) == numbered(0, 6)

@@ -54,6 +54,17 @@ def test_older_leader_epoch_is_ignored(brokers, leaders):
     assert leaders.address(LINES) == ("127.0.0.1", brokers.ports[1])
 
 
+def test_topic_that_was_created_again_has_only_its_new_partitions_and_leaders(brokers, leaders):
+    brokers.topic_ids["lines"] = bytes(15) + b"1"
+    brokers.move("lines", 0, 1)
+    leaders.refresh(["lines"])
+    brokers.create("lines", 1)
+    brokers.topic_ids["lines"] = bytes(15) + b"2"
+    leaders.refresh(["lines"])
+    assert leaders.partitions(["lines"]) == [LINES]
+    assert leaders.address(LINES) == ("127.0.0.1", brokers.ports[0])
+
+
 def test_partition_without_a_live_leader_has_no_address(brokers, leaders):
     brokers.topics["lines"][0].leader = -1
     brokers.topics["lines"][1].leader = 1
