@@ -10,13 +10,14 @@ CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """The values of `compression.type`, with the codec numbers in the attributes of a batch."""
 _NAMES: Final = {number: name for name, number in CODECS.items()}
 _SNAPPY, _LZ4 = CODECS["snappy"], CODECS["lz4"]
-_LZ4_HEAD: Final = b"\x04\x22\x4d\x18\x60\x70\x73"
+_LZ4_HEAD: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
 """Start of an LZ4 frame: the magic, two descriptor bytes, and a checksum of the descriptor.
 
-The descriptor declares independent blocks of at most 4 MiB. Kafka's readers reject frames whose blocks
-depend on each other, such as the LZ4 frames that pyarrow writes.
+The descriptor declares independent blocks of at most 64 KiB, as Kafka's producer writes them. Kafka's readers
+reject frames whose blocks depend on each other, such as the LZ4 frames that pyarrow writes. A reader may reserve
+the declared size for every block, so larger blocks would cost more time than they save.
 """
-_LZ4_BLOCK_BYTES: Final = 4 << 20
+_LZ4_BLOCK_BYTES: Final = 64 << 10
 _STORED: Final = 1 << 31
 """Bit in a block's length that marks a block as not compressed."""
 
