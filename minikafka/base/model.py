@@ -7,7 +7,8 @@ brokers may share it. The per-batch path creates no objects of these types.
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.endpoints import Endpoint
@@ -113,6 +114,20 @@ class ReplicaAssignment:
             adding=tuple(replica for replica in target if replica not in origin),
             removing=tuple(replica for replica in origin if replica not in target),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedTopic:
+    """A topic to create, with numbers of partitions and replicas or with a manual assignment.
+
+    The number -1 stands for the broker's default (KIP-464). `assignment` has pairs of (partition, replicas).
+    """
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignment: tuple[tuple[int, tuple[BrokerId, ...]], ...] = ()
+    configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class PartitionResult(NamedTuple):

@@ -23,6 +23,7 @@ from minikafka.base.model import (
     ControllerResponse,
     LeaderAndIsrRequest,
     PartitionState,
+    RequestedTopic,
     StopReplicaPartition,
     StopReplicaRequest,
     TopicPartition,
@@ -94,18 +95,6 @@ _INT64_MAX: Final = 2**63 - 1
 
 Body: TypeAlias = dict[str, Any]
 T = TypeVar("T")
-
-
-class NewTopic(NamedTuple):
-    """A topic that a broker asks the controller to create on behalf of a client (auto-create).
-
-    `configs`: the topic's settings as (key, value).
-    """
-
-    name: str
-    partitions: int
-    replication_factor: int
-    configs: tuple[tuple[str, str], ...] = ()
 
 
 class SettingChange(NamedTuple):
@@ -249,14 +238,19 @@ def decode_ends(body: object) -> dict[TopicPartition, int]:
     return dict(_rows(_fields(body, "ends")["ends"], _end))
 
 
-def encode_create_topics(topics: Iterable[NewTopic]) -> Body:
-    """Return the body with which a broker asks the controller to create topics."""
-    return {"topics": [[*topic[:3], [list(entry) for entry in topic.configs]] for topic in topics]}
+def encode_create_topics(topics: Iterable[RequestedTopic]) -> Body:
+    """Return the body with which a broker asks the controller to create topics on behalf of a client (auto-create)."""
+    return {
+        "topics": [
+            [t.name, t.partitions, t.replication_factor, [*map(list, t.configs.items())]]
+            for t in topics
+        ]
+    }
 
 
-def decode_create_topics(body: object) -> list[NewTopic]:
+def decode_create_topics(body: object) -> list[RequestedTopic]:
     """Return the topics to create. Raises KafkaError(INVALID_REQUEST)."""
-    return list(_rows(_fields(body, "topics")["topics"], _new_topic))
+    return list(_rows(_fields(body, "topics")["topics"], _requested_topic))
 
 
 def encode_created(results: Iterable[tuple[str, int]]) -> Body:
@@ -475,13 +469,13 @@ def _end(row: object) -> tuple[TopicPartition, int]:
     return _topic_partition(tp), _integer(end, 0, _INT64_MAX)
 
 
-def _new_topic(row: object) -> NewTopic:
+def _requested_topic(row: object) -> RequestedTopic:
     name, partitions, replication_factor, configs = _list(row, 4)
-    return NewTopic(
+    return RequestedTopic(
         _text(name, TOPIC_NAME),
         _integer(partitions, 1, _INT32_MAX),
         _integer(replication_factor, 1, _INT16_MAX),
-        _rows(configs, _setting),
+        configs=dict(_rows(configs, _setting)),
     )
 
 

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
+from minikafka.base.model import RequestedTopic
 from minikafka.base.ports import Tasks
 from minikafka.broker.admin.names import TakenNames, name_error
-from minikafka.broker.admin.topics import NewTopic, TopicAdmin
+from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.cluster.controller_client import ControllerClient
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.controller.assignments import PARTITIONS_MAX
@@ -46,10 +47,10 @@ class AutoCreate:
         self._metadata = metadata
         self._config = config
         self._tasks = tasks
-        self._defined: dict[str, messages.NewTopic] = {}
+        self._defined: dict[str, RequestedTopic] = {}
         self._creating: set[str] = set()
 
-    def define(self, topic: messages.NewTopic) -> None:
+    def define(self, topic: RequestedTopic) -> None:
         """Set the number of partitions and replicas and the settings with which this topic is created."""
         self._defined[topic.name] = topic
 
@@ -108,19 +109,14 @@ class AutoCreate:
         answer = await self._client.call(messages.CREATE_TOPICS, body, AUTO_CREATE_TIMEOUT_MS)
         return messages.decode_created(answer)
 
-    def _new_topic(self, name: str) -> messages.NewTopic:
+    def _new_topic(self, name: str) -> RequestedTopic:
         config = self._config
-        return self._defined.get(name) or messages.NewTopic(
+        return self._defined.get(name) or RequestedTopic(
             name, config.num_partitions, config.default_replication_factor
         )
 
     async def handle_create_topics(self, body: dict[str, Any]) -> dict[str, Any]:
         """Handle a broker's control-plane request to create topics. Raises KafkaError INVALID_REQUEST."""
-        topics = [
-            NewTopic(
-                topic.name, topic.partitions, topic.replication_factor, configs=dict(topic.configs)
-            )
-            for topic in messages.decode_create_topics(body)
-        ]
+        topics = messages.decode_create_topics(body)
         results = await self._topics.create_topics(topics, AUTO_CREATE_TIMEOUT_MS // 2)
         return messages.encode_created((result.name, result.error) for result in results)

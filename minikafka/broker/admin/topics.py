@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
-from minikafka.base.model import NO_LEADER, BrokerId, topic_id_text, version_4_uuid
+from minikafka.base.model import (
+    NO_LEADER,
+    BrokerId,
+    RequestedTopic,
+    topic_id_text,
+    version_4_uuid,
+)
 from minikafka.base.ports import Rng
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.refusals import refusal
@@ -37,20 +43,6 @@ DEFAULT: Final = -1
 """Stands for the broker's default number of partitions or replicas (KIP-464)."""
 _LOOK_MS: Final = 200
 """Interval of reads in the store while waiting for the deletion of a topic that was never in the metadata."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to create, with numbers of partitions and replicas or with a manual assignment.
-
-    `assignment` has pairs of (partition, replicas).
-    """
-
-    name: str
-    partitions: int = DEFAULT
-    replication_factor: int = DEFAULT
-    assignment: tuple[tuple[int, tuple[BrokerId, ...]], ...] = ()
-    configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +77,14 @@ class TopicAdmin:
     # ---- create
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], timeout_ms: int, validate_only: bool = False
+        self, topics: Sequence[RequestedTopic], timeout_ms: int, validate_only: bool = False
     ) -> list[TopicResult]:
         """Create topics, wait for their leaders in this broker's metadata, and return one result per
         topic name, in order.
 
         Every result is NOT_CONTROLLER if this broker may not carry out the request.
         """
-        by_name: dict[str, NewTopic] = {}
+        by_name: dict[str, RequestedTopic] = {}
         repeated: set[str] = set()
         async for topic in self._give_way.each(topics):
             if topic.name in by_name:
@@ -132,7 +124,7 @@ class TopicAdmin:
 
     async def _plans(
         self,
-        topics: Mapping[str, NewTopic],
+        topics: Mapping[str, RequestedTopic],
         repeated: Collection[str],
         existing: Collection[str],
         taken: Iterable[str],
@@ -160,7 +152,7 @@ class TopicAdmin:
             results.append(TopicResult(name, plan=plan))
         return results
 
-    def _plan(self, topic: NewTopic, exists: bool, taken: TakenNames, room: int) -> TopicPlan:
+    def _plan(self, topic: RequestedTopic, exists: bool, taken: TakenNames, room: int) -> TopicPlan:
         """Return the plan for creating one topic. Raises KafkaError if the topic cannot be created."""
         reason = name_error(topic.name)
         if reason:
@@ -190,7 +182,7 @@ class TopicAdmin:
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
-    def _assigned(self, topic: NewTopic, room: int) -> Mapping[int, tuple[BrokerId, ...]]:
+    def _assigned(self, topic: RequestedTopic, room: int) -> Mapping[int, tuple[BrokerId, ...]]:
         if topic.assignment:
             if (topic.partitions, topic.replication_factor) != (DEFAULT, DEFAULT):
                 raise KafkaError(

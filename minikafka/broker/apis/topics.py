@@ -32,8 +32,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
+from minikafka.base.model import RequestedTopic
 from minikafka.broker.admin.partitions import MorePartitions
-from minikafka.broker.admin.topics import NewTopic, TopicResult
+from minikafka.broker.admin.topics import TopicResult
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.broker.settings.config_entries import topic_entries
 from minikafka.wire.codec import elements_in_steps, id_bytes
@@ -47,15 +48,15 @@ _DISABLED_SINCE: Final = 3
 
 async def create_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to a CreateTopics request as `Steps`, one step for each topic."""
-    topics = [_new_topic(topic) async for topic in services.give_way.each(request.topics)]
+    topics = [_requested(topic) async for topic in services.give_way.each(request.topics)]
     validate_only = getattr(request, "validate_only", False)
     results = await services.admin.topics.create_topics(topics, request.timeout, validate_only)
     shown = (_created(services, result, context.version, validate_only) for result in results)
     return elements_in_steps(CREATE_TOPICS, context.version, "topics", shown)
 
 
-def _new_topic(topic: Entity) -> NewTopic:
-    return NewTopic(
+def _requested(topic: Entity) -> RequestedTopic:
+    return RequestedTopic(
         topic.name,
         topic.num_partitions,
         topic.replication_factor,

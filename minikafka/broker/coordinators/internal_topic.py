@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import NO_LEADER, Node, TopicPartition
+from minikafka.base.model import NO_LEADER, Node, RequestedTopic, TopicPartition
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.rpc.messages import NewTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,11 @@ class InternalTopic:
         self._metadata = metadata
         self._auto_create = auto_create
         auto_create.define(
-            NewTopic(
+            RequestedTopic(
                 settings.name,
                 settings.partitions,
                 settings.replication_factor,
-                tuple(settings.configs.items()),
+                configs=settings.configs,
             )
         )
 

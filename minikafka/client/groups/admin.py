@@ -18,7 +18,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import Node, TopicPartition
 from minikafka.client.admin_results import Outcome
-from minikafka.client.groups.coordinator import Coordinator, read_coordinator
+from minikafka.client.groups.coordinator_client import CoordinatorClient, read_coordinator
 from minikafka.client.groups.offsets import (
     NOT_A_MEMBER,
     OffsetAndMetadata,
@@ -153,7 +153,9 @@ class GroupAdmin:
 
         wanted = None if partitions is None else several(TopicPartition, partitions)
 
-        async def attempt(coordinator: Coordinator) -> dict[TopicPartition, OffsetAndMetadata]:
+        async def attempt(
+            coordinator: CoordinatorClient,
+        ) -> dict[TopicPartition, OffsetAndMetadata]:
             body = fetch_request(group, wanted)
             return read_committed(await coordinator.call(versions.OFFSET_FETCH, body))
 
@@ -173,7 +175,7 @@ class GroupAdmin:
         }
         body = commit_request(group, NOT_A_MEMBER, None, wanted)
 
-        async def attempt(coordinator: Coordinator) -> dict[TopicPartition, Outcome]:
+        async def attempt(coordinator: CoordinatorClient) -> dict[TopicPartition, Outcome]:
             response = await coordinator.call(versions.OFFSET_COMMIT, body)
             return _outcomes(partition_codes(response))
 
@@ -190,7 +192,7 @@ class GroupAdmin:
 
         wanted = several(TopicPartition, partitions)
 
-        async def attempt(coordinator: Coordinator) -> dict[TopicPartition, Outcome]:
+        async def attempt(coordinator: CoordinatorClient) -> dict[TopicPartition, Outcome]:
             body = delete_request(group, wanted)
             response = await coordinator.call(versions.OFFSET_DELETE, body)
             code = error_code(response.error_code)
@@ -201,13 +203,13 @@ class GroupAdmin:
         return await self._with_coordinator(group, attempt)
 
     async def _with_coordinator(
-        self, group: str, attempt: Callable[[Coordinator], Awaitable[T]]
+        self, group: str, attempt: Callable[[CoordinatorClient], Awaitable[T]]
     ) -> T:
         """Call `attempt` with the coordinator of a group; return the result.
 
         The call is repeated while the coordinator moves to another broker, or loads the group.
         """
-        coordinator = Coordinator(group, self._network, self._metadata, self._timeout_ms)
+        coordinator = CoordinatorClient(group, self._network, self._metadata, self._timeout_ms)
 
         async def again() -> T:
             try:

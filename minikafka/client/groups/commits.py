@@ -14,7 +14,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
-from minikafka.client.groups.coordinator import Coordinator
+from minikafka.client.groups.coordinator_client import CoordinatorClient
 from minikafka.client.groups.membership import Call, Membership, Reaction, State
 from minikafka.client.groups.offsets import (
     OffsetAndMetadata,
@@ -37,7 +37,11 @@ class Commits:
     """
 
     def __init__(
-        self, coordinator: Coordinator, membership: Membership, clock: Clock, time_limit_ms: int
+        self,
+        coordinator: CoordinatorClient,
+        membership: Membership,
+        clock: Clock,
+        time_limit_ms: int,
     ) -> None:
         self._coordinator = coordinator
         self._membership = membership

@@ -23,7 +23,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client.consumer import ConsumedRecord
 from minikafka.client.groups.commits import Commits
-from minikafka.client.groups.coordinator import Coordinator
+from minikafka.client.groups.coordinator_client import CoordinatorClient
 from minikafka.client.groups.fetching import UNKNOWN, Fetching
 from minikafka.client.groups.member import GroupMember
 from minikafka.client.groups.offsets import NoOffset, OffsetAndMetadata
@@ -79,7 +79,7 @@ class GroupConsumer:
         self._on_assigned = on_assigned or _ignore
         self._on_revoked = on_revoked or _ignore
         self._on_lost = on_lost or self._on_revoked
-        self._coordinator = Coordinator(group, network, metadata, request_timeout_ms, parking)
+        self._coordinator = CoordinatorClient(group, network, metadata, request_timeout_ms, parking)
         self._member = GroupMember(
             self._coordinator,
             metadata,

@@ -22,7 +22,7 @@ from minikafka.client.groups.assignors import (
     choose_assignors,
     is_cooperative,
 )
-from minikafka.client.groups.coordinator import Coordinator
+from minikafka.client.groups.coordinator_client import CoordinatorClient
 from minikafka.client.groups.membership import Call, Membership, Reaction, State
 from minikafka.client.groups.protocol import (
     NO_GENERATION,
@@ -51,7 +51,7 @@ class GroupMember:
 
     def __init__(
         self,
-        coordinator: Coordinator,
+        coordinator: CoordinatorClient,
         metadata: Metadata,
         clock: Clock,
         settings: GroupSettings,

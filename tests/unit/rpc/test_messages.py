@@ -17,6 +17,7 @@ from minikafka.base.model import (
     ControllerResponse,
     LeaderAndIsrRequest,
     PartitionState,
+    RequestedTopic,
     StopReplicaPartition,
     StopReplicaRequest,
     TopicPartition,
@@ -99,7 +100,7 @@ def test_request_to_the_controller_decodes_to_what_was_encoded() -> None:
     remaining = [TopicPartition("orders", 1)]
     answer = over_the_wire(messages.encode_remaining(remaining))
     assert messages.decode_remaining(answer) == remaining
-    topics = [messages.NewTopic("orders", 6, 3, (("cleanup.policy", "compact"),))]
+    topics = [RequestedTopic("orders", 6, 3, configs={"cleanup.policy": "compact"})]
     asked = over_the_wire(messages.encode_create_topics(topics))
     assert messages.decode_create_topics(asked) == topics
     created = over_the_wire(messages.encode_created([("orders", ErrorCode.NONE), ("old", 36)]))

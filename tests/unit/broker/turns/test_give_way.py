@@ -13,9 +13,8 @@ from support.cold import Cold, context, state
 from support.loop_clock import LoopClock
 
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import PartitionResult, TopicPartition
+from minikafka.base.model import PartitionResult, RequestedTopic, TopicPartition
 from minikafka.broker.admin import partitions
-from minikafka.broker.admin.topics import NewTopic
 from minikafka.broker.apis import (
     configs,
     elections,
@@ -211,7 +210,9 @@ async def test_event_loop_turn_chooses_replicas_of_a_limited_number_of_new_parti
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cold = Cold()
-    creating = asyncio.ensure_future(cold.admin.topics.create_topics([NewTopic("t", 1, 1)], 1000))
+    creating = asyncio.ensure_future(
+        cold.admin.topics.create_topics([RequestedTopic("t", 1, 1)], 1000)
+    )
     await asyncio.sleep(0.01)
     cold.lead_what_is_created()
     await creating
@@ -233,7 +234,9 @@ async def test_event_loop_turn_chooses_replicas_of_a_limited_number_of_new_parti
 
 async def test_deletion_of_many_topics_returns_results_in_the_order_of_the_request() -> None:
     cold = Cold()
-    creating = asyncio.ensure_future(cold.admin.topics.create_topics([NewTopic("t", 1, 1)], 1000))
+    creating = asyncio.ensure_future(
+        cold.admin.topics.create_topics([RequestedTopic("t", 1, 1)], 1000)
+    )
     await asyncio.sleep(0.01)
     cold.lead_what_is_created()
     await creating

@@ -1,4 +1,7 @@
-"""The coordinator of a group: found by FindCoordinator, and used until it fails or returns NOT_COORDINATOR."""
+"""Requests to the coordinator of a group, which is found by FindCoordinator.
+
+It is used until it fails or returns NOT_COORDINATOR.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from minikafka.client.network import Address, Network, request
 from minikafka.wire import versions
 
 
-class Coordinator:
-    """The broker that coordinates one group.
+class CoordinatorClient:
+    """A client of the broker that coordinates one group.
 
     `parking`: separate connections for heartbeats and for the requests that the coordinator may hold (JoinGroup,
     SyncGroup). On a shared connection a commit would wait behind a JoinGroup, because responses come in order.
