@@ -8,8 +8,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
+from typing import Final
 
 from minikafka.base.errors import MinikafkaError
+
+_WORKERS: Final = ("pyspark.", "minikafka.spark.daemon")
+"""How the names of the programs begin that Spark's worker processes run."""
 
 
 @contextmanager
@@ -22,7 +26,7 @@ def one_line_errors() -> Iterator[None]:
         yield
     except MinikafkaError:
         main = getattr(sys.modules["__main__"], "__spec__", None)
-        if main is not None and main.name.startswith("pyspark."):
+        if main is not None and main.name.startswith(_WORKERS):
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
             _omit_line_ends(sys.modules["pyspark.util"])
         raise

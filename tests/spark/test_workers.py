@@ -44,6 +44,16 @@ def test_local_workers_import_the_installed_pyspark_and_not_its_zip(spark):
     assert file == pyspark.__file__
 
 
+def test_local_workers_are_forked_with_the_modules_of_a_task(spark):
+    def look(_: int) -> tuple[str, bool]:
+        command = Path(f"/proc/{os.getppid()}/cmdline").read_text()
+        return command, "minikafka.spark.datasource" in sys.modules
+
+    [(command, has_imported)] = spark.sparkContext.parallelize([0], 1).map(look).collect()
+    assert "minikafka.spark.daemon" in command
+    assert has_imported
+
+
 def test_error_about_missing_pyarrow_names_the_workers_python_and_pyspark_python(
     spark_on_bare, bare
 ):

@@ -106,6 +106,7 @@ def write_rows(
         )
     key = "write", options.servers, options.client_id, options.request_timeout_ms
     with kept_client(key, partial(_connect, options)) as leaders:
+        leaders.forget()  # a topic may have been created again since the last task
         producer = IdempotentProducer(leaders, options, crc)
         topics = _Topics(leaders, options)
         router = Router(options.topic, origin, topics.partition_count, _wall_ms)

@@ -15,6 +15,8 @@ from typing import Final, TypeAlias
 
 from minikafka.base.model import TopicPartition
 
+_FEW: Final = 5_000
+"""Number of offsets per core below which each core gets one task."""
 _WORTH_A_TASK: Final = 250_000
 """Number of offsets for which starting one more task costs little."""
 
@@ -86,11 +88,15 @@ def _cut(wanted: OffsetRange, parts: int) -> list[OffsetRange]:
 
 
 def default_tasks(ranges: Iterable[OffsetRange], cores: int) -> int:
-    """Return the maximum number of tasks if the user sets none: two per core, and more for large ranges.
+    """Return the maximum number of tasks if the user sets none: two per core, one for few offsets, more for many.
 
-    The number of cores may be that of the driver alone. With large ranges, a cluster still gets enough tasks.
+    Few offsets need no second turn of tasks that evens out the load. The number of cores may be that of the
+    driver alone. With many offsets, a cluster still gets enough tasks.
     """
-    return max(2 * cores, sum(wanted.size for wanted in ranges) // _WORTH_A_TASK)
+    size = sum(wanted.size for wanted in ranges)
+    if size < _FEW * cores:
+        return cores
+    return max(2 * cores, size // _WORTH_A_TASK)
 
 
 @dataclass

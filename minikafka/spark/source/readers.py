@@ -115,11 +115,18 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
         self._target: Positions | None = None
         """The partition ends at which a query with the trigger available-now stops."""
         self._latest: Positions = {}
+        self._start: Positions = {}
+        """The start of a new query, after Spark has asked for it."""
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the start of a new query, from `startingOffsets` or an option that overrides it."""
+        """Return the start of a new query, from `startingOffsets` or an option that overrides it.
+
+        Spark asks twice: for the end and for the ranges of the first micro-batch. The second answer must not
+        be after that end, so it is the same as the first, also if records were written in between.
+        """
         with one_line_errors():
-            return to_json(planning.first_positions(self._options))
+            self._start = self._start or planning.first_positions(self._options)
+            return to_json(self._start)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the read limit that the options set.

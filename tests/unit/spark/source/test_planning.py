@@ -329,9 +329,9 @@ def test_tasks_are_limited_and_read_from_few_leaders(brokers, options):
 
 
 @pytest.mark.parametrize(
-    ("given", "count"), [({}, 6), ({"minPartitions": "9"}, 9), ({"maxTasks": "100"}, 40)]
+    ("given", "count"), [({}, 3), ({"minPartitions": "9"}, 9), ({"maxTasks": "100"}, 40)]
 )
-def test_default_is_two_tasks_per_core_unless_more_are_asked_for(
+def test_few_records_are_one_task_per_core_unless_more_are_asked_for(
     brokers, options, monkeypatch, given, count
 ):
     monkeypatch.setenv("MINIKAFKA_SPARK_CORES", "3")

@@ -122,3 +122,12 @@ def test_new_query_starts_at_the_latest_offsets_by_default(brokers):
 
 def test_no_latest_offset_is_reported_before_the_first_micro_batch(reader):
     assert reader().reportLatestOffset() is None
+
+
+def test_new_query_has_the_same_start_when_spark_asks_again(brokers, reader):
+    stream = reader(startingOffsets="latest")
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    brokers.topics["lines"][0].append(TEN)
+    assert stream.initialOffset() == start
+    assert stream.partitions(stream.initialOffset(), end) == []
