@@ -188,6 +188,9 @@ async def test_stream_writes_each_window_once_when_the_watermark_passed(
     assert sorted(written.column("count").to_pylist()) == [1, 2]
     with pytest.raises(OtherQuery, match="another stream, whose checkpoint was"):
         run(spark, replace(settings, checkpoint=str(tmp_path / "new")), Report())
+    (tmp_path / "old" / "state").mkdir(parents=True)
+    with pytest.raises(PipelineError, match="was written by an earlier version"):
+        run(spark, replace(settings, checkpoint=str(tmp_path / "old")), Report())
     other = replace(settings, size_s=120, by="key")
     message = (
         "--size was 60 s and is 120 s now, --by was none and is key now; name a new checkpoint"

@@ -16,6 +16,7 @@ from minikafka.pipeline.definition import (
     TopicSink,
     Watermark,
     parse,
+    topics_at_start,
 )
 from minikafka.pipeline.streams import CONTINUOUS, Trigger
 
@@ -140,6 +141,12 @@ def test_batch_pipeline_has_neither_trigger_nor_max_offsets_per_trigger():
 def test_spark_interval_is_accepted_as_watermark_delay(delay):
     text = f'{SOURCE}watermark = {{ column = "timestamp", delay = "{delay}" }}'
     assert parsed(PIPELINE + text + SINK).sources[0].watermark == Watermark("timestamp", delay)
+
+
+def test_topic_of_dead_letters_must_exist_at_the_start():
+    text = f"{SOURCE}{JSON}dead_letter = 'rejected'"
+    found = topics_at_start(parsed(PIPELINE + text + SINK))
+    assert found == [("127.0.0.1:9092", ["clicks"]), ("127.0.0.1:9092", ["rejected"])]
 
 
 def test_stream_to_the_console_needs_no_checkpoint():
