@@ -63,6 +63,13 @@ class Clock(Protocol):
         """Run the callback once after this many milliseconds."""
 
 
+class Processor(Protocol):
+    """The processor, which this process shares with other processes."""
+
+    def yield_ns(self) -> int:
+        """Let another process run if one waits for the processor; return how many nanoseconds that took."""
+
+
 class Rng(Protocol):
     """The source of randomness."""
 

@@ -57,7 +57,6 @@ from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.requests.services import Services
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.broker.turns.give_way import GiveWay
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager
@@ -121,6 +120,7 @@ class Broker:
         self.replicas = ReplicaManager(config, ports, logs, self.metadata, capabilities, ledger)
         self.cleaner = LogCleaner(
             ports,
+            self.replicas.turns,
             logs,
             self.replicas.partitions,
             lambda: self.settings.current,
@@ -152,7 +152,10 @@ class Broker:
         room = ConnectionRoom(ports.descriptors, ports.clock, config.max_connections)
         room.register(self.metrics)
         self.listener = KafkaListener(
-            self._new_services(ports, cluster_id), self.replicas, ports.transport, ports.tasks, room
+            self._new_services(ports, cluster_id),
+            self.replicas,
+            ports,
+            room,
         )
         self.replicas.on_shortage = self.listener.free_descriptors
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
@@ -184,9 +187,9 @@ class Broker:
     def _new_admin(self, ports: BrokerPorts) -> Admin:
         topic_store, configs = self.capabilities.topics, self.capabilities.configs
         administration = self.capabilities.administration
-        give_way = GiveWay(ports.clock)
+        pauses = self.replicas.turns.parts
         topics = TopicAdmin(
-            topic_store, administration, self.metadata, self.settings, ports.rng, give_way
+            topic_store, administration, self.metadata, self.settings, ports.rng, pauses
         )
         auto_create = AutoCreate(
             topics, self._controller_client, self.metadata, self.config, self.tasks
@@ -194,11 +197,11 @@ class Broker:
         return Admin(
             topics,
             auto_create,
-            PartitionAdmin(topic_store, administration, self.metadata, give_way),
+            PartitionAdmin(topic_store, administration, self.metadata, pauses),
             ConfigAdmin(
-                configs, self.metadata, self.settings, self.config_changes.apply_now, give_way
+                configs, self.metadata, self.settings, self.config_changes.apply_now, pauses
             ),
-            give_way,
+            pauses,
         )
 
     def _new_groups(self, ports: BrokerPorts) -> GroupService:
@@ -231,7 +234,7 @@ class Broker:
             administration=self.capabilities.administration,
             control_plane=self.control_plane,
             requests=self.requests,
-            give_way=self.admin.give_way,
+            pauses=self.admin.pauses,
             transactional=TransactionalClients(self.clock),
         )
 

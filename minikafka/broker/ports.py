@@ -14,6 +14,7 @@ from minikafka.base.ports import (
     ControlPlane,
     Descriptors,
     Executor,
+    Processor,
     Rng,
     Storage,
     Tasks,
@@ -29,6 +30,7 @@ class BrokerPorts:
     """
 
     clock: Clock
+    processor: Processor
     rng: Rng
     storage: Storage
     transport: Transport

@@ -310,12 +310,14 @@ class ParkedSession(Protocol):
 class Purgatory:
     """The work for the end of the event-loop tick: logs to write, followers to serve, responses to send.
 
-    `on_storage_failed(partition, error)` takes the partition's log directory offline.
+    `on_storage_failed(partition, error)` takes the partition's log directory offline. `finish_soon()` makes sure that
+    `finish_tick` is called in the next iteration of the event loop at the latest.
     """
 
     __slots__ = (
         "_clock",
-        "_is_finish_due",
+        "_finish_soon",
+        "_is_gathering",
         "dirty",
         "finished_produces",
         "gathered",
@@ -327,10 +329,15 @@ class Purgatory:
     )
 
     def __init__(
-        self, on_storage_failed: Callable[[Partition, StorageFailed], None], clock: Clock
+        self,
+        on_storage_failed: Callable[[Partition, StorageFailed], None],
+        clock: Clock,
+        finish_soon: Callable[[], None],
     ) -> None:
         self._clock = clock
-        self._is_finish_due = False
+        self._finish_soon = finish_soon
+        self._is_gathering = False
+        """True while the appends of `before_write` are made, which `finish_tick` then writes."""
         self.dirty: list[Partition] = []
         self.gathered: list[Callable[[], None]] = []
         self.ready: dict[ProduceWaiter, None] = {}
@@ -400,14 +407,9 @@ class Purgatory:
         self.produce_times.record(self._clock.now() - arrived)
 
     def finish_soon(self) -> None:
-        """Call `finish_tick` in the next iteration of the event loop, even if `finish_tick` is running now."""
-        if not self._is_finish_due:
-            self._is_finish_due = True
-            self._clock.call_later(0, self._finish_due)
-
-    def _finish_due(self) -> None:
-        self._is_finish_due = False
-        self.finish_tick(self._clock.now())
+        """Let `finish_tick` be called soon, even if `finish_tick` is running now."""
+        if not self._is_gathering:
+            self._finish_soon()
 
     def before_write(self, append: Callable[[], None]) -> None:
         """Call `append` once, just before the logs are written at the end of this or the next event-loop tick."""
@@ -435,11 +437,10 @@ class Purgatory:
 
     def _append_gathered(self) -> None:
         gathered, self.gathered = self.gathered, []
-        was_due = self._is_finish_due
-        self._is_finish_due = True  # no new tick is needed: this tick writes the batches
+        self._is_gathering = True
         for append in gathered:
             append()
-        self._is_finish_due = was_due
+        self._is_gathering = False
 
     def _write(self, now: int) -> None:
         dirty, self.dirty = self.dirty, []

@@ -1,4 +1,4 @@
-"""Time and randomness of this machine: the production implementations of the Clock and Rng ports.
+"""Time, processor and randomness of this machine: the Clock, Processor and Rng ports in production.
 
 Invariant: `now` never decreases, even when the machine's clock is set. Random values cannot be
 predicted, so they are suitable for ids and secrets.
@@ -37,6 +37,16 @@ class SystemClock:
     def call_later(self, ms: float, callback: Callable[[], None]) -> Timer:
         """Run the callback once after this many milliseconds."""
         return asyncio.get_running_loop().call_later(ms / _MS_PER_S, callback)
+
+
+class SystemProcessor:
+    """The Processor port, implemented with `sched_yield`."""
+
+    def yield_ns(self) -> int:
+        """Let another process run if one waits for the processor; return how many nanoseconds that took."""
+        before = time.perf_counter_ns()
+        os.sched_yield()
+        return time.perf_counter_ns() - before
 
 
 class SystemRng:

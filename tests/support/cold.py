@@ -44,7 +44,7 @@ from minikafka.broker.replicas.roles import Roles
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.requests.services import ClientConnection, RequestContext, Services, Steps
 from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.broker.turns.give_way import GiveWay
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.ledger.record import NOTHING
 from minikafka.log.manager import Directory
 from minikafka.record.transactions import Marker
@@ -199,8 +199,8 @@ class Cold:
         self.applied = 0
         controller: Any = self.controller
         stored = ZooKeeperTopics(coordination, FencedWrites(coordination, controller, NOTHING))
-        give_way = GiveWay(self.clock)
-        topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng, give_way)
+        pauses = Scheduler(self.clock, lambda now: None).parts
+        topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng, pauses)
         client = ControllerClient(
             broker_id, controller, self.metadata, self.calls, "CONTROLLER", self._handle
         )
@@ -210,9 +210,9 @@ class Cold:
         self.admin = Admin(
             topics,
             AutoCreate(topics, client, self.metadata, self.config, self.tasks),
-            PartitionAdmin(stored, controller, self.metadata, give_way),
-            ConfigAdmin(configs, self.metadata, self.settings, self._apply, give_way),
-            give_way,
+            PartitionAdmin(stored, controller, self.metadata, pauses),
+            ConfigAdmin(configs, self.metadata, self.settings, self._apply, pauses),
+            pauses,
         )
         self.producer_ids = ProducerIds(ZooKeeperProducerIds(coordination, broker_id).claim)
         self.live = {n: broker(n) for n in live}
@@ -242,7 +242,7 @@ class Cold:
             administration=controller,
             control_plane=self.calls,
             requests=RequestMetrics(Metrics()),
-            give_way=give_way,
+            pauses=pauses,
             transactional=TransactionalClients(self.clock),
         )
 

@@ -1,4 +1,4 @@
-"""Clock and random numbers of in-memory brokers: the running loop's time, and a seeded generator."""
+"""Clock, processor and random numbers of in-memory brokers: the running loop's time, and a seeded generator."""
 
 from __future__ import annotations
 
@@ -43,6 +43,13 @@ class SkewedClock(LoopClock):
 
     def wall_ms(self) -> int:
         return self._base.wall_ms() + self.offset_ms
+
+
+class IdleProcessor:
+    """The Processor port when no other process waits for the processor."""
+
+    def yield_ns(self) -> int:
+        return 0
 
 
 class SeededRng:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from support import proof
-from support.loop_clock import LoopClock, SeededRng, SkewedClock
+from support.loop_clock import IdleProcessor, LoopClock, SeededRng, SkewedClock
 from support.memory_cleaners import MemoryCleaners
 from support.memory_coordination import Ensemble, MemoryCoordination, password_of
 from support.memory_storage import MemoryStorage
@@ -250,6 +250,7 @@ class MemoryCluster:
         tasks = TaskRegistry(lambda name, error: self.crashes.append((name, error)))
         ports = self.ports[number] = BrokerPorts(
             clock,
+            IdleProcessor(),
             rng,
             storage,
             self.transport,

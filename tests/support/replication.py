@@ -6,7 +6,7 @@ that could lose records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from support.manual_clock import ManualClock
 from support.memory_storage import MemoryStorage
@@ -64,7 +64,11 @@ class Replica:
         )
         self.partition.configure(self.config)
         self.partition.restore_high_watermark(self.high_watermark_checkpoint)
-        self.purgatory = Purgatory(lambda partition, failure: None, ManualClock())
+        self.purgatory = Purgatory(
+            lambda partition, failure: None, ManualClock(), lambda: self.finish_soon()
+        )
+        self.finish_soon: Callable[[], None] = lambda: None
+        """Called when the purgatory asks for the end of a tick."""
         self.follower = self.new_follower()
         self.sent: list[bytes] = []
         self.answers = AnswerQueue(

@@ -14,7 +14,7 @@ from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
-from minikafka.broker.turns.give_way import GiveWay
+from minikafka.broker.turns.rotation import Pauses
 
 __all__ = ["Admin"]
 
@@ -27,4 +27,4 @@ class Admin:
     auto_create: AutoCreate
     partitions: PartitionAdmin
     configs: ConfigAdmin
-    give_way: GiveWay
+    pauses: Pauses

@@ -22,7 +22,7 @@ from minikafka.broker.capabilities.stores import ConfigKind, ConfigStore, Overri
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.settings.topic_configs import TopicConfigs
-from minikafka.broker.turns.give_way import GiveWay
+from minikafka.broker.turns.rotation import Pauses
 
 logger = logging.getLogger(__name__)
 
@@ -105,9 +105,9 @@ class ConfigAdmin:
         metadata: MetadataCache,
         settings: DynamicConfig,
         apply_now: Callable[[], Awaitable[None]],
-        give_way: GiveWay,
+        pauses: Pauses,
     ) -> None:
-        self._give_way = give_way
+        self._pauses = pauses
         self._store = store
         self._metadata = metadata
         self._settings = settings
@@ -117,7 +117,7 @@ class ConfigAdmin:
         """Return the effective settings of these topics, read from the store. Raises CoordinationError."""
         configs = TopicConfigs(self._store, self._settings.current)
         names = list(topics)
-        async for part in self._give_way.parts(names, _READ_AT_ONCE):
+        async for part in self._pauses.parts(names, _READ_AT_ONCE):
             await configs.load(part)
         return {name: configs.get(name) for name in names}
 
@@ -127,11 +127,11 @@ class ConfigAdmin:
         """Alter each resource as a whole or not at all; return one result per resource, in order."""
         named: set[tuple[int, str]] = set()
         repeated: set[tuple[int, str]] = set()
-        async for item in self._give_way.each(alterations):
+        async for item in self._pauses.each(alterations):
             (repeated if item[:2] in named else named).add(item[:2])
         results = []
         wrote = False
-        async for item in self._give_way.each(alterations, _ALTERED_AT_ONCE):
+        async for item in self._pauses.each(alterations, _ALTERED_AT_ONCE):
             if item[:2] in repeated:
                 twice = "Each resource must appear at most once."
                 results.append(Result(*item[:2], ErrorCode.INVALID_REQUEST, twice))

@@ -18,7 +18,7 @@ from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities.administration import Administration
 from minikafka.broker.capabilities.stores import Assignment, TopicStore
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.turns.give_way import GiveWay
+from minikafka.broker.turns.rotation import Pauses
 from minikafka.broker.turns.side_by_side import AT_ONCE, all_of
 from minikafka.controller.assignments import (
     PARTITIONS_MAX,
@@ -75,9 +75,9 @@ class PartitionAdmin:
         store: TopicStore,
         administration: Administration,
         metadata: MetadataCache,
-        give_way: GiveWay,
+        pauses: Pauses,
     ) -> None:
-        self._give_way = give_way
+        self._pauses = pauses
         self._store = store
         self._administration = administration
         self._metadata = metadata
@@ -92,7 +92,7 @@ class PartitionAdmin:
         """
         named: dict[str, None] = {}
         repeated: dict[str, None] = {}
-        each = self._give_way.each
+        each = self._pauses.each
         async for item in each(asked):
             (repeated if item.topic in named else named)[item.topic] = None
         try:
@@ -177,7 +177,7 @@ class PartitionAdmin:
         """Return replicas for the new partitions `count` to `total - 1` of a topic, by partition number."""
         brokers = list(self._metadata.brokers.values())
         added: dict[int, ReplicaAssignment] = {}
-        async for numbers in self._give_way.parts(range(count, total)):
+        async for numbers in self._pauses.parts(range(count, total)):
             part = assign_more(brokers, first_replicas, count, numbers)
             added |= {number: ReplicaAssignment(chosen) for number, chosen in part.items()}
         return added

@@ -27,7 +27,7 @@ from minikafka.broker.capabilities.administration import Administration
 from minikafka.broker.capabilities.stores import TopicPlan, TopicStore
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.broker.turns.give_way import GiveWay
+from minikafka.broker.turns.rotation import Pauses
 from minikafka.broker.turns.side_by_side import AT_ONCE, all_of
 from minikafka.controller.assignments import (
     PARTITIONS_MAX,
@@ -65,14 +65,14 @@ class TopicAdmin:
         metadata: MetadataCache,
         settings: DynamicConfig,
         rng: Rng,
-        give_way: GiveWay,
+        pauses: Pauses,
     ) -> None:
         self._store = store
         self._administration = administration
         self._metadata = metadata
         self._settings = settings
         self._rng = rng
-        self._give_way = give_way
+        self._pauses = pauses
 
     # ---- create
 
@@ -86,7 +86,7 @@ class TopicAdmin:
         """
         by_name: dict[str, RequestedTopic] = {}
         repeated: set[str] = set()
-        async for topic in self._give_way.each(topics):
+        async for topic in self._pauses.each(topics):
             if topic.name in by_name:
                 repeated.add(topic.name)
             by_name[topic.name] = topic
@@ -95,7 +95,7 @@ class TopicAdmin:
             existing = await self._existing(list(by_name))
             taken = await self._store.names()
         except (KafkaError, CoordinationError) as error:
-            return [_refused(name, error) async for name in self._give_way.each(by_name)]
+            return [_refused(name, error) async for name in self._pauses.each(by_name)]
         planned = await self._plans(by_name, repeated, existing, taken)
         plans = [result.plan for result in planned if result.plan]
         if validate_only or not plans:
@@ -117,7 +117,7 @@ class TopicAdmin:
     async def _existing(self, names: Sequence[str]) -> set[str]:
         """Return the names in `names` that are existing topics. Invalid names are not looked up."""
         found: set[str] = set()
-        async for part in self._give_way.parts(names):
+        async for part in self._pauses.parts(names):
             if allowed := [name for name in part if not name_error(name)]:
                 found |= await self._store.existing(allowed)
         return found
@@ -139,7 +139,7 @@ class TopicAdmin:
         for name in self._metadata.topics:
             names.add(name)
         results = []
-        async for name, topic in self._give_way.each(topics.items(), AT_ONCE):
+        async for name, topic in self._pauses.each(topics.items(), AT_ONCE):
             try:
                 if name in repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is given twice")
@@ -263,7 +263,7 @@ class TopicAdmin:
         try:
             self._administration.check_may_act()
         except KafkaError as error:
-            return {name: _refused(name, error) async for name in self._give_way.each(wanted)}
+            return {name: _refused(name, error) async for name in self._pauses.each(wanted)}
         if not self._settings.current.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED
             return {
@@ -284,7 +284,7 @@ class TopicAdmin:
         late = await self._not_gone(marked, fresh, timeout_ms)
         results |= {name: _late(name) for name in late}
         return {
-            name: results.get(name) or _unknown(name) async for name in self._give_way.each(wanted)
+            name: results.get(name) or _unknown(name) async for name in self._pauses.each(wanted)
         }
 
     async def _not_gone(

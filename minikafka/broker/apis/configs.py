@@ -64,7 +64,7 @@ async def describe_configs(services: Services, request: Entity, context: Request
     topics = services.metadata.topics
     named = {
         item.resource_name
-        async for item in services.give_way.each(request.resources)
+        async for item in services.pauses.each(request.resources)
         if item.resource_type == TOPIC and item.resource_name in topics
     }
     try:
@@ -159,7 +159,7 @@ def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[st
 
 async def alter_configs(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to an AlterConfigs request as `Steps`."""
-    each = services.give_way.each
+    each = services.pauses.each
     alterations = [
         Alteration(
             resource.resource_type,
@@ -177,7 +177,7 @@ async def incremental_alter_configs(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps:
     """Return the response to an IncrementalAlterConfigs request as `Steps`."""
-    each = services.give_way.each
+    each = services.pauses.each
     alterations = [
         Alteration(
             resource.resource_type,

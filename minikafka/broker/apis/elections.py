@@ -73,7 +73,7 @@ async def _asked(services: Services, request: Entity) -> list[TopicPartition] | 
         for topic in request.topic_partitions
         for partition in topic.partitions
     )
-    return list({tp: None async for tp in services.give_way.each(named)})
+    return list({tp: None async for tp in services.pauses.each(named)})
 
 
 async def _elect(
@@ -88,7 +88,7 @@ async def _elect(
     if asked is None:
         return await elect(unclean=unclean, partitions=None)
     results: Results = {}
-    async for part in services.give_way.parts(asked):
+    async for part in services.pauses.parts(asked):
         possible = [tp for tp in part if may_exist(tp.topic)]
         results |= {tp: _UNKNOWN for tp in part if not may_exist(tp.topic)}
         results |= await elect(unclean=unclean, partitions=possible)

@@ -47,7 +47,7 @@ async def alter_partition_reassignments(
     )
     targets: Targets = {}
     refused: dict[TopicPartition, PartitionResult] = {}
-    async for tp, replicas in services.give_way.each(asked):
+    async for tp, replicas in services.pauses.each(asked):
         if tp in targets:
             refused[tp] = _TWICE
         elif not may_exist(tp.topic):
@@ -81,7 +81,7 @@ async def _alter(
     NOT_CONTROLLER.
     """
     results: dict[TopicPartition, PartitionResult] = {}
-    async for part in services.give_way.parts(named):
+    async for part in services.pauses.parts(named):
         wanted = {tp: targets[tp] for tp in part}
         results |= await services.administration.alter_reassignments(wanted)
     return results

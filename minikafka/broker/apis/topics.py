@@ -48,7 +48,7 @@ _DISABLED_SINCE: Final = 3
 
 async def create_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to a CreateTopics request as `Steps`, one step for each topic."""
-    topics = [_requested(topic) async for topic in services.give_way.each(request.topics)]
+    topics = [_requested(topic) async for topic in services.pauses.each(request.topics)]
     validate_only = getattr(request, "validate_only", False)
     results = await services.admin.topics.create_topics(topics, request.timeout, validate_only)
     shown = (_created(services, result, context.version, validate_only) for result in results)
@@ -97,7 +97,7 @@ def _created(
 
 async def delete_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to a DeleteTopics request as `Steps`, one step for each topic."""
-    each = services.give_way.each
+    each = services.pauses.each
     if context.version >= _BY_ID_SINCE:
         asked = [_asked_by_id(services, topic) async for topic in each(request.topics)]
     else:
@@ -155,7 +155,7 @@ def _deleted(
 
 async def create_partitions(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to a CreatePartitions request as `Steps`, one step for each topic."""
-    asked = [_more_partitions(topic) async for topic in services.give_way.each(request.topics)]
+    asked = [_more_partitions(topic) async for topic in services.pauses.each(request.topics)]
     results = await services.admin.partitions.create_partitions(
         asked, request.timeout, request.validate_only
     )

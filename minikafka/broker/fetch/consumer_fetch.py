@@ -17,7 +17,7 @@ from minikafka.base.fetch_rows import FETCH_OFFSET, PARTITION, PartitionData, Re
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
 from minikafka.broker.fetch.consumer_fetches import WAITING_MAX, ConsumerFetches
-from minikafka.broker.turns.cold_turns import take_steps
+from minikafka.broker.turns.fair_queue import take_steps
 from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
 from minikafka.replication.consumer_sessions import ConsumerSession
 from minikafka.replication.partition import Partition
@@ -305,7 +305,7 @@ class ConsumerFetch:
         if not self.done:
             self.is_overdue = True
             self.attempt()
-            self.fetches.replicas.purgatory.finish_tick(self.fetches.clock.now())
+            self.fetches.replicas.purgatory.finish_soon()
 
     def _evaluate(self) -> _Steps:
         """Answer the fetch, or wait until the next attempt. Yields after every `_STEP_ROWS` partitions."""

@@ -12,7 +12,7 @@ from minikafka.base.ports import Clock
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.requests.services import ClientConnection
-from minikafka.broker.turns.cold_turns import TURN_MS, ColdTurns
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.log.deferred import EAGER_BYTES
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Slot
@@ -81,7 +81,7 @@ class ConsumerFetches:
         clock: Clock,
         requests: RequestMetrics,
         filled: Callable[[], None],
-        turns: ColdTurns,
+        turns: Scheduler,
         refused: Callable[[ProtocolViolation], None],
     ) -> None:
         self.turns = turns
@@ -92,7 +92,7 @@ class ConsumerFetches:
         self.is_queued = False
         """True while `turns` will call `work`."""
         self.used = 0
-        """Cost so far of the large fetches of this connection (see `Worker.used`)."""
+        """Cost so far of the large fetches of this connection (see `Job.used`)."""
         self.rows = 0
         """Number of partitions in the fetches of this tick. The connection sets it to 0 when a tick begins."""
         self.max_bytes = replicas.config.fetch_max_bytes
@@ -141,13 +141,13 @@ class ConsumerFetches:
         """Let `turns` call `work` soon, if a large fetch is in progress and does not wait for records."""
         if self.large is not None and self.large.has_work and not self.is_queued:
             self.is_queued = True
-            self.turns.ask(self)
+            self.turns.requests.ask(self)
 
-    def work(self) -> None:
-        """Take steps of the large fetch for `TURN_MS`, or until it is answered or waits for records."""
+    def work(self, until: int) -> None:
+        """Take steps of the large fetch until the time `until`, or until it is answered or waits for records."""
         self.is_queued = False
         if self.large is not None:
-            self.large.work(self.clock.now() + TURN_MS)
+            self.large.work(until)
         if self.large is None or not self.large.has_work:
             self.turns.large.end(self)
         self.proceed()

@@ -54,7 +54,7 @@ from minikafka.broker.fetch.large import (
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.requests.services import ClientConnection
-from minikafka.broker.turns.cold_turns import ColdTurns
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.replication.sessions import (
     FINAL_EPOCH,
@@ -104,7 +104,7 @@ class FetchApi:
         clock: Clock,
         requests: RequestMetrics,
         filled: Callable[[], None],
-        turns: ColdTurns,
+        turns: Scheduler,
         refused: Callable[[ProtocolViolation], None],
     ) -> None:
         self.refused = refused

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from minikafka.base.errors import ProtocolViolation
 from minikafka.broker.fetch.consumer_fetch import ConsumerFetch
 from minikafka.broker.fetch.consumer_fetches import ConsumerFetches
-from minikafka.broker.turns.cold_turns import take_steps
+from minikafka.broker.turns.fair_queue import take_steps
 
 LARGE_BYTES: Final = 8 << 10
 """A consumer's request of at least this many bytes (about 250 partitions) is decoded in steps."""

@@ -30,7 +30,8 @@ from minikafka.broker.requests.services import (
     Services,
     Steps,
 )
-from minikafka.broker.turns.cold_turns import TURN_MS, ColdTurns, take_steps
+from minikafka.broker.turns.fair_queue import take_steps
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.wire.codec import decode_request, encode_response
 from minikafka.wire.in_steps import decode_request_in_steps
@@ -112,7 +113,7 @@ class ColdRequests:
         unsupported: Callable[[int], bytes],
         answers: AnswerQueue,
         tasks: Tasks,
-        turns: ColdTurns,
+        turns: Scheduler,
         is_received: Callable[[Slot], bool],
         close: Callable[[], None],
         begun: Callable[[], None],
@@ -172,7 +173,7 @@ class ColdRequests:
         return self.is_full
 
     def proceed(self) -> None:
-        """Ask `ColdTurns` for a turn, which is a time slice in which `work` is called.
+        """Ask the scheduler for a slice, in which `work` is called.
 
         Do nothing if the connection has no request that can begin or continue now.
         """
@@ -189,7 +190,7 @@ class ColdRequests:
         if self._steps is None and len(self._waiting[0].body) >= LARGE_BYTES:
             self._turns.large.ask(self)
         else:
-            self._turns.ask(self)
+            self._turns.requests.ask(self)
 
     def _has_room(self) -> bool:
         """Return False while the response waits for memory. Release the memory of a response that was received."""
@@ -216,20 +217,20 @@ class ColdRequests:
         """Return how many bytes of the large response the client has received; None while it is encoded."""
         return max(self._sent_bytes - self._unsent(), 0) if self._sent_bytes else None
 
-    def work(self) -> None:
-        """Begin to handle the next request, or continue the current request for about `TURN_MS`."""
+    def work(self, until: int) -> None:
+        """Begin to handle the next request, or continue the current request until the time `until`."""
         self._is_queued = False
         if self._closed:
             return
         try:
             if self._current is not None:
-                self._work_on(self._current)
+                self._work_on(self._current, until)
             else:
                 request = self._waiting.popleft()
                 self._count(-len(request.body))
                 if isinstance(request.body, memoryview):
                     self._begun()
-                self._begin(request)
+                self._begin(request, until)
         except ProtocolViolation as violation:
             self.give_up(violation)
         if self._steps is None and not self._is_awaited:
@@ -254,7 +255,7 @@ class ColdRequests:
         self._waiting.clear()
         self._bytes = 0
 
-    def _begin(self, request: ColdRequest) -> None:
+    def _begin(self, request: ColdRequest, until: int) -> None:
         """Decode the request and call its handler.
 
         Raises ProtocolViolation for a request that is not served or cannot be decoded.
@@ -274,7 +275,7 @@ class ColdRequests:
         else:
             self._begin_steps(decode_request_in_steps(api, version, request.body), self._handle)
         if self._steps is not None and not self._is_queued:  # `_answer` may have queued the steps
-            self._work_on(request)
+            self._work_on(request, until)
 
     def _begin_steps(
         self, steps: Generator[Any, None, Any], then: Callable[[ColdRequest, Any], None]
@@ -320,14 +321,14 @@ class ColdRequests:
             self._answers.purgatory.finish_soon()
         self.proceed()
 
-    def _work_on(self, request: ColdRequest) -> None:
-        """Take steps of the current request until they are done or `TURN_MS` has passed."""
+    def _work_on(self, request: ColdRequest, until: int) -> None:
+        """Take steps of the current request until they are done, or until the time `until`."""
         steps, clock = self._steps, self._services.clock
         assert steps is not None
         with _ClosingOnFailure(request, self._close_after):
             try:
                 size_max = INT_MAX if self._needs_room else LARGE_RESPONSE
-                if take_steps(steps, clock, clock.now() + TURN_MS, size_max):
+                if take_steps(steps, clock, until, size_max):
                     self._needs_room = True
             except StopIteration as done:
                 self._steps = None

@@ -5,7 +5,7 @@ responses are sent, in the order of the requests. Produce and Fetch requests are
 other request is handled by `ColdRequests` in a later turn of the event loop. A Fetch of many partitions is
 handled in a later turn too. Parsing and reading stop when too many requests wait. They also stop at a Produce
 request of many partitions, and at a Produce request whose records take long to check. The requests left in the
-buffer are parsed later, in a turn of `ColdTurns`. The length of a turn is limited. Without these turns, all
+buffer are parsed later, in a turn of the scheduler. The length of a turn is limited. Without these turns, all
 connections could parse their buffers in one pass of the event loop, and all other clients would have to wait.
 Invariant: records are written before the response that acknowledges them is sent.
 """
@@ -32,7 +32,7 @@ from minikafka.broker.network.reading import ReadingGate, Reason
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.services import ClientConnection, Handler, Services
-from minikafka.broker.turns.cold_turns import ColdTurns
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.wire.frames import CLIENT_ID, frames
 from minikafka.wire.framing import FramedStream, LargeBuffers
@@ -65,6 +65,7 @@ class Connection(FramedStream):
         "outbox",
         "produce",
         "purgatory",
+        "replication",
         "rooms",
         "routes",
         "sends",
@@ -79,7 +80,7 @@ class Connection(FramedStream):
         handlers: Mapping[int, Handler],
         unsupported: Callable[[int], bytes],
         tasks: Tasks,
-        turns: ColdTurns,
+        turns: Scheduler,
         ahead: ReadAhead,
         sends: SendTurns,
         rooms: FrameRooms,
@@ -121,9 +122,10 @@ class Connection(FramedStream):
             self.give_up,
         )
         self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
-        self.gate = ReadingGate(lambda: turns.ask(self))
+        self.gate = ReadingGate(lambda: turns.requests.ask(self))
         self.used = 0
-        """Cost so far of the requests that were left in the buffer (see `Worker.used`)."""
+        """Cost so far of the requests that were left in the buffer (see `Job.used`)."""
+        self.replication = turns.replication
         self.outbox = Outbox(ahead)
         self.sends = sends
         self.rooms = rooms
@@ -153,8 +155,7 @@ class Connection(FramedStream):
         self.last_active = self.clock.now()
         if self.outbox.slices:
             self._send_more()
-        if self.gate.reasons or self.cold.is_waiting:
-            self._go_on()
+        self._maybe_go_on()
 
     def send(self, slices: Sequence[Slice]) -> None:
         """Send responses, then continue the work that has waited for responses to be sent."""
@@ -163,8 +164,7 @@ class Connection(FramedStream):
             self._send_more()
         else:
             self.link.send(slices)  # type: ignore[arg-type]  # without deferred bytes
-        if self.gate.reasons or self.cold.is_waiting:
-            self._go_on()
+        self._maybe_go_on()
 
     def _send_more(self) -> None:
         """Send bytes from the outbox: as many as the client accepts, and at most the bytes of one turn."""
@@ -180,11 +180,16 @@ class Connection(FramedStream):
         self.last_active = self.clock.now()
         if is_able:
             if is_follower:
-                self.clock.call_later(0, self.drained)
+                self.replication.ask(self.drained)
             else:
                 self.sends.ask(self.drained)
         if self.outbox.slices:
             self.gate.hold(Reason.UNSENT)
+
+    def _maybe_go_on(self) -> None:
+        """Continue unless nothing waits, or everything waits for the outbox."""
+        if (self.gate.reasons or self.cold.is_waiting) and not self.outbox.slices:
+            self._go_on()
 
     def _go_on(self) -> None:
         """Continue after responses were sent, or were received by the client.
@@ -214,8 +219,8 @@ class Connection(FramedStream):
         """Make the next `finish` check whether reading must stop, because `fetch.is_full` can now be true."""
         self.gate.hold(Reason.FETCHES)
 
-    def work(self) -> None:
-        """Parse the requests that were left in the buffer. `ColdTurns`, which schedules deferred work, calls this."""
+    def work(self, until: int) -> None:
+        """Parse the requests that were left in the buffer, whatever the time `until`: a tick has its own limits."""
         self.gate.open()
         self.buffer_updated(0)
         if not self.gate.is_closed:

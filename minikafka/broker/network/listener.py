@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from minikafka.base.endpoints import Endpoint
-from minikafka.base.ports import Listener, Tasks, Transport
+from minikafka.base.ports import Listener
 from minikafka.broker.apis import (
     acls,
     configs,
@@ -33,9 +33,9 @@ from minikafka.broker.network.connection import Connection
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.frame_room import SWEEP_MS, frame_rooms
 from minikafka.broker.network.outbox import ReadAhead, SendTurns
+from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.services import ClientConnection, Handler, Services
-from minikafka.broker.turns.cold_turns import ColdTurns
 from minikafka.wire.framing import LargeBuffers
 from minikafka.wire.versions import FETCH, PRODUCE, SERVED
 
@@ -80,17 +80,18 @@ class KafkaListener:
         self,
         services: Services,
         replicas: ReplicaManager,
-        transport: Transport,
-        tasks: Tasks,
+        ports: BrokerPorts,
         room: ConnectionRoom,
     ) -> None:
         self._services = services
         self._replicas = replicas
-        self._transport = transport
-        self._tasks = tasks
-        self._turns = ColdTurns(services.clock, replicas.purgatory)
+        self._transport = ports.transport
+        self._tasks = ports.tasks
+        self._turns = replicas.turns
         self._ahead = ReadAhead()
-        self._sends = SendTurns(services.clock, replicas.purgatory)
+        self._sends = SendTurns(
+            replicas.turns.sending, services.clock, replicas.purgatory, ports.processor
+        )
         self._rooms = frame_rooms()
         self._buffers = LargeBuffers()
         self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)

@@ -6,13 +6,13 @@ deferred records that were read but not yet received by the client take at most 
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from time import perf_counter_ns
+from functools import partial
 from typing import Final
 
-from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Clock, Link, Slice
+from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Clock, Link, Processor, Slice
+from minikafka.broker.turns.rotation import Rotation
 from minikafka.log.deferred import Deferred
 from minikafka.replication.purgatory import Purgatory
 
@@ -51,7 +51,7 @@ class ReadAhead:
 
 
 class SendTurns:
-    """The consumers that have an unsent response. Each turn of the event loop sends to one consumer.
+    """The consumers that have an unsent response. Each turn of the scheduler sends to one consumer.
 
     Between two turns the event loop reads other sockets. While producers are active, a turn sends only about
     `SHORT_TURN_BYTES`, so Produce requests and followers wait for only one such turn, however many consumers there
@@ -62,10 +62,8 @@ class SendTurns:
 
     __slots__ = (
         "_clock",
-        "_give_way",
         "_held",
-        "_is_due",
-        "_now",
+        "_processor",
         "_produced_at",
         "_produces",
         "_purgatory",
@@ -73,28 +71,19 @@ class SendTurns:
     )
 
     def __init__(
-        self,
-        clock: Clock,
-        purgatory: Purgatory,
-        now: Callable[[], int] = perf_counter_ns,
-        give_way: Callable[[], None] = os.sched_yield,
+        self, queue: Rotation, clock: Clock, purgatory: Purgatory, processor: Processor
     ) -> None:
+        self._queue = queue
         self._clock = clock
         self._purgatory = purgatory
-        self._now = now
-        self._give_way = give_way
+        self._processor = processor
         self._held = 0
         self._produces = purgatory.finished_produces
         self._produced_at = clock.now() - PRODUCE_MS
-        self._queue: deque[Callable[[], None]] = deque()
-        self._is_due = False
 
     def ask(self, send: Callable[[], None]) -> None:
-        """Queue one call of `send`. Each turn of the event loop makes one queued call, the oldest first."""
-        self._queue.append(send)
-        if not self._is_due:
-            self._is_due = True
-            self._clock.call_later(0, self._turn)
+        """Queue one call of `send`. Each turn makes one queued call, the oldest first."""
+        self._queue.ask(partial(self._send, send))
 
     def turn_bytes(self) -> int:
         """Return the maximum number of bytes to send to a consumer in this turn of the event loop."""
@@ -103,23 +92,13 @@ class SendTurns:
             self._produces, self._produced_at = produces, now
         return SHORT_TURN_BYTES if now - self._produced_at < PRODUCE_MS else CONSUMER_TURN_BYTES
 
-    def _turn(self) -> None:
-        send = self._queue.popleft()
-        self._is_due = bool(self._queue)
-        if self._is_due:
-            self._clock.call_later(0, self._turn)
-        self._yield()
-        send()
-
-    def _yield(self) -> None:
-        """Yield the processor. After a yield that took long, the next `HELD_TURNS` calls do nothing."""
+    def _send(self, send: Callable[[], None]) -> None:
+        """Yield the processor, then send. After a yield that took long, the next `HELD_TURNS` calls do not yield."""
         if self._held:
             self._held -= 1
-            return
-        before = self._now()
-        self._give_way()
-        if self._now() - before > LONG_YIELD_NS:
+        elif self._processor.yield_ns() > LONG_YIELD_NS:
             self._held = HELD_TURNS
+        send()
 
 
 class Outbox:

@@ -37,7 +37,7 @@ from minikafka.broker.produce.refused_batches import RETRIABLE, Refusal, produce
 from minikafka.broker.produce.response import Topics, encoder
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.services import ClientConnection
-from minikafka.broker.turns.cold_turns import ColdTurns
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.record.header import CODEC_MASK
 from minikafka.record.inflate import ZSTD
 from minikafka.record.walk import Walk
@@ -152,7 +152,7 @@ class ProduceApi:
         replicas: ReplicaManager,
         answers: AnswerQueue,
         clock: Clock,
-        turns: ColdTurns,
+        turns: Scheduler,
         close: Callable[[], None],
         resume: Callable[[], None],
     ) -> None:
@@ -471,7 +471,6 @@ class ProduceApi:
                 if answer.error:
                     self._note_refused(topic, answer, multi)
                 if not len(multi.parts) % _LARGE_STEP:
-                    self.purgatory.finish_tick(self.now)
                     yield
                     self.now, self.wall_ms = self.clock.now(), self.clock.wall_ms()
         multi.deadline = self.now + request.timeout_ms
@@ -503,7 +502,6 @@ class ProduceApi:
             verdict = self.checks.verdict(rules, view, start, end, self.now, self.wall_ms)
             if isinstance(verdict, Walk) and not verdict.is_done:
                 self.checks.hold(start, verdict)
-                self.purgatory.finish_tick(self.now)
                 self.large.wait()
                 yield
                 self.now, self.wall_ms = self.clock.now(), self.clock.wall_ms()

@@ -1,6 +1,7 @@
 """A Produce request of many partitions, handled in steps. The broker handles other connections between steps.
 
-Invariant: the batches that were appended in a turn are written before the turn of another connection.
+Invariant: the batches that were appended in a step are written before the next step. The batches of the last step
+are written at the end of the turn, before the receive buffer is used again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Generator
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Clock
-from minikafka.broker.turns.cold_turns import TURN_MS, ColdTurns
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.replication.purgatory import Purgatory
 
 
@@ -33,7 +34,7 @@ class LargeProduce:
 
     def __init__(
         self,
-        turns: ColdTurns,
+        turns: Scheduler,
         clock: Clock,
         purgatory: Purgatory,
         done: Callable[[], None],
@@ -47,7 +48,7 @@ class LargeProduce:
         self._steps: Generator[None, None, None] | None = None
         self._is_waiting = False
         self.used = 0
-        """Cost so far of the large Produce requests of this connection (see `Worker.used`)."""
+        """Cost so far of the large Produce requests of this connection (see `Job.used`)."""
 
     def begin(self, steps: Generator[None, None, None], *, has_many: bool) -> None:
         """Handle a request, whose steps are taken in later turns of the event loop.
@@ -82,30 +83,28 @@ class LargeProduce:
             self.proceed()
 
     def proceed(self) -> None:
-        """Ask `ColdTurns` for a turn, which is a time slice, if the current request has steps left to take now."""
+        """Ask the scheduler for a slice, if the current request has steps left to take now."""
         if self._steps is not None and not self._is_waiting:
-            self._turns.ask(self)
+            self._turns.requests.ask(self)
 
-    def work(self) -> None:
-        """Continue the request until it is done, waits, or `TURN_MS` have passed."""
-        steps = self._steps
-        if steps is None:
-            return
-        until = self._clock.now() + TURN_MS
+    def work(self, until: int) -> None:
+        """Continue the request until it is done, waits, or the time `until` is reached."""
+        steps, now = self._steps, -1
         try:
-            next(steps)
-            while not self._is_waiting and self._clock.now() < until and self._steps is steps:
+            while (
+                steps is not None and self._steps is steps and not self._is_waiting and now < until
+            ):
                 next(steps)
+                now = self._clock.now()
+                self._purgatory.finish_tick(now)
         except StopIteration:
             self._end()
             self._done()
         except ProtocolViolation as violation:
             self.give_up(str(violation))
         else:
-            self._purgatory.finish_tick(self._clock.now())
             self.proceed()
 
     def _end(self) -> None:
         self._steps = None
         self._turns.large_produce.end(self)
-        self._purgatory.finish_tick(self._clock.now())

@@ -19,7 +19,7 @@ from minikafka.base.errors import CleaningFailed, CorruptBatch, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
 from minikafka.broker.ports import BrokerPorts
-from minikafka.broker.turns.cold_turns import TURN_MS
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.log.cleaner.dirt import Dirt, dirt_of, is_due
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome
 from minikafka.log.cleaner.tasks import task_of
@@ -63,6 +63,7 @@ class LogCleaner:
     def __init__(
         self,
         ports: BrokerPorts,
+        turns: Scheduler,
         logs: LogManager,
         partitions: Mapping[TopicPartition, Partition],
         settings: Callable[[], BrokerConfig],
@@ -76,6 +77,7 @@ class LogCleaner:
         self._storage_failed = storage_failed
         self._clock = ports.clock
         self._tasks = ports.tasks
+        self._slices = turns.slices()
         self._in_progress: dict[TopicPartition, asyncio.Task[Any] | None] = {}
         self._has_room = asyncio.Event()
         self._is_closed = False
@@ -143,7 +145,7 @@ class LogCleaner:
         """
         chosen: tuple[Partition, Dirt] | None = None
         largest = 0.0
-        turn_ends = self._clock.now() + TURN_MS
+        self._slices.begin()
         for partition in tuple(self._partitions.values()):
             dirt = self.dirt(partition)
             if dirt is None or partition.tp in self._in_progress:
@@ -151,9 +153,7 @@ class LogCleaner:
             largest = max(largest, dirt.ratio)
             if is_due(partition.log, dirt) and (chosen is None or dirt.ratio > chosen[1].ratio):
                 chosen = partition, dirt
-            if self._clock.now() >= turn_ends:
-                await self._clock.sleep(0)
-                turn_ends = self._clock.now() + TURN_MS
+            await self._slices.end_step()
         self._last_scan, self._largest_ratio = self._clock.now(), largest
         if chosen is None or not self._is_served(chosen[0]):
             return None

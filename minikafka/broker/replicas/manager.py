@@ -45,6 +45,7 @@ from minikafka.broker.replicas.throttles import ReplicationThrottles
 from minikafka.broker.replicas.upkeep import Upkeep
 from minikafka.broker.settings.topic_configs import TopicConfigs
 from minikafka.broker.turns.record_walks import RecordWalks
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.log.manager import Directory, LogManager
 from minikafka.record.transactions import Marker
@@ -95,8 +96,9 @@ class ReplicaManager:
         self.refusals = Refusals(
             self.partitions, metadata, clock, lambda: self._membership.session_state
         )
-        self.purgatory = Purgatory(self._storage_failed, clock)
-        self.walks = RecordWalks(clock)
+        self.turns = Scheduler(clock, lambda now: self.purgatory.finish_tick(now))  # noqa: PLW0108  made below
+        self.purgatory = Purgatory(self._storage_failed, clock, self.turns.finish_soon)
+        self.walks = RecordWalks(clock, self.turns.checks)
         self.fetchers = Fetchers(
             broker_id,
             config,
@@ -124,6 +126,7 @@ class ReplicaManager:
             config,
             clock,
             tasks,
+            self.turns.slices(),
             self.delete_records,
             self._directory_failed,
         )
@@ -396,7 +399,6 @@ class ReplicaManager:
 
     def _configure(self, topics: Collection[str]) -> None:
         now = self.clock.now()
-        self.purgatory.finish_tick(now)
         for tp, partition in self.partitions.items():
             if tp.topic in topics and not partition.offline:
                 config = self.configs.get(tp.topic)
@@ -408,7 +410,7 @@ class ReplicaManager:
                 # A lower min.insync.replicas may let the high watermark advance.
                 if partition.maybe_advance_high_watermark(now):
                     self.purgatory.high_watermark_moved(partition)
-        self.purgatory.finish_tick(now)
+        self.purgatory.finish_soon()
 
     # ---- wake-ups and failures
 
@@ -508,14 +510,14 @@ class ReplicaManager:
         self._maybe_expand_isr(partition, self.clock.now())
         if moved:
             self.purgatory.high_watermark_moved(partition)
-        self.purgatory.finish_tick(self.clock.now())
+        self.purgatory.finish_soon()
 
     # ---- followers
 
     def _expire_sessions(self, now: int) -> None:
         self.fetch_sessions.expire(now)
         self.fetchers.check(now)
-        self.purgatory.finish_tick(now)
+        self.purgatory.finish_soon()
 
     async def close(self) -> None:
         """Stop fetching, report every role as stopped, and write the high watermarks."""

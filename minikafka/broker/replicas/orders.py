@@ -24,7 +24,7 @@ from minikafka.broker.capabilities.stores import TopicStore
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.strays import Strays
 
-_TURN_MS: Final = 50
+_SLICE_MS: Final = 50
 """Maximum time (ms) that an order may occupy the event loop without a pause."""
 
 _Named = TypeVar("_Named", PartitionState, StopReplicaPartition)
@@ -82,19 +82,26 @@ class ReplicaOrders:
     async def _one_by_one(
         self, partitions: Sequence[_Named], carry_out: Callable[[_Named], int], fence: Fence
     ) -> OrderResults:
-        """Carry out an order partition by partition. Pause every `_TURN_MS` to serve clients and heartbeats."""
-        begun = self._clock.now()
-        self._replicas.purgatory.finish_tick(begun)
+        """Carry out an order partition by partition. Pause every `_SLICE_MS` to serve clients and heartbeats."""
+        end = self._begin_slice()
         results = []
         for partition in partitions:
             results.append((partition.tp, carry_out(partition)))
-            if self._clock.now() - begun > _TURN_MS:
-                self._replicas.purgatory.finish_tick(self._clock.now())
-                await self._clock.sleep(0)
+            if self._clock.now() > end:
+                await self._replicas.turns.orders.pause()
                 fence()
-                begun = self._clock.now()
-        self._replicas.purgatory.finish_tick(self._clock.now())
+                end = self._begin_slice()
         return results
+
+    def _begin_slice(self) -> int:
+        """Write all appended batches, because a replica with unwritten batches must not change its role.
+
+        Return the time at which the slice ends. Requests that fail in the slice are answered soon.
+        """
+        now, purgatory = self._clock.now(), self._replicas.purgatory
+        purgatory.finish_tick(now)
+        purgatory.finish_soon()
+        return now + _SLICE_MS
 
     async def stop_replicas(
         self, stops: Sequence[StopReplicaPartition], fence: Fence = never_stale

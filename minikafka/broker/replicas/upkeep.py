@@ -1,7 +1,7 @@
 """The periodic work on the log files of all replicas: retention, deletion of files, fsync after flush.ms.
 
 Invariant: the files of a segment are removed only after a log start offset above its records is durable in
-the checkpoint. A turn of the event loop takes about `TURN_MS`. Files are deleted and fsynced in the executor.
+the checkpoint. Retention takes slices of the scheduler. Files are deleted and fsynced in the executor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
-from minikafka.broker.turns.cold_turns import TURN_MS
+from minikafka.broker.turns.rotation import Slices
 from minikafka.log import retention
 from minikafka.log.log import Log
 from minikafka.log.manager import LogManager
@@ -22,8 +22,6 @@ from minikafka.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-_STEPS_MAX: Final = 64
-"""Maximum number of steps in one turn, even if the clock stands still."""
 _FILES_INTERVAL_MS: Final = 500
 _GROUP: Final = 256
 """Number of partitions whose log start offsets are made durable together."""
@@ -47,6 +45,7 @@ class Upkeep:
         config: BrokerConfig,
         clock: Clock,
         tasks: Tasks,
+        slices: Slices,
         delete_records: Callable[[Partition, int], None],
         directory_failed: Callable[[StorageFailed], None],
     ) -> None:
@@ -57,8 +56,7 @@ class Upkeep:
         self._tasks = tasks
         self._delete_records = delete_records
         self._directory_failed = directory_failed
-        self._turn_ends = 0
-        self._steps = 0
+        self._slices = slices
         self.deleted_segments = self.deleted_bytes = 0
 
     def start(self) -> None:
@@ -90,7 +88,7 @@ class Upkeep:
 
         As in Kafka, no segment of a compacted log is deleted while log.cleaner.enable is false.
         """
-        self._begin_turn()
+        self._slices.begin()
         partitions = [one for one in self._partitions.values() if self._is_retained(one.log)]
         for first in range(0, len(partitions), _GROUP):
             group = partitions[first : first + _GROUP]
@@ -112,7 +110,7 @@ class Upkeep:
             except StorageFailed as failure:
                 self._directory_failed(failure)
                 return
-            await self._end_step()
+            await self._slices.end_step()
 
     def _expire(self, partition: Partition) -> bool:
         """Raise the log start offset above some expired records; return True if more records may be expired."""
@@ -142,7 +140,7 @@ class Upkeep:
         except StorageFailed as failure:
             self._directory_failed(failure)
             return  # the next check continues in the remaining directories
-        self._begin_turn()
+        self._slices.begin()
         for log, (start, generation) in marks.items():
             await self._remove_below(log, start, generation)
 
@@ -159,7 +157,7 @@ class Upkeep:
         ):
             self._remove_first(log, count)
             generation = log.layout_generation
-            await self._end_step()
+            await self._slices.end_step()
 
     def _remove_first(self, log: Log, count: int) -> None:
         size = log.segments[count].start - log.segments[0].start
@@ -174,14 +172,3 @@ class Upkeep:
     def _is_served(self, log: Log) -> bool:
         """True if the log is in use: not deleted, not renamed, and its log directory is online."""
         return self._logs.get(log.tp) is log
-
-    def _begin_turn(self) -> None:
-        self._turn_ends = self._clock.now() + TURN_MS
-        self._steps = 0
-
-    async def _end_step(self) -> None:
-        """Count one finished step. After enough steps or enough time, let the event loop read its sockets."""
-        self._steps += 1
-        if self._steps >= _STEPS_MAX or self._clock.now() >= self._turn_ends:
-            await self._clock.sleep(0)
-            self._begin_turn()

@@ -23,7 +23,7 @@ from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.broker.turns.give_way import GiveWay
+from minikafka.broker.turns.rotation import Pauses
 from minikafka.log.manager import Directory
 from minikafka.replication.partition import Partition
 
@@ -70,7 +70,7 @@ class Services:
     administration: Administration
     control_plane: ControlPlane
     requests: RequestMetrics
-    give_way: GiveWay
+    pauses: Pauses
     transactional: TransactionalClients
 
 

@@ -1,7 +1,7 @@
 """Long checks of produced records, in steps that are spread over several turns of the event loop.
 
-A walk (`record/walk.py`) checks the records of one batch. Invariants: in one turn, all walks of a broker together
-take at most `TURN_MS` plus one step; then the event loop reads its sockets. All walks of a broker together hold at
+A walk (`record/walk.py`) checks the records of one batch. All walks of a broker are one job of the scheduler.
+Invariants: in one turn, they together take at most `TURN_MS` plus one step. All walks of a broker together hold at
 most `MEMORY_MAX` bytes of decompressed and recompressed records. Only a walk that needs more than this by itself may
 hold more, while no other walk holds anything. The other walks wait, and hold only their batches.
 """
@@ -15,13 +15,12 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.ports import Clock
-from minikafka.broker.turns.cold_turns import TURN_MS
+from minikafka.broker.turns.fair_queue import TURN_MS
+from minikafka.broker.turns.rotation import STEPS_MAX, Rotation
 from minikafka.record.walk import Walk
 
 logger = logging.getLogger(__name__)
 
-STEPS_MAX: Final = 64
-"""Maximum number of steps in one turn, even if the clock stands still."""
 MEMORY_MAX: Final = 48 << 20
 """Room for two snappy batches of 1 MiB, which inflate to at most 24 MB each."""
 _INVALID: Final = int(ErrorCode.INVALID_RECORD)
@@ -47,14 +46,15 @@ class RecordWalks:
     A walk keeps its memory until `release`, because its verdict can be a recompressed batch.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, checks: Rotation) -> None:
         self._clock = clock
+        self._checks = checks
         self._active: deque[PendingWalk] = deque()
         self._held: dict[PendingWalk, None] = {}
         """The walks that have memory: the active ones, and those that have ended."""
         self._used = 0
         self._waiting: dict[PendingWalk, None] = {}
-        self._is_turn_due = False
+        self._is_queued = False
 
     def add(self, pending: PendingWalk) -> None:
         """Queue a walk. Its next step is taken in a later turn of the event loop.
@@ -86,13 +86,13 @@ class RecordWalks:
             self._used += pending.memory
             self._held[pending] = None
             self._active.append(pending)
-        if self._active and not self._is_turn_due:
-            self._is_turn_due = True
-            self._clock.call_later(0, self._turn)
+        if self._active and not self._is_queued:
+            self._is_queued = True
+            self._checks.ask(self._work)
 
-    def _turn(self) -> None:
+    def _work(self) -> None:
         """Take steps of each active walk in rotation, until `TURN_MS` has passed or a walk has ended."""
-        self._is_turn_due = False
+        self._is_queued = False
         end = self._clock.now() + TURN_MS
         for _ in range(STEPS_MAX):
             if not self._active:

@@ -1,5 +1,6 @@
 """Concurrent calls whose results are awaited together.
 
+This is no part of the scheduler: most of the time of such calls passes in ZooKeeper or at another broker.
 Invariant: when `all_of` returns, raises or is cancelled, no call is still running. An error is raised only
 after all other calls have ended. Cancelling `all_of` cancels all calls and waits until they have ended.
 """

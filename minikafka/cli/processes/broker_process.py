@@ -31,7 +31,7 @@ from minikafka.cluster.processes import die_with
 from minikafka.rpc.server import HttpControlPlane
 from minikafka.runtime.busy_poll import BusyPoll
 from minikafka.runtime.cleaner_processes import CleanerProcesses
-from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.clock import SystemClock, SystemProcessor, SystemRng
 from minikafka.runtime.cpu_quota import has_quota
 from minikafka.runtime.descriptors import ProcessDescriptors, raise_soft_limit
 from minikafka.runtime.memory import find_trim, return_freed_memory
@@ -160,6 +160,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     end_session = partial(_end_session, connect, clock)
     ports = BrokerPorts(
         clock,
+        SystemProcessor(),
         rng,
         storage,
         _transport(asyncio.get_running_loop()),

@@ -19,7 +19,7 @@ from minikafka.base.fetch_rows import RequestRow
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.fetch import consumer_fetch, consumer_fetches
+from minikafka.broker.fetch import consumer_fetch
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX
 from minikafka.broker.fetch.consumer_fetches import POSITIONS_MIN, WAITING_MAX
 from minikafka.broker.fetch.handler import REQUEST_BYTES_MAX, FetchApi
@@ -27,7 +27,9 @@ from minikafka.broker.fetch.large import LARGE_BYTES
 from minikafka.broker.replicas.fetch_sessions import FetchSessions
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.requests.request_metrics import RequestMetrics
-from minikafka.broker.turns.cold_turns import ColdTurns, OneAtATime
+from minikafka.broker.turns import fair_queue
+from minikafka.broker.turns.fair_queue import OneAtATime
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.record.batch import records
 from minikafka.replication import consumer_sessions, sessions
 from minikafka.replication.partition import Partition
@@ -68,6 +70,8 @@ class Consumer:
         )
         nobody = cast("Any", None)
         self.clock = ManualClock()
+        turns = Scheduler(self.clock, replica.purgatory.finish_tick)
+        replica.finish_soon = turns.finish_soon
         self.api = FetchApi(
             nobody,
             cast("Any", replicas),
@@ -75,7 +79,7 @@ class Consumer:
             self.clock,
             RequestMetrics(Metrics()),
             lambda: None,
-            ColdTurns(self.clock, replica.purgatory),
+            turns,
             self.refused.append,
         )
 
@@ -387,12 +391,12 @@ def test_large_fetch_request_is_decoded_in_many_event_loop_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
+    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
     assert consumer.send_rows(2_000, 5)
     turns = 0
     while not replicas[0].log.traffic.fetch_requests:
         turns += 1
-        consumer.api.consumers.work()
+        consumer.api.consumers.work(0)
     assert turns > 2_000 // STEP_ROWS
     consumer.clock.advance(0)
     assert consumer.received() == [[-1] * 2_000]
@@ -431,12 +435,12 @@ def test_large_fetch_is_handled_in_many_event_loop_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
+    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
     consumer.send_rows(10 * ROWS_MAX, 5)
     turns = 0
     while not consumer.sent:
         turns += 1
-        consumer.api.consumers.work()
+        consumer.api.consumers.work(0)
         replicas[0].purgatory.finish_tick(0)
     assert turns > 10
     consumer.clock.advance(0)
@@ -471,9 +475,9 @@ def test_large_fetch_is_answered_when_a_record_is_appended_while_it_is_handled(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
+    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
     consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000, wanting=1)
-    consumer.api.consumers.work()
+    consumer.api.consumers.work(0)
     replicas.produce(0, b"005")
     consumer.clock.advance(0)
     assert len(consumer.received()) == 1
@@ -488,7 +492,7 @@ def turns(consumer: Consumer) -> list[int]:
     """Handle a large fetch in many event loop turns; return the number of partitions in sessions after each turn."""
     cache, counts = consumer.api.replicas.fetch_sessions, []
     while not consumer.sent:
-        consumer.api.consumers.work()
+        consumer.api.consumers.work(0)
         consumer.replica.purgatory.finish_tick(0)
         counts.append(cache.partition_count())
     return counts
@@ -497,7 +501,7 @@ def turns(consumer: Consumer) -> list[int]:
 def test_large_fetch_session_is_created_and_updated_in_many_event_loop_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
+    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
     consumer = Consumer(replicas[0])
     consumer.send_in_session(-1, (0, 0), absent(640))
     counts = turns(consumer)
@@ -546,7 +550,7 @@ def test_large_requests_are_handled_one_after_the_other(
         consumer.send_rows(2_000, 5)
     while first.api.is_full():
         assert second.api.consumers not in asked
-        first.api.consumers.work()
+        first.api.consumers.work(0)
     assert asked[-1] is second.api.consumers
 
 
@@ -554,7 +558,7 @@ class TestLargeFetchesOfFollowers:
     def test_partitions_of_a_new_follower_session_are_added_in_many_event_loop_turns(
         self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(consumer_fetches, "TURN_MS", 0)
+        monkeypatch.setattr(fair_queue, "TURN_MS", 0)
         follower = Consumer(replicas[0])
         follower.send_in_session(9, (0, 0), absent(2_000))
         counts = turns(follower)

@@ -17,6 +17,7 @@ from minikafka.base.ports import QUEUE_MARK_BYTES
 from minikafka.broker.network import cold_requests, listener
 from minikafka.broker.network.cold_requests import WAITING_BYTES_MAX, WAITING_MAX
 from minikafka.broker.requests.services import LATER, RequestContext, Services, Steps
+from minikafka.broker.turns import fair_queue
 from minikafka.client import NewTopic
 from minikafka.client import Record as ClientRecord
 from minikafka.record.batch import Record, build
@@ -384,7 +385,7 @@ def _failing_in_steps(*_: Any) -> Any:
 async def test_long_response_yields_to_other_connections(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, handler: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(cold_requests, "TURN_MS", 0)
+    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
     monkeypatch.setitem(listener.HANDLERS, FIND_COORDINATOR, handler)
     bench.send(find(1), find(2))
     other = Peer()
@@ -436,7 +437,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     """Return a `Counting` that handles all Metadata requests. Each turn of the event loop does one of its steps."""
     made = Counting()
     monkeypatch.setitem(listener.HANDLERS, METADATA, made)
-    monkeypatch.setattr(cold_requests, "TURN_MS", 0)
+    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
     return made
 
 

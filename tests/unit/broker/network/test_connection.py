@@ -21,7 +21,7 @@ from minikafka.broker.network import cold_requests, listener
 from minikafka.broker.network.connection import ENTRIES_MAX
 from minikafka.broker.network.outbox import PIECE_MAX
 from minikafka.broker.network.reading import Reason
-from minikafka.broker.turns.cold_turns import TURN_MS
+from minikafka.broker.turns.fair_queue import TURN_MS
 from minikafka.client import NewTopic, Record
 from minikafka.wire.codec import decode_response, encode_request, request
 from minikafka.wire.versions import DELETE_TOPICS, DESCRIBE_CONFIGS, FETCH, METADATA, PRODUCE
@@ -196,7 +196,7 @@ async def test_connections_with_many_small_fetches_are_served_in_turn(
     stored: MemoryCluster,
 ) -> None:
     traffic = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)].log.traffic
-    stored.brokers[0].listener._turns._clock = LongTurns()
+    stored.brokers[0].listener._turns.requests._clock = LongTurns()
     clients = [await join(stored) for _ in range(20)]
     for client in clients:
         client.link.resume_reading()
@@ -351,8 +351,10 @@ async def test_broker_holds_one_large_response_at_a_time(monkeypatch: pytest.Mon
         served = [one.link.other._handler for one in silent]
         reader = await join(cluster)
         reader.link.resume_reading()
-        for one in (*silent, reader):
+        for one in silent:
             one.link.send([frame])
+        await until(lambda: any(one.link.queued_bytes() for one in served))
+        reader.link.send([frame])
         most = 0
 
         def is_answered() -> bool:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
+from support.loop_clock import IdleProcessor
 
 from minikafka.base.errors import RecordsGone
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
@@ -23,6 +24,7 @@ from minikafka.broker.network.outbox import (
     ReadAhead,
     SendTurns,
 )
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.log.deferred import Deferred
 
 MOST = 1 << 20
@@ -121,9 +123,14 @@ class Loop:
             callback()
 
 
+def send_turns(loop: Any, produces: Any, processor: Any) -> SendTurns:
+    sending = Scheduler(loop, lambda now: None).sending
+    return SendTurns(sending, loop, produces, processor)
+
+
 def test_waiting_consumers_are_served_one_per_event_loop_turn() -> None:
     loop = Loop()
-    turns = SendTurns(cast("Any", loop), cast("Any", Produces()))
+    turns = send_turns(loop, Produces(), IdleProcessor())
     sent = ""
 
     def send(name: str, pieces: int) -> None:
@@ -147,14 +154,12 @@ class Turns:
     def __init__(self) -> None:
         self.loop = Loop()
         self.purgatory = Produces()
-        self.ns = self.yield_ns = self.yields = 0
-        self.turns = SendTurns(
-            cast("Any", self.loop), cast("Any", self.purgatory), lambda: self.ns, self._give_way
-        )
+        self.took_ns = self.yields = 0
+        self.turns = send_turns(self.loop, self.purgatory, self)
 
-    def _give_way(self) -> None:
+    def yield_ns(self) -> int:
         self.yields += 1
-        self.ns += self.yield_ns
+        return self.took_ns
 
     def turn(self) -> None:
         self.turns.ask(lambda: None)
@@ -177,7 +182,7 @@ def test_broker_yields_the_processor_before_each_send_unless_a_yield_took_long()
     for _ in range(10):
         turns.turn()
     assert turns.yields == 10
-    turns.yield_ns = LONG_YIELD_NS + 1
+    turns.took_ns = LONG_YIELD_NS + 1
     for _ in range(1 + HELD_TURNS):
         turns.turn()
     assert turns.yields == 11

@@ -13,11 +13,11 @@ from support.until import until
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Buffer
-from minikafka.broker.produce import large as large_produce
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.reports.partition_report import rows_of
 from minikafka.broker.requests.services import ClientConnection
-from minikafka.broker.turns.cold_turns import ColdTurns
+from minikafka.broker.turns import fair_queue
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.record.batch import Record, build
 from minikafka.replication.purgatory import AnswerQueue
 from minikafka.wire.codec import decode_response, encode_request, request
@@ -32,7 +32,7 @@ HEADER = 14 + len("client")
 class Connected:
     """A connection to broker 0. The test itself sends the controller's requests."""
 
-    def __init__(self, cluster: MemoryCluster, turns: ColdTurns | None = None) -> None:
+    def __init__(self, cluster: MemoryCluster, turns: Scheduler | None = None) -> None:
         self.cluster = cluster
         self.broker = cluster.brokers[0]
         self.replicas = self.broker.replicas
@@ -44,7 +44,7 @@ class Connected:
         self.resumed = 0
         self.buf = bytearray()
         clock = self.broker.clock
-        self.turns = turns or ColdTurns(clock, self.replicas.purgatory)
+        self.turns = turns or self.replicas.turns
         self.api = ProduceApi(
             client, self.replicas, queue, clock, self.turns, self._close, self._resume
         )
@@ -146,6 +146,7 @@ async def test_batches_are_refused_until_the_response_to_an_earlier_refused_batc
     assert connected.answered == []
     assert connected.end_of(T1) == 0
     await connected.lead(T0, 0, 2, 0)
+    await until(lambda: connected.answered != [])
     refused = {T1: ErrorCode.NOT_LEADER_OR_FOLLOWER} | dict.fromkeys(also, ErrorCode.NONE)
     assert connected.answered == [{T0: 0}, refused, {T1: refused[T1]}, refused]
     connected.produce(T1)
@@ -355,7 +356,7 @@ MANY = [TopicPartition("t", number) for number in range(2, STEP_ELEMENTS + 2)]
 
 @pytest.fixture
 def one_step_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_produce, "TURN_MS", 0)
+    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
 
 
 @pytest.mark.usefixtures("one_step_in_a_turn")

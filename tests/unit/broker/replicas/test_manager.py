@@ -383,7 +383,7 @@ async def test_long_request_is_aborted_when_a_newer_controller_sends_a_request_m
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """A long request pauses between partitions, so that clients and heartbeats are served."""
-    monkeypatch.setattr("minikafka.broker.replicas.orders._TURN_MS", -1)
+    monkeypatch.setattr("minikafka.broker.replicas.orders._SLICE_MS", -1)
     assert await hosted.tell(state(), state(T1)) == [0, 0]
     higher = [state(tp, epoch=4)._replace(is_new=False) for tp in (T0, T1)]
     stops = tuple(StopReplicaPartition(tp, 3, False) for tp in (T0, T1))

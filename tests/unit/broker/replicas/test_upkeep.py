@@ -6,6 +6,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.few_descriptors import FewDescriptors
@@ -19,6 +20,7 @@ from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.broker.replicas.upkeep import Upkeep
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.client import Client, NewTopic, Record
 from minikafka.log.manager import LogManager
 from minikafka.log.retention import SEGMENTS_MAX
@@ -304,18 +306,19 @@ def test_broker_description_has_log_size_and_oldest_timestamp_of_a_replica() -> 
 
 
 class SlowClock(LoopClock):
-    """A clock that advances 3 ms each time it is read; `pauses` counts the sleeps of 0 ms."""
+    """A clock that advances 3 ms each time it is read; `turns` counts the callbacks of the scheduler."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.time = self.pauses = 0
+        self.time = self.turns = 0
 
     def now(self) -> int:
         self.time += 3
         return self.time
 
-    async def sleep(self, ms: float) -> None:
-        self.pauses += ms == 0
+    def call_later(self, ms: float, callback: Callable[[], None]) -> Any:
+        self.turns += 1
+        return super().call_later(ms, callback)
 
 
 async def test_retention_pass_yields_to_the_event_loop_after_a_few_segments() -> None:
@@ -339,13 +342,14 @@ async def test_retention_pass_yields_to_the_event_loop_after_a_few_segments() ->
         broker,
         clock,
         TaskRegistry(print),
+        Scheduler(clock, lambda now: None).slices(),
         Partition.advance_log_start_offset,
         print,
     )
     await upkeep.apply_retention()
     assert upkeep.deleted_segments == 300
     plans, removals = 3 * (100 // SEGMENTS_MAX + 1), 3 * (100 // 16 + 1)
-    assert clock.pauses >= plans + removals
+    assert clock.turns >= plans + removals
 
 
 def test_retention_without_a_free_descriptor_waits_for_its_next_check() -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import cramjam
 import pytest
@@ -22,6 +22,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.broker.produce import handler as produce_api
 from minikafka.broker.turns.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.client import NewTopic
 from minikafka.client.admin_results import Resource, ResourceType
 from minikafka.log.log import Log
@@ -60,8 +61,8 @@ class Loop:
 
 class Turns:
     def __init__(self) -> None:
-        self.loop = Loop()
-        self.walks = RecordWalks(cast("Any", self.loop))
+        self.loop: Any = Loop()
+        self.walks = RecordWalks(self.loop, Scheduler(self.loop, lambda now: None).checks)
         self.done: list[str] = []
 
     def add(self, name: str, walk: Walk) -> PendingWalk:

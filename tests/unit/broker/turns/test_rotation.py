@@ -24,7 +24,8 @@ from minikafka.broker.apis import (
     records,
     topics,
 )
-from minikafka.broker.turns.give_way import PART_ITEMS, GiveWay
+from minikafka.broker.turns.rotation import PART_ITEMS
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.controller.assignments import assign_more
 from minikafka.wire import codec
 from minikafka.wire.versions import (
@@ -178,12 +179,12 @@ def _elements(request: Any, name: str) -> Any:
 
 
 async def test_every_part_after_the_first_of_each_request_has_a_separate_loop_turn() -> None:
-    give_way = GiveWay(LoopClock())
+    pauses = Scheduler(LoopClock(), lambda now: None).parts
     async with counted() as turns:
         done: list[tuple[int, int]] = []
 
         async def work() -> None:
-            done.extend([(item, turns.count) async for item in give_way.each(range(3), 1)])
+            done.extend([(item, turns.count) async for item in pauses.each(range(3), 1)])
 
         await asyncio.gather(*(work() for _ in range(5)))
     later = [turn for item, turn in done if item]
@@ -191,8 +192,8 @@ async def test_every_part_after_the_first_of_each_request_has_a_separate_loop_tu
 
 
 async def test_cancelled_request_does_not_delay_other_requests() -> None:
-    give_way = GiveWay(LoopClock())
-    waiting = [asyncio.ensure_future(give_way.turn()) for _ in range(3)]
+    pauses = Scheduler(LoopClock(), lambda now: None).parts
+    waiting = [asyncio.ensure_future(pauses.pause()) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     await waiting[1]
@@ -201,9 +202,9 @@ async def test_cancelled_request_does_not_delay_other_requests() -> None:
 
 
 async def test_parts_of_a_request_contain_each_item_once() -> None:
-    give_way = GiveWay(LoopClock())
-    assert [list(part) async for part in give_way.parts(range(5), 2)] == [[0, 1], [2, 3], [4]]
-    assert [list(part) async for part in give_way.parts([], 2)] == [[]]
+    pauses = Scheduler(LoopClock(), lambda now: None).parts
+    assert [list(part) async for part in pauses.parts(range(5), 2)] == [[0, 1], [2, 3], [4]]
+    assert [list(part) async for part in pauses.parts([], 2)] == [[]]
 
 
 async def test_event_loop_turn_chooses_replicas_of_a_limited_number_of_new_partitions(

@@ -1,15 +1,15 @@
-"""The turns of cold requests (all APIs but Produce and Fetch): which connection is served next, and for how long."""
+"""The jobs that share a budget of time, such as cold requests: which is served next, and for how long."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from support.manual_clock import ManualClock
 
-from minikafka.broker.turns.cold_turns import LARGE_MS, TURN_MS, WAIT_MS, ColdTurns, OneAtATime
+from minikafka.broker.turns.fair_queue import LARGE_MS, TURN_MS, WAIT_MS, OneAtATime
+from minikafka.broker.turns.scheduler import Scheduler
 
 
 class WorkClock:
@@ -32,17 +32,16 @@ class WorkClock:
 
 
 class Stage:
-    """The `ColdTurns` under test, and a log of the connections that were served."""
+    """The scheduler under test, and a log of the connections that were served."""
 
     def __init__(self) -> None:
         self.clock = WorkClock()
         self.log: list[str] = []
-        purgatory = SimpleNamespace(finish_tick=lambda now: self.log.append("|"))
-        self.turns = ColdTurns(cast("Any", self.clock), cast("Any", purgatory))
+        self.turns = Scheduler(cast("Any", self.clock), lambda now: self.log.append("|"))
 
     def connection(self, name: str, requests: int, ms: int) -> Connection:
         made = Connection(self, name, requests, ms)
-        self.turns.ask(made)
+        self.turns.requests.ask(made)
         return made
 
     def run(self, turns: int) -> str:
@@ -58,12 +57,12 @@ class Connection:
         self.stage, self.name, self.requests, self.ms = stage, name, requests, ms
         self.used = 0
 
-    def work(self) -> None:
+    def work(self, until: int) -> None:
         self.requests -= 1
         self.stage.log.append(self.name)
         self.stage.clock.time += self.ms
         if self.requests:
-            self.stage.turns.ask(self)
+            self.stage.turns.requests.ask(self)
 
     def give_up(self, reason: str) -> None:
         self.stage.log.append(f"{self.name}: {reason}")
@@ -87,7 +86,7 @@ def test_exception_in_a_request_closes_only_the_connection_of_the_request(
     stage.connection("a", 2, 0)
     broken = stage.connection("b", 2, 0)
     stage.connection("c", 2, 0)
-    monkeypatch.setattr(broken, "work", lambda: {}["of a defect"])
+    monkeypatch.setattr(broken, "work", lambda until: {}["of a defect"])
     assert stage.run(2) == "a b: the broker failed c | a c |"
     assert "of a defect" in caplog.text
 
@@ -121,7 +120,7 @@ def test_connection_that_was_idle_gets_no_additional_turns(stage: Stage) -> None
     stage.connection("busy", 200, 1)
     stage.run(200)
     idle.requests = 100
-    stage.turns.ask(idle)
+    stage.turns.requests.ask(idle)
     stage.connection("busy again", 100, 0)
     stage.log.clear()
     stage.run(20)
@@ -152,14 +151,14 @@ def test_connection_whose_large_request_waits_for_30_seconds_is_closed() -> None
 
 def test_next_large_request_begins_when_the_current_one_takes_too_long() -> None:
     clock = ManualClock()
-    turns = ColdTurns(cast("Any", clock), cast("Any", SimpleNamespace(finish_tick=lambda now: 0)))
+    turns = Scheduler(clock, lambda now: None)
     begun: list[str] = []
 
     class Asking:
         def __init__(self, name: str) -> None:
             self.name, self.used = name, 0
 
-        def work(self) -> None:
+        def work(self, until: int) -> None:
             begun.append(self.name)
 
         def give_up(self, reason: str) -> None:
