@@ -190,7 +190,7 @@ FILTERS = st.lists(
 MILLISECONDS = st.lists(st.integers(-2, 10) | st.none(), max_size=20)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(FILTERS, MILLISECONDS, st.integers(0, 2), st.sampled_from(["a", "lines"]), st.integers(0, 9))
 def test_selected_rows_are_always_inside_the_ranges(filters, times, partition, topic, start):
     """`times`: the timestamp of each record in Unix milliseconds; None for one that Spark cannot hold."""
