@@ -235,7 +235,11 @@ class Jobs:
     def write(self, sink: str, topic: str, codec: str, rows: int) -> None:
         """Append rows that Spark's JVM generates to a topic, with the sink `sink`."""
         made = self._range(rows).select("key", "value").write.format(sink)
-        settings = {**self._options, "topic": topic, "kafka.compression.type": codec}
+        settings = {
+            SERVERS: self._options[SERVERS],
+            "topic": topic,
+            "kafka.compression.type": codec,
+        }
         made.mode("overwrite" if sink == NOOP else "append").options(**settings).save()
 
     def _range(self, rows: int) -> DataFrame:
