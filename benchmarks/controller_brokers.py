@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from benchmarks.controller_setting import HOST, coordination_of
+from benchmarks.controller_setting import HOST, zookeeper_of
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.model import Broker
 from minikafka.base.ports import Call
@@ -47,15 +47,15 @@ async def run(orders: Orders) -> None:
         id_: HttpControlPlane(orders.secret.encode(), "", id_, clock, rng) for id_ in orders.brokers
     }
     listeners = {id_: await plane.serve(answer, HOST, 0) for id_, plane in planes.items()}
-    coordination = await coordination_of(orders.connect)
+    zookeeper = await zookeeper_of(orders.connect)
     for id_ in orders.registered:
         port = listeners[id_].port
         data = layout.encode_broker(Broker(id_, (Endpoint("CONTROLLER", HOST, port),)))
-        await coordination.create(layout.broker_path(id_), data, ephemeral=True)
+        await zookeeper.create(layout.broker_path(id_), data, ephemeral=True)
     ports = {id_: listener.port for id_, listener in listeners.items()}
     print(json.dumps(ports), flush=True)
     await asyncio.to_thread(sys.stdin.read)
-    await coordination.close()
+    await zookeeper.close()
     for plane in planes.values():
         await plane.close()
 

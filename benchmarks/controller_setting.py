@@ -11,7 +11,7 @@ from minikafka.base.ports import Create, MultiOp, Stat
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
-from minikafka.zk.coordination import ZooKeeperCoordination, parse_connect
+from minikafka.zk.client import ZooKeeperClient, parse_connect
 
 HOST: Final = "127.0.0.1"
 SESSION_TIMEOUT_MS: Final = 18_000
@@ -20,8 +20,8 @@ PARTITIONS_PER_TOPIC: Final = 50
 _OPERATIONS: Final = 200
 
 
-class CountingCoordination(ZooKeeperCoordination):
-    """A ZooKeeperCoordination that counts its multi requests. `address`: the address of the ZooKeeper server."""
+class CountingZooKeeper(ZooKeeperClient):
+    """A ZooKeeperClient that counts its multi requests. `address`: the address of the ZooKeeper server."""
 
     multis = 0
     address = (HOST, 0)
@@ -34,28 +34,28 @@ class CountingCoordination(ZooKeeperCoordination):
         return await super().multi(ops, generation=generation)
 
 
-async def coordination_of(connect: str) -> CountingCoordination:
+async def zookeeper_of(connect: str) -> CountingZooKeeper:
     """Return a new ZooKeeper session."""
-    coordination = CountingCoordination(
+    zookeeper = CountingZooKeeper(
         connect, SESSION_TIMEOUT_MS, SystemClock(), SystemRng(), TaskRegistry()
     )
-    await coordination.start()
-    (coordination.address,), _ = parse_connect(connect)
-    return coordination
+    await zookeeper.start()
+    (zookeeper.address,), _ = parse_connect(connect)
+    return zookeeper
 
 
 async def fill(connect: str, partitions: int, replicas: int, brokers: Sequence[int]) -> None:
     """Create topics of fifty partitions in ZooKeeper, with balanced leaders and all replicas in sync."""
-    coordination = await coordination_of(connect)
+    zookeeper = await zookeeper_of(connect)
     for path in layout.PERSISTENT:
-        await coordination.ensure(path)
-    await coordination.ensure("/cluster")
-    await coordination.create("/cluster/id", layout.encode_cluster_id("x" * 22))
-    await coordination.create("/controller_epoch", b"0")
+        await zookeeper.ensure(path)
+    await zookeeper.ensure("/cluster")
+    await zookeeper.create("/cluster/id", layout.encode_cluster_id("x" * 22))
+    await zookeeper.create("/controller_epoch", b"0")
     operations = _operations(partitions, replicas, brokers)
     while batch := list(islice(operations, _OPERATIONS)):
-        await coordination.multi(batch)
-    await coordination.close()
+        await zookeeper.multi(batch)
+    await zookeeper.close()
 
 
 def _operations(partitions: int, replicas: int, brokers: Sequence[int]) -> Iterator[MultiOp]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import uvloop
 
-from benchmarks.controller_setting import HOST, CountingCoordination, coordination_of
+from benchmarks.controller_setting import HOST, CountingZooKeeper, zookeeper_of
 from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -77,7 +77,7 @@ class Setting(NamedTuple):
     """The controller under test (`service`), and the objects that the controller uses."""
 
     service: ZooKeeperController
-    coordination: CountingCoordination
+    zookeeper: CountingZooKeeper
     channels: CountingChannels
     broker: Broker
     plane: HttpControlPlane
@@ -99,13 +99,13 @@ async def run(orders: Orders) -> None:
             facts = await _measured(setting, lambda: _shut_down(setting, victim))
         print(json.dumps(facts), flush=True)
         await setting.service.resign()
-        await setting.coordination.close()
+        await setting.zookeeper.close()
         await setting.plane.close()
 
 
 async def _set_up(orders: Orders, directory: str) -> Setting:
     clock, rng, tasks = SystemClock(), SystemRng(), TaskRegistry()
-    coordination = await coordination_of(orders.connect)
+    zookeeper = await zookeeper_of(orders.connect)
     plane = HttpControlPlane(orders.secret.encode(), "", orders.broker, clock, rng)
     ledger = LedgerWriter(DiskStorage(), directory, orders.broker, clock)
     ledger.open()
@@ -113,12 +113,12 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
     listener = config.control_plane_listener_name
     channels = CountingChannels(plane, clock, tasks, rng, ledger, listener)
     broker = Broker(orders.broker, (Endpoint(listener, HOST, orders.port),))
-    _, stat = await coordination.create(
+    _, stat = await zookeeper.create(
         layout.broker_path(broker.id), layout.encode_broker(broker), ephemeral=True
     )
-    service = ZooKeeperController(coordination, channels, clock, tasks, config, ledger, StepGate())
+    service = ZooKeeperController(zookeeper, channels, clock, tasks, config, ledger, StepGate())
     registered = replace(broker, epoch=stat.czxid)
-    return Setting(service, coordination, channels, registered, plane)
+    return Setting(service, zookeeper, channels, registered, plane)
 
 
 async def _measured(setting: Setting, work: Callable[[], Any]) -> dict[str, Any]:
@@ -155,21 +155,21 @@ async def _load(setting: Setting) -> None:
 
 
 async def _shut_down(setting: Setting, victim: BrokerId) -> None:
-    _, stat = await setting.coordination.get(layout.broker_path(victim))
+    _, stat = await setting.zookeeper.get(layout.broker_path(victim))
     remaining = await setting.service.controlled_shutdown(victim, stat.czxid)
     if remaining:
         raise RuntimeError(f"broker {victim} still leads {len(remaining)} partitions")
 
 
 async def _counts(setting: Setting) -> dict[str, int]:
-    reader, writer = await asyncio.open_connection(*setting.coordination.address)
+    reader, writer = await asyncio.open_connection(*setting.zookeeper.address)
     writer.write(b"srvr")
     answer = (await reader.read()).decode()
     rows = dict(line.split(": ") for line in answer.splitlines() if ": " in line)
     writer.close()
     return {
         "zookeeper_requests": int(rows["Received"]),
-        "zookeeper_multis": setting.coordination.multis,
+        "zookeeper_multis": setting.zookeeper.multis,
         "rpcs": setting.channels.answered,
     }
 

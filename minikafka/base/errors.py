@@ -218,7 +218,7 @@ class IllegalTransition(MinikafkaError):
 
 
 class CoordinationError(MinikafkaError):
-    """Base class of the errors of the Coordination port."""
+    """Base class of the errors of the service that stores the cluster's state, which is ZooKeeper."""
 
 
 class NotConnected(CoordinationError):

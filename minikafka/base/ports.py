@@ -322,7 +322,7 @@ class Node(NamedTuple):
 
 
 class SessionState(Enum):
-    """States of the coordination session."""
+    """States of the ZooKeeper session."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -400,7 +400,7 @@ class Watch(Protocol):
         """Call the callback once, in the event loop, when the watch fires; at once if it has already fired."""
 
 
-class Coordination(Protocol):
+class ZooKeeper(Protocol):
     """ZooKeeper as a broker sees it. Paths are without the chroot.
 
     `create` and `multi` have an argument `generation`: if the current session has another generation,

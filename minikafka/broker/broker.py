@@ -2,7 +2,7 @@
 
 A start has two stages. `create_broker` joins the cluster, which needs only the log directories, the ledger and
 the coordination mode. It returns a `Broker` with all its parts. `Broker.start` then makes the broker listen and
-register. Clock, randomness, storage, transport, tasks and coordination are arguments, so that production and
+register. Clock, randomness, storage, transport, tasks and the coordination mode are arguments, so that production and
 in-memory tests run the same broker. Invariant: the broker is registered only while it can serve requests, and
 moves its leaderships to other brokers before it leaves the cluster.
 """

@@ -15,10 +15,10 @@ from typing import Final
 
 from minikafka.base.errors import CoordinationError, MultiFailed, NodeExists
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Check, Clock, Coordination, MultiOp, Node, Rng, WatchKind
+from minikafka.base.ports import Check, Clock, MultiOp, Node, Rng, WatchKind, ZooKeeper
 from minikafka.cluster.directory import ClusterError
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk.coordination import ZooKeeperCoordination
+from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.nodes import admin_requests, registrations, topics
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import get_one
@@ -35,8 +35,8 @@ class ReassignmentNode:
     Methods raise CoordinationError.
     """
 
-    def __init__(self, coordination: Coordination, plan: Plan) -> None:
-        self._coordination = coordination
+    def __init__(self, zookeeper: ZooKeeper, plan: Plan) -> None:
+        self._zookeeper = zookeeper
         self._plan = plan
 
     async def assignments(self) -> dict[TopicPartition, ReplicaAssignment]:
@@ -51,14 +51,14 @@ class ReassignmentNode:
         Raises ClusterError if the node exists, because the controller processes one request at a time. Also
         raises ClusterError if a target broker is not registered, because the controller would wait forever.
         """
-        names, _ = await self._coordination.children(registrations.DIRECTORY)
+        names, _ = await self._zookeeper.children(registrations.DIRECTORY)
         alive = registrations.ids(names, Faults())
         if missing := {broker for target in self._plan.values() for broker in target} - set(alive):
             unknown, known = (", ".join(map(str, sorted(ids))) for ids in (missing, alive))
             raise ClusterError(f"broker {unknown} is not alive; the live brokers are {known}")
         request = admin_requests.reassignments(self._plan)
         try:
-            await self._coordination.create(request.path, request.data)
+            await self._zookeeper.create(request.path, request.data)
         except NodeExists:
             raise ClusterError(
                 f"{request.path} exists: another reassignment is in progress; wait until it has ended "
@@ -69,17 +69,17 @@ class ReassignmentNode:
         """Wait until the controller has removed every partition of the plan from the node."""
         path = admin_requests.REASSIGNMENTS
         while True:
-            watch = self._coordination.watch(WatchKind.EXISTS, path)
-            if await self._coordination.exists(path, watch=True) is None:
+            watch = self._zookeeper.watch(WatchKind.EXISTS, path)
+            if await self._zookeeper.exists(path, watch=True) is None:
                 return
-            if not self._asked(await get_one(self._coordination, path)):
+            if not self._asked(await get_one(self._zookeeper, path)):
                 return
             await watch.wait()
 
     async def take_back(self) -> list[TopicPartition]:
         """Remove from the node the partitions whose reassignment has not begun; return these partitions."""
         while True:
-            node = await get_one(self._coordination, admin_requests.REASSIGNMENTS)
+            node = await get_one(self._zookeeper, admin_requests.REASSIGNMENTS)
             nodes = await self._topic_nodes()
             waiting = [
                 tp
@@ -97,7 +97,7 @@ class ReassignmentNode:
                 if (there := nodes[topic]) is not None
             ]
             try:
-                await self._coordination.multi([*unchanged, change])
+                await self._zookeeper.multi([*unchanged, change])
             except MultiFailed:
                 continue  # since the read, the controller has begun or ended a reassignment
             return waiting
@@ -108,7 +108,7 @@ class ReassignmentNode:
 
     async def _topic_nodes(self) -> dict[str, Node | None]:
         names = list(dict.fromkeys(tp.topic for tp in self._plan))
-        nodes = await self._coordination.get_many(list(map(topics.path_of, names)))
+        nodes = await self._zookeeper.get_many(list(map(topics.path_of, names)))
         return dict(zip(names, nodes, strict=True))
 
 
@@ -121,15 +121,15 @@ async def reassignment_node(
     `connect`: host:port[/chroot]. Raises ClusterError and ConfigError.
     """
     tasks = TaskRegistry()
-    coordination = ZooKeeperCoordination(connect, SESSION_TIMEOUT_MS, clock, rng, tasks)
+    zookeeper = ZooKeeperClient(connect, SESSION_TIMEOUT_MS, clock, rng, tasks)
     try:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                await coordination.start()
+                await zookeeper.start()
         except (TimeoutError, CoordinationError) as error:
             raise ClusterError(f"ZooKeeper at {connect} does not answer; is it running?") from error
-        yield ReassignmentNode(coordination, plan)
-        await coordination.close()
+        yield ReassignmentNode(zookeeper, plan)
+        await zookeeper.close()
     finally:
         await tasks.close()
 

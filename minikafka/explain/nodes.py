@@ -7,10 +7,10 @@ from typing import Final
 
 from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Clock, Coordination, Node, Rng
+from minikafka.base.ports import Clock, Node, Rng, ZooKeeper
 from minikafka.explain.picture import Nodes
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk.coordination import ZooKeeperCoordination
+from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.nodes import (
     admin_requests,
     election,
@@ -30,12 +30,12 @@ async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -
     `connect`: host:port[/chroot].
     """
     tasks = TaskRegistry()
-    coordination = ZooKeeperCoordination(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks)
+    zookeeper = ZooKeeperClient(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks)
     try:
         async with asyncio.timeout(TIMEOUT_MS / 1000):
-            await coordination.start()
-            nodes = await nodes_of(coordination, tp)
-            await coordination.close()
+            await zookeeper.start()
+            nodes = await nodes_of(zookeeper, tp)
+            await zookeeper.close()
             return nodes
     except (CoordinationError, OSError, TimeoutError):
         return None
@@ -43,7 +43,7 @@ async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -
         await tasks.close()
 
 
-async def nodes_of(coordination: Coordination, tp: TopicPartition) -> Nodes:
+async def nodes_of(zookeeper: ZooKeeper, tp: TopicPartition) -> Nodes:
     """Return ZooKeeper's data about the partition. An absent or unreadable node gives the value None.
 
     Raises CoordinationError.
@@ -53,25 +53,25 @@ async def nodes_of(coordination: Coordination, tp: TopicPartition) -> Nodes:
         admin_requests.deletion_path(tp.topic),
         admin_requests.REASSIGNMENTS,
     ]
-    topic, mark, reassignments = await coordination.get_many(paths)
+    topic, mark, reassignments = await zookeeper.get_many(paths)
     faults = Faults()
     try:
-        names, _ = await coordination.children(registrations.DIRECTORY)
+        names, _ = await zookeeper.children(registrations.DIRECTORY)
     except NoNode:
         names = []
     return Nodes(
-        controller=await _controller(coordination),
+        controller=await _controller(zookeeper),
         brokers=tuple(sorted(registrations.ids(names, faults))),
         assignment=_assignment(topic, tp),
-        state=(await partition_states.read(coordination, [tp], faults)).get(tp),
+        state=(await partition_states.read(zookeeper, [tp], faults)).get(tp),
         is_marked=mark is not None,
         target=admin_requests.targets(reassignments, faults).get(tp),
     )
 
 
-async def _controller(coordination: Coordination) -> int | None:
+async def _controller(zookeeper: ZooKeeper) -> int | None:
     try:
-        found = await election.read_controller(coordination)
+        found = await election.read_controller(zookeeper)
     except ValueError:
         return None
     return None if found is None else found.broker_id

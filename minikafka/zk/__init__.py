@@ -1,1 +1,1 @@
-"""The Coordination port over ZooKeeper: session, protocol, znode layout, and a managed server."""
+"""The client of ZooKeeper: session, protocol, znode layout, and a managed server."""

@@ -104,11 +104,11 @@ class Session:
     # ---- state and requests
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """True if no server can expire the session before `margin_ms` have passed (see `Coordination`)."""
+        """True if no server can expire the session before `margin_ms` have passed (see `ZooKeeper`)."""
         return self.state not in _OVER and self._clock.now() + margin_ms < self._lease
 
     def events(self) -> AsyncIterator[SessionEvent]:
-        """Return a stream of the session's state changes. The last state is CLOSED (see `Coordination`)."""
+        """Return a stream of the session's state changes. The last state is CLOSED (see `ZooKeeper`)."""
         stream = _Events()
         if self.state is SessionState.CLOSED:
             stream.put(None)

@@ -25,7 +25,7 @@ from minikafka.rpc.messages import PLAN
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
-from minikafka.zk.coordination import ZooKeeperCoordination
+from minikafka.zk.client import ZooKeeperClient
 
 KEYS = {
     "zookeeper.session.timeout.ms": 4_000,
@@ -151,13 +151,11 @@ async def test_planned_writes_and_requests_of_a_controller_death_match_the_real_
 async def state_nodes(cluster: LocalCluster) -> dict[TopicPartition, tuple[bytes, int, int]]:
     """Return (data, mzxid, version) of the topic's state nodes in ZooKeeper."""
     tasks = TaskRegistry()
-    coordination = ZooKeeperCoordination(
-        cluster.zookeeper, 6_000, SystemClock(), SystemRng(), tasks
-    )
-    await coordination.start()
+    zookeeper = ZooKeeperClient(cluster.zookeeper, 6_000, SystemClock(), SystemRng(), tasks)
+    await zookeeper.start()
     tps = [TopicPartition("t", number) for number in range(PARTITIONS)]
-    nodes = await coordination.get_many([layout.state_path(tp) for tp in tps])
-    await coordination.close()
+    nodes = await zookeeper.get_many([layout.state_path(tp) for tp in tps])
+    await zookeeper.close()
     await tasks.close()
     return {
         tp: (node.data, node.stat.mzxid, node.stat.version)

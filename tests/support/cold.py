@@ -9,8 +9,8 @@ from typing import Any
 from support.endpoints import endpoints
 from support.loop_clock import LoopClock, SeededRng
 from support.manual_clock import ManualClock
-from support.memory_coordination import MemoryCoordination
 from support.memory_zookeeper import Ensemble
+from support.memory_zookeeper_client import MemoryZooKeeper
 from support.until import until
 
 from minikafka.base.config import BrokerConfig
@@ -188,24 +188,24 @@ class Cold:
     ) -> None:
         self.config = BrokerConfig.from_mapping({"broker.id": broker_id, **(config or {})})
         self.ensemble = ensemble or new_ensemble()
-        self.session = MemoryCoordination(self.ensemble)
+        self.session = MemoryZooKeeper(self.ensemble)
         self.session.attach()
         self.clock, self.rng, self.tasks, self.calls = LoopClock(), SeededRng(), Tasks(), Calls()
         self.controller = Controller(broker_id, controller_id)
         self.metadata = WaitedForMetadata(self.clock)
         self.replicas = Replicas()
-        coordination = self.session
+        zookeeper = self.session
         self.settings = DynamicConfig(self.config)
         self.applied = 0
         controller: Any = self.controller
-        stored = ZooKeeperTopics(coordination, FencedWrites(coordination, controller, NOTHING))
+        stored = ZooKeeperTopics(zookeeper, FencedWrites(zookeeper, controller, NOTHING))
         pauses = Scheduler(self.clock, lambda now: None).parts
         topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng, pauses)
         client = ControllerClient(
             broker_id, controller, self.metadata, self.calls, "CONTROLLER", self._handle
         )
         configs = ZooKeeperConfigs(
-            coordination, self.clock, self.tasks, broker_id, controller, NOTHING
+            zookeeper, self.clock, self.tasks, broker_id, controller, NOTHING
         )
         self.admin = Admin(
             topics,
@@ -214,7 +214,7 @@ class Cold:
             ConfigAdmin(configs, self.metadata, self.settings, self._apply, pauses),
             pauses,
         )
-        self.producer_ids = ProducerIds(ZooKeeperProducerIds(coordination, broker_id).claim)
+        self.producer_ids = ProducerIds(ZooKeeperProducerIds(zookeeper, broker_id).claim)
         self.live = {n: broker(n) for n in live}
         self.update()
         self.groups = GroupService(

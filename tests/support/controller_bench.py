@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from support.endpoints import endpoints
 from support.manual_clock import ManualClock
-from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.recording_ledger import RecordingLedger
 
 from minikafka.base.config import BrokerConfig
@@ -118,7 +118,7 @@ class RecordingChannels:
 class Candidate:
     """The controller part of one broker: a ZooKeeper session, a broker registration, channels and the service.
 
-    The session is in memory unless `coordination`, another session, is given. `tasks`: the registry that contains
+    The session is in memory unless `zookeeper`, another session, is given. `tasks`: the registry that contains
     the tasks of the given session. Keys of `config` are Kafka's, with underscores for dots.
     """
 
@@ -126,14 +126,14 @@ class Candidate:
         self,
         ensemble: Ensemble,
         broker_id: BrokerId,
-        coordination: Any = None,
+        zookeeper: Any = None,
         tasks: TaskRegistry | None = None,
         clock: Clock | None = None,
         **config: object,
     ) -> None:
         self.id = broker_id
         self.ensemble = ensemble
-        self.coordination: Any = coordination or MemoryCoordination(ensemble)
+        self.zookeeper: Any = zookeeper or MemoryZooKeeper(ensemble)
         self.channels = RecordingChannels()
         self.tasks = tasks or TaskRegistry()
         self.info = Broker(
@@ -144,7 +144,7 @@ class Candidate:
         self.ledger = RecordingLedger()
         self.gate = StepGate()
         self.service = ZooKeeperController(
-            self.coordination,
+            self.zookeeper,
             self.channels,
             clock or SystemClock(),
             self.tasks,
@@ -160,23 +160,23 @@ class Candidate:
 
     async def connect(self) -> None:
         """Begin a ZooKeeper session and register the broker."""
-        await self.coordination.start()
+        await self.zookeeper.start()
         await self.register()
 
     async def register(self) -> None:
         path = layout.broker_path(self.id)
-        await self.coordination.create(path, layout.encode_broker(self.info), ephemeral=True)
+        await self.zookeeper.create(path, layout.encode_broker(self.info), ephemeral=True)
 
     async def die(self) -> None:
         """End as after a SIGKILL: all tasks end, and the session expires."""
         await self.tasks.close()
-        self.ensemble.end_session(self.coordination.session_id)
+        self.ensemble.end_session(self.zookeeper.session_id)
 
     async def close(self) -> None:
         await self.tasks.close()
 
 
-class TracedCoordination(MemoryCoordination):
+class TracedZooKeeper(MemoryZooKeeper):
     """A session that records its watches, reads and writes in `trace`, as (what, path)."""
 
     def __init__(self, ensemble: Ensemble) -> None:
@@ -221,8 +221,8 @@ class ControllerBench(Candidate):
 
     def __init__(self, clock: ManualClock | None = None, **config: object) -> None:
         ensemble = new_ensemble()
-        super().__init__(ensemble, 1, TracedCoordination(ensemble), clock=clock, **config)
-        self.trace = self.coordination.trace
+        super().__init__(ensemble, 1, TracedZooKeeper(ensemble), clock=clock, **config)
+        self.trace = self.zookeeper.trace
         self.ledger.record = self._record  # type: ignore[method-assign]
         self.channels.answer = self._answer
         self.refuse: set[int] = set()

@@ -16,9 +16,9 @@ from typing import Any
 from support import proof
 from support.loop_clock import IdleProcessor, LoopClock, SeededRng, SkewedClock
 from support.memory_cleaners import MemoryCleaners
-from support.memory_coordination import Ensemble, MemoryCoordination, password_of
 from support.memory_storage import MemoryStorage
 from support.memory_transport import MemoryTransport
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper, password_of
 from support.seeded_loop import PROCESS, Process, SeededLoop, context_of
 
 from minikafka.base.config import BrokerConfig
@@ -26,7 +26,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.broker import Broker, create_broker
 from minikafka.broker.capabilities.mode import CoordinationMode
-from minikafka.broker.modes.controller import ZooKeeperMode
+from minikafka.broker.modes.controller import ControllerMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import Client
 from minikafka.ledger.reader import Line, merged
@@ -208,7 +208,7 @@ class MemoryCluster:
         self.ports: dict[int, BrokerPorts] = {}
         self.cleaners: dict[int, MemoryCleaners] = {}
         self.descriptors = ManyDescriptors()
-        self.sessions: dict[int, MemoryCoordination] = {}
+        self.sessions: dict[int, MemoryZooKeeper] = {}
         self.control_delay: Callable[[], float] = lambda: 0
         """Returns the delay of the next controller request in seconds."""
         self.killed: list[object] = []
@@ -275,8 +275,8 @@ class MemoryCluster:
 
     def new_mode(self, config: BrokerConfig, ports: BrokerPorts) -> CoordinationMode:
         """Return the mode of one broker. A subclass may return another mode."""
-        session = self.sessions[config.broker_id] = MemoryCoordination(self.ensemble)
-        return ZooKeeperMode(
+        session = self.sessions[config.broker_id] = MemoryZooKeeper(self.ensemble)
+        return ControllerMode(
             config, ports.clock, ports.rng, ports.storage, ports.tasks, session, self._end_session
         )
 

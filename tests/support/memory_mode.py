@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
+    EPOCH_DURING_DELETE,
     NO_EPOCH,
     NO_LEADER,
     Broker,
@@ -22,6 +23,7 @@ from minikafka.base.model import (
     PartitionResult,
     PartitionState,
     ReplicaAssignment,
+    StopReplicaPartition,
     TopicPartition,
 )
 from minikafka.base.ports import ControlPlane, Gate, Ledger
@@ -70,6 +72,19 @@ class MemoryState:
             )
             for broker_id in self.replicas[tp]:
                 await self.give_roles(broker_id, [tp], is_new=tp in new)
+        self.publish()
+
+    async def delete(self, topic: str) -> None:
+        """Delete the replicas of a topic on the running brokers, and remove the topic from the metadata."""
+        tps = [tp for tp in self.states if tp.topic == topic]
+        for broker_id, orders in tuple(self.orders.items()):
+            hosted = [tp for tp in tps if broker_id in self.replicas[tp]]
+            await orders.stop_replicas(
+                [StopReplicaPartition(tp, EPOCH_DURING_DELETE, delete=True) for tp in hosted]
+            )
+        del self.topic_ids[topic]
+        for tp in tps:
+            del self.states[tp], self.replicas[tp]
         self.publish()
 
     async def give_roles(
@@ -195,7 +210,8 @@ class MemoryStores:
         return {}
 
     async def mark_for_deletion(self, topic: str) -> bool:
-        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+        await self.state.delete(topic)
+        return True
 
     async def add_partitions(self, topic: str, plan: PartitionPlan, *, validate_only: bool) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST)

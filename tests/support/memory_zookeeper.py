@@ -1,7 +1,7 @@
 """A ZooKeeper server in memory: node tree, transactions and watches, without network, disk or timeouts.
 
-The client of this server is `MemoryCoordination`. Server and client together pass the conformance suite of the
-Coordination port, and `tests/conformance/coordination/test_lock_step.py` compares them with Apache ZooKeeper,
+The client of this server is `MemoryZooKeeper`. Server and client together pass the conformance suite of the
+ZooKeeper port, and `tests/conformance/zookeeper/test_lock_step.py` compares them with Apache ZooKeeper,
 operation by operation. ACLs, containers, TTL nodes, quotas and persistent watches are missing: no broker uses them.
 """
 

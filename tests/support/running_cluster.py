@@ -25,7 +25,7 @@ from minikafka.cluster import LocalCluster
 from minikafka.cluster.processes import ProcessId, is_paused
 from minikafka.cluster.state import brokers_know
 from minikafka.runtime.clock import SystemClock
-from minikafka.zk.coordination import close_session
+from minikafka.zk.client import close_session
 
 # Log records that pytest captures would keep the sockets that kafka-python does not close. These sockets would be
 # collected after the test, and their warnings would fail the run.

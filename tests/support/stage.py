@@ -29,7 +29,7 @@ from minikafka.record.batch import Record
 from minikafka.rpc.messages import RELEASE_STEP, STEPS, encode_step, encode_steps
 from minikafka.runtime.clock import SystemClock
 from minikafka.zk import layout
-from minikafka.zk.coordination import close_session
+from minikafka.zk.client import close_session
 
 BROKERS = (1, 2, 3, 4)
 KEYS = {

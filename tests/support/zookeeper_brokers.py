@@ -29,7 +29,7 @@ from minikafka.ledger.writer import directory_of
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
-from minikafka.zk.coordination import ZooKeeperCoordination
+from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.managed import ManagedZooKeeper
 
 KEYS = {
@@ -63,9 +63,7 @@ class ZooKeeperBrokers:
         self.brokers: dict[int, Broker] = {}
         self.crashes: list[tuple[str, Exception]] = []
         self._tasks = TaskRegistry()
-        self.observer = ZooKeeperCoordination(
-            connect, 10_000, SystemClock(), SystemRng(), self._tasks
-        )
+        self.observer = ZooKeeperClient(connect, 10_000, SystemClock(), SystemRng(), self._tasks)
 
     async def __aenter__(self) -> ZooKeeperBrokers:
         proof.note(proof.Level.REAL)

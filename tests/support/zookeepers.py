@@ -20,7 +20,7 @@ from minikafka.base.ports import SessionEvent, SessionState
 from minikafka.cluster.directory import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk.coordination import ZooKeeperCoordination
+from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.managed import ManagedZooKeeper, Member
 
 TICK_MS = 100
@@ -113,7 +113,7 @@ class Connect(Protocol):
     ) -> Client: ...
 
 
-class Client(ZooKeeperCoordination):
+class Client(ZooKeeperClient):
     """A ZooKeeper client for tests, with its chroot (`root`), its tasks, and the events of its session (`seen`)."""
 
     root: str

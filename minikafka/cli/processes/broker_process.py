@@ -23,7 +23,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock
 from minikafka.broker.broker import Broker, create_broker
-from minikafka.broker.modes.controller import ZooKeeperMode
+from minikafka.broker.modes.controller import ControllerMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.cli.arguments.config_files import errors_name_file, read_config
 from minikafka.cli.processes.log_lines import log_to_stderr
@@ -38,7 +38,7 @@ from minikafka.runtime.memory import find_trim, return_freed_memory
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk.coordination import ZooKeeperCoordination, close_session
+from minikafka.zk.client import ZooKeeperClient, close_session
 
 logger = logging.getLogger(__name__)
 
@@ -145,11 +145,11 @@ def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
 
 
 async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Broker:
-    """Create and start a broker with the real clock, disk and network, in the ZooKeeper coordination mode."""
+    """Create and start a broker with the real clock, disk and network, in the controller mode."""
     clock, rng, storage, tasks = SystemClock(), SystemRng(), DiskStorage(), TaskRegistry(on_crash)
     connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
     secret = config.minikafka_cluster_secret.encode()
-    coordination = ZooKeeperCoordination(
+    zookeeper = ZooKeeperClient(
         connect,
         config.zookeeper_session_timeout_ms,
         clock,
@@ -172,7 +172,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         ),
         descriptors,
     )
-    mode = ZooKeeperMode(config, clock, rng, storage, tasks, coordination, end_session)
+    mode = ControllerMode(config, clock, rng, storage, tasks, zookeeper, end_session)
     broker = await create_broker(config, ports, mode)
     await broker.start()
     if trim := find_trim():

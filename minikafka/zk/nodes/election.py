@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.errors import NodeExists, NoNode, OutcomeUnknown
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Check, Coordination, Create, Delete, MultiOp, Set, Stat
+from minikafka.base.ports import Check, Create, Delete, MultiOp, Set, Stat, ZooKeeper
 from minikafka.zk import layout
 
 CONTROLLER: Final = layout.CONTROLLER
@@ -50,29 +50,29 @@ def resignation(controller_version: int, epoch_version: int) -> list[MultiOp]:
     return [fence(epoch_version), Delete(layout.CONTROLLER, controller_version)]
 
 
-async def read_controller(coordination: Coordination) -> ActiveController | None:
+async def read_controller(zookeeper: ZooKeeper) -> ActiveController | None:
     """Return the active controller, None if there is no active controller.
 
     Raises ValueError if `/controller` is not readable, and CoordinationError.
     """
     try:
-        data, stat = await coordination.get(layout.CONTROLLER)
+        data, stat = await zookeeper.get(layout.CONTROLLER)
     except NoNode:
         return None
     return ActiveController(layout.decode_controller(data), stat)
 
 
-async def read_epoch(coordination: Coordination) -> tuple[int, int]:
+async def read_epoch(zookeeper: ZooKeeper) -> tuple[int, int]:
     """Return the controller epoch, and the version of `/controller_epoch`. Create the node if it is absent.
 
     Raises ValueError if `/controller_epoch` is not readable, and CoordinationError.
     """
     while True:
         try:
-            data, stat = await coordination.get(layout.CONTROLLER_EPOCH)
+            data, stat = await zookeeper.get(layout.CONTROLLER_EPOCH)
             return layout.decode_controller_epoch(data), stat.version
         except NoNode:
             try:
-                await coordination.create(layout.CONTROLLER_EPOCH, b"0")
+                await zookeeper.create(layout.CONTROLLER_EPOCH, b"0")
             except (NodeExists, OutcomeUnknown):
                 continue

@@ -8,23 +8,23 @@ from contextlib import suppress
 from minikafka.base.errors import BadVersion, ConfigError, NodeExists, NoNode
 from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import BrokerId, topic_id_text
-from minikafka.base.ports import Coordination
+from minikafka.base.ports import ZooKeeper
 from minikafka.zk import layout
 
 
-async def cluster_id(coordination: Coordination, random_id: Callable[[], bytes]) -> str:
+async def cluster_id(zookeeper: ZooKeeper, random_id: Callable[[], bytes]) -> str:
     """Return the cluster id. The first broker of a cluster creates the id from the 16 bytes of `random_id`.
 
     Raises ConfigError if the node is not readable, and CoordinationError.
     """
     try:
-        data, _ = await coordination.get(layout.CLUSTER_ID)
+        data, _ = await zookeeper.get(layout.CLUSTER_ID)
     except NoNode:
         data = layout.encode_cluster_id(topic_id_text(random_id()))
-        await coordination.ensure(layout.CLUSTER_ID.rpartition("/")[0])
+        await zookeeper.ensure(layout.CLUSTER_ID.rpartition("/")[0])
         with suppress(NodeExists):
-            await coordination.create(layout.CLUSTER_ID, data)
-        data, _ = await coordination.get(layout.CLUSTER_ID)
+            await zookeeper.create(layout.CLUSTER_ID, data)
+        data, _ = await zookeeper.get(layout.CLUSTER_ID)
     try:
         return layout.decode_cluster_id(data)
     except ValueError as fault:
@@ -35,7 +35,7 @@ async def cluster_id(coordination: Coordination, random_id: Callable[[], bytes])
 
 
 async def claim_producer_ids(
-    coordination: Coordination, broker_id: BrokerId, size: int
+    zookeeper: ZooKeeper, broker_id: BrokerId, size: int
 ) -> tuple[int, int]:
     """Claim the next block of `size` producer ids by compare-and-set; return the first and the last id.
 
@@ -43,7 +43,7 @@ async def claim_producer_ids(
     OutcomeUnknown, the block may have been claimed, and must not be used.
     """
     while True:
-        data, stat = await coordination.get(layout.PRODUCER_ID_BLOCK)
+        data, stat = await zookeeper.get(layout.PRODUCER_ID_BLOCK)
         try:
             first = layout.decode_producer_ids(data).last + 1 if data else 0
         except ValueError as fault:
@@ -53,7 +53,7 @@ async def claim_producer_ids(
             raise ValueError(f"{layout.PRODUCER_ID_BLOCK}: all producer ids are used")
         block = layout.encode_producer_ids(broker_id, first, last)
         try:
-            await coordination.set(layout.PRODUCER_ID_BLOCK, block, stat.version)
+            await zookeeper.set(layout.PRODUCER_ID_BLOCK, block, stat.version)
         except BadVersion:
             continue
         return first, last

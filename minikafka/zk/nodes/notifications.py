@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.base.ports import Coordination
+from minikafka.base.ports import ZooKeeper
 from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
@@ -25,16 +25,16 @@ def paths(directory: str, names: Iterable[str]) -> list[str]:
     return [f"{directory}/{name}" for name in names]
 
 
-async def announce_isrs(coordination: Coordination, partitions: Iterable[TopicPartition]) -> None:
+async def announce_isrs(zookeeper: ZooKeeper, partitions: Iterable[TopicPartition]) -> None:
     """Notify the controller that a leader wrote the ISRs of these partitions. Raises CoordinationError."""
     data = layout.encode_isr_change(sorted(partitions))
-    await coordination.create(layout.ISR_CHANGE_PREFIX, data, sequential=True)
+    await zookeeper.create(layout.ISR_CHANGE_PREFIX, data, sequential=True)
 
 
-async def announce_log_dir_failure(coordination: Coordination, broker_id: BrokerId) -> None:
+async def announce_log_dir_failure(zookeeper: ZooKeeper, broker_id: BrokerId) -> None:
     """Notify the controller that a log directory of a broker has failed. Raises CoordinationError."""
     data = layout.encode_log_dir_event(broker_id)
-    await coordination.create(layout.LOG_DIR_EVENT_PREFIX, data, sequential=True)
+    await zookeeper.create(layout.LOG_DIR_EVENT_PREFIX, data, sequential=True)
 
 
 async def read_isr_changes(

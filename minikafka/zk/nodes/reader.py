@@ -9,7 +9,7 @@ from minikafka.base.ports import Node
 
 
 class NodeReader(Protocol):
-    """A reader of the data of many nodes: the Coordination port, or a reader that also sets watches."""
+    """A reader of the data of many nodes: the ZooKeeper port, or a reader that also sets watches."""
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Return data and Stat of each node, in order; None for a missing node. Raises CoordinationError."""

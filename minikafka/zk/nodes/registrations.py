@@ -7,7 +7,7 @@ from typing import Final
 
 from minikafka.base.model import Broker, BrokerId
 from minikafka.base.names import parse_number
-from minikafka.base.ports import Coordination, Stat
+from minikafka.base.ports import Stat, ZooKeeper
 from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
@@ -52,22 +52,22 @@ async def read(
     return brokers
 
 
-async def create(coordination: Coordination, broker: Broker, wall_ms: int, generation: int) -> Stat:
+async def create(zookeeper: ZooKeeper, broker: Broker, wall_ms: int, generation: int) -> Stat:
     """Register the broker in the session with the number `generation`; return the Stat of the registration.
 
     Raises NodeExists if the broker id is already registered, and StaleSession if the session has ended.
     """
     data = layout.encode_broker(broker, wall_ms)
     path = layout.broker_path(broker.id)
-    _, stat = await coordination.create(path, data, ephemeral=True, generation=generation)
+    _, stat = await zookeeper.create(path, data, ephemeral=True, generation=generation)
     return stat
 
 
-async def stat(coordination: Coordination, broker_id: BrokerId) -> Stat | None:
+async def stat(zookeeper: ZooKeeper, broker_id: BrokerId) -> Stat | None:
     """Return the Stat of a broker's registration, None if there is none. Raises CoordinationError."""
-    return await coordination.exists(layout.broker_path(broker_id))
+    return await zookeeper.exists(layout.broker_path(broker_id))
 
 
-async def delete(coordination: Coordination, broker_id: BrokerId, version: int) -> None:
+async def delete(zookeeper: ZooKeeper, broker_id: BrokerId, version: int) -> None:
     """Delete a broker's registration if it has this version. Raises CoordinationError."""
-    await coordination.delete(layout.broker_path(broker_id), version)
+    await zookeeper.delete(layout.broker_path(broker_id), version)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from minikafka.base.model import ReplicaAssignment
-from minikafka.base.ports import Coordination, Create, Set
+from minikafka.base.ports import Create, Set, ZooKeeper
 from minikafka.zk import layout
 from minikafka.zk.nodes.reader import NodeReader
 
@@ -54,9 +54,9 @@ def derived_id(topic: str, czxid: int) -> bytes:
     return layout.topic_id_of_node(topic, czxid)
 
 
-async def names(coordination: Coordination) -> list[str]:
+async def names(zookeeper: ZooKeeper) -> list[str]:
     """Return the names of all topics. Raises CoordinationError."""
-    found, _ = await coordination.children(layout.TOPICS)
+    found, _ = await zookeeper.children(layout.TOPICS)
     return found
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from minikafka.base.ports import Coordination
+from minikafka.base.ports import ZooKeeper
 from minikafka.zk import layout
 
 
-async def ensure(coordination: Coordination) -> None:
+async def ensure(zookeeper: ZooKeeper) -> None:
     """Create Kafka's persistent nodes that do not exist yet. Raises CoordinationError."""
     for path in layout.PERSISTENT:
-        await coordination.ensure(path)
+        await zookeeper.ensure(path)

@@ -69,18 +69,18 @@ async def test_controller_creates_partitions_of_a_new_and_of_a_grown_topic(
 ) -> None:
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
-    assert (WatchKind.DATA, layout.topic_path("t")) in bench.coordination.watched()
+    assert (WatchKind.DATA, layout.topic_path("t")) in bench.zookeeper.watched()
     create_topic(bench.ensemble, "t", [2, 3], [3, 2])
     await bench.led(3, TopicPartition("t", 1))
-    assert (WatchKind.DATA, layout.topic_path("t")) in bench.coordination.watched()
+    assert (WatchKind.DATA, layout.topic_path("t")) in bench.zookeeper.watched()
 
 
 @pytest.mark.row("X10", "R22")
 async def test_controller_sends_the_new_address_of_a_live_broker_to_other_brokers(
     bench: ControllerBench,
 ) -> None:
-    assert (WatchKind.DATA, layout.broker_path(2)) in bench.coordination.watched()
-    assert (WatchKind.CHILDREN, layout.LOG_DIR_EVENTS) in bench.coordination.watched()
+    assert (WatchKind.DATA, layout.broker_path(2)) in bench.zookeeper.watched()
+    assert (WatchKind.CHILDREN, layout.LOG_DIR_EVENTS) in bench.zookeeper.watched()
     moved = Broker(2, endpoints("elsewhere", 1, "elsewhere", 2))
     bench.ensemble.put(layout.broker_path(2), layout.encode_broker(moved))
     await until(
@@ -154,10 +154,10 @@ async def test_controller_repeats_an_election_after_a_concurrent_isr_write(
 
     def overtake(ops: Any) -> None:
         if any(isinstance(op, Set) and op.path == layout.state_path(T0) for op in ops):
-            bench.coordination.before_multi = lambda ops: None
+            bench.zookeeper.before_multi = lambda ops: None
             bench.join(2, 1)
 
-    bench.coordination.before_multi = overtake
+    bench.zookeeper.before_multi = overtake
     bench.ensemble.delete(layout.broker_path(2))
     state = await bench.led(1)
     assert state.isr == (1,), "broker 3 had left the ISR meanwhile"
@@ -172,4 +172,4 @@ async def test_broker_gets_one_request_of_each_kind_for_many_partitions(
     assert len(bench.channels.to(2, LeaderAndIsrRequest)) == 1
     sent = [type(r) for to, r in bench.channels.sent if to == 3]
     assert sent[-2:] == [LeaderAndIsrRequest, UpdateMetadataRequest]
-    assert all(isinstance(op, Check | Create) for op in bench.coordination.multis[-1])
+    assert all(isinstance(op, Check | Create) for op in bench.zookeeper.multis[-1])

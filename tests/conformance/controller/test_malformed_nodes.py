@@ -158,11 +158,11 @@ async def test_unreadable_controller_epoch_is_logged_once_until_it_is_repaired(
     await bench.connect()
     for _ in range(3):
         with pytest.raises(EpochNotReadable):
-            await bench.service._election.campaign(bench.coordination.generation)
+            await bench.service._election.campaign(bench.zookeeper.generation)
     assert caplog.text.count(f"{layout.CONTROLLER_EPOCH} is not readable") == 1
     assert not bench.there(layout.CONTROLLER)
     bench.ensemble.put(layout.CONTROLLER_EPOCH, b"41")
-    won = await bench.service._election.campaign(bench.coordination.generation)
+    won = await bench.service._election.campaign(bench.zookeeper.generation)
     assert won is not None
     assert won.epoch == 42
     assert state_of(bench.ensemble, GOOD) is None

@@ -9,7 +9,7 @@ import random
 import pytest
 from support.garbage import garbage, places
 from support.memory_cluster import MemoryCluster
-from support.memory_coordination import Ensemble
+from support.memory_zookeeper_client import Ensemble
 from support.seeded_loop import run_seeded
 from support.until import until
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.controller_bench import Candidate, encode_preferred_election, until
-from support.coordination_servers import end_live_session
+from support.zookeeper_servers import end_live_session
 
 from minikafka.base.errors import NodeExists
 from minikafka.base.model import (
@@ -23,7 +23,7 @@ from minikafka.base.ports import SessionState
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
-from minikafka.zk.coordination import ZooKeeperCoordination, close_session
+from minikafka.zk.client import ZooKeeperClient, close_session
 from minikafka.zk.managed import ManagedZooKeeper, ServerFailed
 
 T0 = TopicPartition("t", 0)
@@ -38,9 +38,9 @@ def address(server: ManagedZooKeeper) -> str:
     return f"{server.connect}/candidates-{next(ROOTS)}"
 
 
-def connect(address: str) -> tuple[ZooKeeperCoordination, TaskRegistry]:
+def connect(address: str) -> tuple[ZooKeeperClient, TaskRegistry]:
     tasks = TaskRegistry()
-    return ZooKeeperCoordination(address, SESSION_MS, SystemClock(), SystemRng(), tasks), tasks
+    return ZooKeeperClient(address, SESSION_MS, SystemClock(), SystemRng(), tasks), tasks
 
 
 async def watched_paths(server: ManagedZooKeeper, address: str) -> set[str]:
@@ -51,26 +51,26 @@ async def watched_paths(server: ManagedZooKeeper, address: str) -> set[str]:
 
 
 @pytest.fixture
-async def admin(address: str) -> AsyncIterator[ZooKeeperCoordination]:
+async def admin(address: str) -> AsyncIterator[ZooKeeperClient]:
     """A ZooKeeper session with which the test itself reads and changes nodes."""
-    coordination, tasks = connect(address)
-    await coordination.start()
+    zookeeper, tasks = connect(address)
+    await zookeeper.start()
     for path in layout.PERSISTENT:
-        await coordination.ensure(path)
-    yield coordination
-    await coordination.close()
+        await zookeeper.ensure(path)
+    yield zookeeper
+    await zookeeper.close()
     await tasks.close()
 
 
 @pytest.fixture
-async def start(address: str, admin: ZooKeeperCoordination) -> AsyncIterator[Start]:
+async def start(address: str, admin: ZooKeeperClient) -> AsyncIterator[Start]:
     started: list[Candidate] = []
 
     async def start_one(broker_id: int) -> Candidate:
-        coordination, tasks = connect(address)
-        candidate = Candidate(None, broker_id, coordination, tasks)  # type: ignore[arg-type]
+        zookeeper, tasks = connect(address)
+        candidate = Candidate(None, broker_id, zookeeper, tasks)  # type: ignore[arg-type]
         started.append(candidate)
-        await coordination.start()
+        await zookeeper.start()
         await candidate.register()
         tasks.spawn(register_in_every_session(candidate), "registration")
         await candidate.service.start()
@@ -79,13 +79,13 @@ async def start(address: str, admin: ZooKeeperCoordination) -> AsyncIterator[Sta
     yield start_one
     for candidate in started:
         await candidate.service.resign()
-        await candidate.coordination.close()
+        await candidate.zookeeper.close()
         await candidate.tasks.close()
 
 
 async def register_in_every_session(candidate: Candidate) -> None:
-    generation = candidate.coordination.generation
-    async for event in candidate.coordination.events():
+    generation = candidate.zookeeper.generation
+    async for event in candidate.zookeeper.events():
         if event.state is SessionState.CONNECTED and event.generation != generation:
             generation = event.generation
             while True:
@@ -175,7 +175,7 @@ async def test_next_controller_moves_leaders_away_from_the_dead_controllers_brok
     await led_by(admin, 1, TopicPartition("t", 499))
     await until(lambda: idle(one))
     await one.tasks.close()
-    session = one.coordination.session_id, one.coordination.session_password
+    session = one.zookeeper.session_id, one.zookeeper.session_password
     await close_session(server.connect, *session, SystemClock())
     for partition in (0, 250, 499):
         state = await led_by(admin, 2, TopicPartition("t", partition))
@@ -189,7 +189,7 @@ async def test_controller_with_an_expired_session_is_elected_again_in_a_higher_e
 ) -> None:
     one = await start(1)
     await until(lambda: active([one]) and idle(one))
-    session = one.coordination.session_id, one.coordination.session_password
+    session = one.zookeeper.session_id, one.zookeeper.session_password
     await asyncio.gather(
         create_topic(admin, "t", *([1] for _ in range(300))),
         end_live_session(server.connect, *session),
@@ -197,7 +197,7 @@ async def test_controller_with_an_expired_session_is_elected_again_in_a_higher_e
     state = await led_by(admin, 1, TopicPartition("t", 299))
     await until(lambda: one.service.is_active and one.service.epoch == 2, seconds=15)
     assert state.controller_epoch in (1, 2)
-    assert one.service.generation == one.coordination.generation == 2
+    assert one.service.generation == one.zookeeper.generation == 2
 
 
 async def test_controller_keeps_its_term_when_zookeeper_restarts(

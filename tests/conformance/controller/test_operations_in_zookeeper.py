@@ -28,21 +28,21 @@ async def test_reassignment_writes_the_final_replica_list_after_the_partition_st
 ) -> None:
     create_topic(bench.ensemble, "t", [2])
     await bench.led(2)
-    bench.coordination.multis.clear()
+    bench.zookeeper.multis.clear()
     reassign(bench, {T0: [3]})
     await until(lambda: bench.assignment()[0].adding == (3,))
     await bench.idle()
     watched = (WatchKind.DATA, layout.state_path(T0))
-    assert watched in bench.coordination.watched()
+    assert watched in bench.zookeeper.watched()
     assert bench.assignment()[0] == ReplicaAssignment((3, 2), adding=(3,), removing=(2,))
     assert bench.there(layout.REASSIGN_PARTITIONS)
     bench.join(2, 3)
     await until(lambda: not bench.there(layout.REASSIGN_PARTITIONS))
     await bench.idle()
-    assert watched not in bench.coordination.watched()
+    assert watched not in bench.zookeeper.watched()
     assert bench.assignment()[0] == ReplicaAssignment((3,))
     assert bench.state().isr == (3,)  # type: ignore[union-attr]
-    writes = zookeeper_writes(bench.coordination.multis)
+    writes = zookeeper_writes(bench.zookeeper.multis)
     topic, state, admin = layout.topic_path("t"), layout.state_path(T0), layout.REASSIGN_PARTITIONS
     assert [path for path, _ in writes] == [topic, state, state, state, topic, admin]
     states = [layout.decode_state(op.data, 0) for path, op in writes if path == state]  # type: ignore[union-attr]
@@ -82,19 +82,19 @@ async def test_reassignment_submitted_right_after_the_admin_node_was_deleted_is_
     create_topic(bench.ensemble, "u", [2])
     u0 = TopicPartition("u", 0)
     await bench.led(2, u0)
-    multi = bench.coordination.multi
+    multi = bench.zookeeper.multi
 
     async def then_submit(ops: Any, **session: Any) -> Any:
         stats = await multi(ops, **session)
         if any(isinstance(op, Delete) and op.path == layout.REASSIGN_PARTITIONS for op in ops):
-            bench.coordination.multi = multi  # type: ignore[method-assign]
+            bench.zookeeper.multi = multi  # type: ignore[method-assign]
             reassign(bench, {u0: [3]})
         return stats
 
     reassign(bench, {T0: [3]})
     await until(lambda: bench.assignment()[0].adding == (3,))
     await bench.idle()
-    bench.coordination.multi = then_submit  # type: ignore[method-assign]
+    bench.zookeeper.multi = then_submit  # type: ignore[method-assign]
     bench.join(2, 3)
     await until(lambda: bench.assignment("u")[0].adding == (3,))
 
@@ -107,7 +107,7 @@ async def test_topic_node_is_deleted_after_all_replicas_and_before_its_delete_to
     bench.ensemble.put(layout.topic_config_path("t"), layout.encode_config({}))
     await bench.led(2)
     bench.refuse = {3}
-    bench.coordination.multis.clear()
+    bench.zookeeper.multis.clear()
     bench.ensemble.put(layout.delete_topic_path("t"))
     await until(lambda: any(p.delete for p in stops(bench, 3)))
     await bench.idle()
@@ -123,7 +123,7 @@ async def test_topic_node_is_deleted_after_all_replicas_and_before_its_delete_to
     assert not bench.there(layout.topic_path("t"))
     assert not bench.there(layout.topic_config_path("t"))
     paths = [
-        path for path, op in zookeeper_writes(bench.coordination.multis) if isinstance(op, Delete)
+        path for path, op in zookeeper_writes(bench.zookeeper.multis) if isinstance(op, Delete)
     ]
     assert paths[-3:] == [
         layout.topic_path("t"),

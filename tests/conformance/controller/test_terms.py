@@ -11,7 +11,7 @@ from support.controller_bench import (
     T0,
     Candidate,
     ControllerBench,
-    TracedCoordination,
+    TracedZooKeeper,
     create_topic,
     encode_preferred_election,
     new_ensemble,
@@ -88,7 +88,7 @@ async def test_candidate_watches_the_controller_node_before_it_tries_to_create_i
     ensemble = new_ensemble()
     if not is_first:
         ensemble.put(layout.CONTROLLER, layout.encode_controller(7, 0))
-    session = TracedCoordination(ensemble)
+    session = TracedZooKeeper(ensemble)
     candidate = Candidate(ensemble, 1, session)
     events = session.events
 
@@ -146,15 +146,15 @@ async def test_new_controller_watches_each_zookeeper_node_before_it_reads_it() -
 async def test_zookeeper_change_while_a_new_controller_loads_is_not_missed() -> None:
     bench = ControllerBench()
     create_topic(bench.ensemble, "t", [2, 3])
-    read = bench.coordination.get_many
+    read = bench.zookeeper.get_many
 
     async def meanwhile(paths: Any) -> Any:
-        bench.coordination.get_many = read  # type: ignore[method-assign]
+        bench.zookeeper.get_many = read  # type: ignore[method-assign]
         create_topic(bench.ensemble, "u", [3])
         bench.ensemble.delete(layout.broker_path(2))
         return await read(paths)
 
-    bench.coordination.get_many = meanwhile  # type: ignore[method-assign]
+    bench.zookeeper.get_many = meanwhile  # type: ignore[method-assign]
     await bench.elected()
     assert await bench.led(3)
     assert await bench.led(3, TopicPartition("u", 0))
@@ -192,13 +192,13 @@ async def test_controller_bounds_its_concurrent_reads_and_writes() -> None:
     bench = ControllerBench()
     for number in range(600):
         create_topic(bench.ensemble, f"t{number}", [2, 3])
-    reads = Gauge(bench.coordination, "get")
-    multis = Gauge(bench.coordination, "multi")
+    reads = Gauge(bench.zookeeper, "get")
+    multis = Gauge(bench.zookeeper, "multi")
     await bench.elected()
     await bench.led(2, TopicPartition("t599", 0))
     assert 100 < reads.most <= 256
     assert 1 < multis.most <= 4
-    largest = max(len(ops) for ops in bench.coordination.multis)
+    largest = max(len(ops) for ops in bench.zookeeper.multis)
     assert largest <= 201
     await bench.close()
 
@@ -206,10 +206,10 @@ async def test_controller_bounds_its_concurrent_reads_and_writes() -> None:
 class Gauge:
     """A counter of concurrent calls of one method. `most`: the largest number of concurrent calls so far."""
 
-    def __init__(self, coordination: TracedCoordination, name: str) -> None:
+    def __init__(self, zookeeper: TracedZooKeeper, name: str) -> None:
         self.most = self.now = 0
-        self._call = getattr(coordination, name)
-        setattr(coordination, name, self._counted)
+        self._call = getattr(zookeeper, name)
+        setattr(zookeeper, name, self._counted)
 
     async def _counted(self, *args: Any, **kwargs: Any) -> Any:
         self.now += 1
@@ -223,15 +223,15 @@ class Gauge:
 @pytest.mark.row("D4", "R12")
 async def test_failed_controller_election_is_retried() -> None:
     bench = ControllerBench()
-    multi = bench.coordination.multi
+    multi = bench.zookeeper.multi
 
     async def refused(ops: Any, **session: Any) -> Any:
-        bench.coordination.multi = multi  # type: ignore[method-assign]
+        bench.zookeeper.multi = multi  # type: ignore[method-assign]
         raise MultiFailed(0, NoNode("/"))
 
-    bench.coordination.multi = refused  # type: ignore[method-assign]
+    bench.zookeeper.multi = refused  # type: ignore[method-assign]
     await bench.start()
-    await until(lambda: bench.coordination.multi == multi)
+    await until(lambda: bench.zookeeper.multi == multi)
     assert not bench.service.is_active
     assert not bench.there(layout.CONTROLLER)
     await until(lambda: bench.service.is_active)
@@ -305,7 +305,7 @@ async def test_controller_that_resigns_drops_its_watches_in_kafkas_order(
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
     reassign(bench, {T0: [1, 3]})
-    await until(lambda: (WatchKind.DATA, layout.state_path(T0)) in bench.coordination.watched())
+    await until(lambda: (WatchKind.DATA, layout.state_path(T0)) in bench.zookeeper.watched())
     bench.trace.clear()
     bench.ensemble.put(layout.CONTROLLER, layout.encode_controller(7, 0))
     await until(lambda: ("unwatch", layout.BROKER_IDS) in bench.trace)
@@ -321,7 +321,7 @@ async def test_controller_that_resigns_drops_its_watches_in_kafkas_order(
     ]
     places = [bench.first("unwatch", path) for path in order]
     assert places == sorted(places)
-    await until(lambda: bench.coordination.watched() == {(WatchKind.EXISTS, layout.CONTROLLER)})
+    await until(lambda: bench.zookeeper.watched() == {(WatchKind.EXISTS, layout.CONTROLLER)})
     assert bench.channels.open == {}
     shown = bench.shown()
     assert not shown["is_active"]
@@ -340,7 +340,7 @@ async def test_waiting_reassignment_request_fails_when_the_controller_resigns(
         bench.service.alter_reassignments({T0: (1, 3)}), return_exceptions=True
     )
     await until(lambda: bench.gate.waiting)
-    bench.coordination.expire()
+    bench.zookeeper.expire()
     (error,) = await waiting
     assert getattr(error, "code", None) is ErrorCode.NOT_CONTROLLER
     bench.gate.release("reassignment.U2")

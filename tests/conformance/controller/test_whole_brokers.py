@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support import memory_cluster
 from support.memory_cluster import MemoryCluster
-from support.memory_coordination import Ensemble, MemoryCoordination
 from support.memory_storage import MemoryStorage
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.until import until
 
 from minikafka.base.errors import ConfigError, ErrorCode
@@ -114,8 +114,8 @@ async def test_only_controller_and_leaders_write_partition_states() -> None:
 
 def note_writes(cluster: MemoryCluster, number: int, writes: list[tuple[int, str, str]]) -> None:
     """Record every write below /brokers/topics as (broker, kind of write, path)."""
-    coordination: Any = cluster.sessions[number]
-    multi, plain = coordination.multi, coordination.set
+    zookeeper: Any = cluster.sessions[number]
+    multi, plain = zookeeper.multi, zookeeper.set
 
     async def fenced(ops: Any, **session: Any) -> Any:
         checked = isinstance(ops[0], Check) and ops[0].path == layout.CONTROLLER_EPOCH
@@ -128,7 +128,7 @@ def note_writes(cluster: MemoryCluster, number: int, writes: list[tuple[int, str
         return await multi(ops, **session)
 
     async def own(path: str, data: bytes, version: int, **session: Any) -> Any:
-        node = coordination.ensemble.nodes[path]
+        node = zookeeper.ensemble.nodes[path]
         if path.endswith("/state") and node.version == version:
             before, after = layout.decode_state(node.data, 0), layout.decode_state(data, 0)
             assert before.leader == after.leader == number
@@ -136,7 +136,7 @@ def note_writes(cluster: MemoryCluster, number: int, writes: list[tuple[int, str
             writes.append((number, "own isr", path))
         return await plain(path, data, version, **session)
 
-    coordination.multi, coordination.set = fenced, own
+    zookeeper.multi, zookeeper.set = fenced, own
 
 
 @pytest.mark.row("J3", "D15")
@@ -261,7 +261,7 @@ async def _produce(client: Client) -> None:
     await client.produce("t", values(1))
 
 
-class Impatient(MemoryCoordination):
+class Impatient(MemoryZooKeeper):
     """A client whose session timeout is 100 ms."""
 
     def __init__(self, ensemble: Ensemble) -> None:
@@ -289,7 +289,7 @@ async def test_restarted_broker_replaces_its_registration_while_the_old_session_
 async def test_broker_refuses_to_start_while_another_has_its_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory_cluster, "MemoryCoordination", Impatient)
+    monkeypatch.setattr(memory_cluster, "MemoryZooKeeper", Impatient)
     async with MemoryCluster(1) as cluster:
         path = layout.broker_path(7)
         cluster.storages[7] = MemoryStorage()

@@ -76,7 +76,7 @@ async def test_broker_process_uses_the_configured_addresses_and_timeouts(
 ) -> None:
     given: dict[str, Any] = {}
 
-    def coordination(connect: str, timeout: int, *_: object, connect_timeout_ms: int) -> None:
+    def zookeeper(connect: str, timeout: int, *_: object, connect_timeout_ms: int) -> None:
         given.update(connect=connect, session=timeout, connection=connect_timeout_ms)
 
     async def create(config: object, ports: Any, mode: object) -> Any:
@@ -92,10 +92,10 @@ async def test_broker_process_uses_the_configured_addresses_and_timeouts(
     def control_plane(secret: bytes, *_: object) -> None:
         given["secret"] = secret
 
-    monkeypatch.setattr(broker_process, "ZooKeeperCoordination", coordination)
+    monkeypatch.setattr(broker_process, "ZooKeeperClient", zookeeper)
     monkeypatch.setattr(broker_process, "HttpControlPlane", control_plane)
     monkeypatch.setattr(broker_process, "create_broker", create)
-    monkeypatch.setattr(broker_process, "ZooKeeperMode", lambda *_: None)
+    monkeypatch.setattr(broker_process, "ControllerMode", lambda *_: None)
     config = BrokerConfig.from_mapping(
         {
             "broker.id": 1,

@@ -323,8 +323,8 @@ async def test_registration_is_retried_when_the_session_ends_as_the_node_is_read
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(1) as cluster:
-        coordination = cluster.sessions[0]
-        create, exists = coordination.create, coordination.exists
+        zookeeper = cluster.sessions[0]
+        create, exists = zookeeper.create, zookeeper.exists
         path = layout.broker_path(0)
         lost: list[str] = []
 
@@ -338,15 +338,15 @@ async def test_registration_is_retried_when_the_session_ends_as_the_node_is_read
         async def interrupted(node: str, **how: Any) -> Any:
             if node == path and lost == ["create"]:
                 lost.append("exists")
-                coordination.expire()
-                coordination.attach()
+                zookeeper.expire()
+                zookeeper.attach()
                 raise StaleSession
             return await exists(node, **how)
 
-        monkeypatch.setattr(coordination, "create", unanswered)
-        monkeypatch.setattr(coordination, "exists", interrupted)
-        coordination.expire()
-        coordination.attach()
+        monkeypatch.setattr(zookeeper, "create", unanswered)
+        monkeypatch.setattr(zookeeper, "exists", interrupted)
+        zookeeper.expire()
+        zookeeper.attach()
         await until(lambda: len(lost) == 2 and path in cluster.ensemble.nodes)
         assert cluster.crashes == []
 
@@ -479,17 +479,17 @@ async def test_no_task_crashes_when_the_session_is_closed_during_a_registration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with MemoryCluster(1) as cluster:
-        coordination: Any = cluster.sessions[0]
+        zookeeper: Any = cluster.sessions[0]
         asked = asyncio.Event()
 
         async def create(*_: Any, **__: Any) -> Any:
-            await coordination.close()
+            await zookeeper.close()
             asked.set()
             raise Closed
 
-        monkeypatch.setattr(coordination, "create", create)
-        coordination.expire()
-        coordination.attach()
+        monkeypatch.setattr(zookeeper, "create", create)
+        zookeeper.expire()
+        zookeeper.attach()
         await asyncio.wait_for(asked.wait(), 10)
         await until(lambda: "session-events" not in cluster.brokers[0].tasks.names())
         assert cluster.crashes == []

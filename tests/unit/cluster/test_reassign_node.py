@@ -8,7 +8,7 @@ import json
 import pytest
 from support.controller_bench import until
 from support.memory_cluster import MemoryCluster
-from support.memory_coordination import MemoryCoordination
+from support.memory_zookeeper_client import MemoryZooKeeper
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments.partition_arguments import Named
@@ -28,7 +28,7 @@ class Bench:
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster
-        self.session = MemoryCoordination(cluster.ensemble)
+        self.session = MemoryZooKeeper(cluster.ensemble)
         self.request = ReassignmentNode(self.session, PLAN)
 
     async def begin(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.controller_bench import create_topic, new_ensemble
-from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.explain.nodes import nodes_of, read_nodes
@@ -21,9 +21,9 @@ def ensemble() -> Ensemble:
 
 
 async def read(ensemble: Ensemble) -> Nodes:
-    coordination = MemoryCoordination(ensemble)
-    coordination.attach()
-    return await nodes_of(coordination, TP)
+    zookeeper = MemoryZooKeeper(ensemble)
+    zookeeper.attach()
+    return await nodes_of(zookeeper, TP)
 
 
 async def test_read_nodes_returns_the_contents_of_all_znodes_about_a_partition(

@@ -4,6 +4,6 @@
 of the active controller are in `terms/`.
 """
 
-from minikafka.broker.modes.controller.mode import ZooKeeperMode
+from minikafka.broker.modes.controller.mode import ControllerMode
 
-__all__ = ["ZooKeeperMode"]
+__all__ = ["ControllerMode"]

@@ -15,7 +15,7 @@ from typing import Final
 
 from minikafka.base.errors import Closed, CoordinationError, KafkaError
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Clock, Coordination, Ledger, Tasks, WatchKind, WatchSignal
+from minikafka.base.ports import Clock, Ledger, Tasks, WatchKind, WatchSignal, ZooKeeper
 from minikafka.broker.capabilities.stores import ConfigListener
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
@@ -36,7 +36,7 @@ class ZooKeeperConfigChanges:
 
     def __init__(
         self,
-        coordination: Coordination,
+        zookeeper: ZooKeeper,
         clock: Clock,
         tasks: Tasks,
         broker_id: BrokerId,
@@ -45,7 +45,7 @@ class ZooKeeperConfigChanges:
         ledger: Ledger,
         faults: Faults,
     ) -> None:
-        self._coordination = coordination
+        self._zookeeper = zookeeper
         self._clock = clock
         self._tasks = tasks
         self._controller = controller
@@ -80,7 +80,7 @@ class ZooKeeperConfigChanges:
                 )
                 signal = WatchSignal.RESYNC
                 await self._clock.sleep(_RETRY_MS)
-                await self._coordination.connected()
+                await self._zookeeper.connected()
 
     async def _follow(self, signal: WatchSignal) -> WatchSignal:
         """Apply the new notifications, then wait for the next watch signal and return that signal.
@@ -88,8 +88,8 @@ class ZooKeeperConfigChanges:
         `signal`: the signal that the previous call returned; RESYNC for the first call and after an error. If it
         is RESYNC, apply all settings before the notifications.
         """
-        watch = self._coordination.watch(WatchKind.CHILDREN, configs.CHANGES)
-        names, _ = await self._coordination.children(configs.CHANGES, watch=True)
+        watch = self._zookeeper.watch(WatchKind.CHILDREN, configs.CHANGES)
+        names, _ = await self._zookeeper.children(configs.CHANGES, watch=True)
         if signal is WatchSignal.RESYNC:
             # Notifications may have been created and deleted before this broker could read them.
             async with self._applying:
@@ -102,13 +102,13 @@ class ZooKeeperConfigChanges:
 
     async def apply_now(self) -> None:
         """Apply all notifications that exist now. Raises CoordinationError."""
-        names, _ = await self._coordination.children(configs.CHANGES)
+        names, _ = await self._zookeeper.children(configs.CHANGES)
         await self._apply(names)
 
     async def _apply(self, names: Sequence[str]) -> None:
         async with self._applying:
             new = await configs.read_changes(
-                self._coordination,
+                self._zookeeper,
                 (name for name in names if name not in self._applied),
                 self._faults,
             )
@@ -124,7 +124,7 @@ class ZooKeeperConfigChanges:
             self._applied.update(dict.fromkeys(new, self._clock.now()))
 
     async def _read_broker_settings(self) -> None:
-        cluster, own = await configs.read(self._coordination, self._own_entities, self._faults)
+        cluster, own = await configs.read(self._zookeeper, self._own_entities, self._faults)
         self._listener.brokers_configured(cluster, own)
 
     async def _report_unclean(self, topics: Sequence[str]) -> None:
@@ -132,7 +132,7 @@ class ZooKeeperConfigChanges:
         if not self._controller.is_active:
             return
         entities = [configs.Entity(configs.TOPICS, topic) for topic in topics]
-        settings = await configs.read(self._coordination, entities, self._faults)
+        settings = await configs.read(self._zookeeper, entities, self._faults)
         enabled = [
             topic
             for topic, own in zip(topics, settings, strict=True)
@@ -151,7 +151,7 @@ class ZooKeeperConfigChanges:
         deletes = [configs.removal(name) for name in old]
         try:
             await fenced_multi(
-                self._coordination,
+                self._zookeeper,
                 self._ledger,
                 self._controller.fence(),
                 deletes,

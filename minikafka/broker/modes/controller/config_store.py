@@ -21,7 +21,7 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Check, Clock, Coordination, Create, Ledger, Set, Tasks
+from minikafka.base.ports import Check, Clock, Create, Ledger, Set, Tasks, ZooKeeper
 from minikafka.broker.capabilities.stores import ConfigKind, ConfigListener, Overrides
 from minikafka.broker.modes.controller.config_changes import ZooKeeperConfigChanges
 from minikafka.broker.modes.controller.fenced import read_back
@@ -41,14 +41,14 @@ class ZooKeeperConfigs:
 
     def __init__(
         self,
-        coordination: Coordination,
+        zookeeper: ZooKeeper,
         clock: Clock,
         tasks: Tasks,
         broker_id: BrokerId,
         controller: ZooKeeperController,
         ledger: Ledger,
     ) -> None:
-        self._coordination = coordination
+        self._zookeeper = zookeeper
         self._clock = clock
         self._tasks = tasks
         self._broker_id = broker_id
@@ -62,14 +62,14 @@ class ZooKeeperConfigs:
         `latest`: sync first, because this broker's ZooKeeper server may lag behind the controller's server.
         """
         if latest:
-            await self._coordination.sync(configs.TOPIC_CONFIGS)
+            await self._zookeeper.sync(configs.TOPIC_CONFIGS)
         entities = [configs.Entity(configs.TOPICS, name) for name in names]
-        return list(await configs.read(self._coordination, entities, self._faults))
+        return list(await configs.read(self._zookeeper, entities, self._faults))
 
     def changes(self, listener: ConfigListener) -> ZooKeeperConfigChanges:
         """Return the object that follows change notifications and passes changed settings to `listener`."""
         return ZooKeeperConfigChanges(
-            self._coordination,
+            self._zookeeper,
             self._clock,
             self._tasks,
             self._broker_id,
@@ -91,7 +91,7 @@ class ZooKeeperConfigs:
         entity = _entity(kind, name)
         path = configs.path_of(entity)
         for _ in range(_ATTEMPTS):
-            node, epoch = await self._coordination.get_many([path, election.EPOCH])
+            node, epoch = await self._zookeeper.get_many([path, election.EPOCH])
             if epoch is None:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller has been elected yet")
             after = change(configs.decode(entity, node, self._faults) or {})
@@ -112,9 +112,9 @@ class ZooKeeperConfigs:
         """
         operations = [write, configs.notification(entity)]
         try:
-            await fenced_multi(self._coordination, self._ledger, check, operations)
+            await fenced_multi(self._zookeeper, self._ledger, check, operations)
         except OutcomeUnknown:
-            if await read_back(self._coordination, write.path) != write.data:
+            if await read_back(self._zookeeper, write.path) != write.data:
                 raise
         except ControllerMoved:
             return False  # any broker may write settings: the caller retries with the new epoch

@@ -20,7 +20,7 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.model import LeaderAndIsr, TopicPartition
-from minikafka.base.ports import Clock, Coordination, Node, Set, Tasks
+from minikafka.base.ports import Clock, Node, Set, Tasks, ZooKeeper
 from minikafka.broker.capabilities.stores import IsrOutcome, IsrWrite
 from minikafka.zk.nodes import notifications, partition_states
 
@@ -33,8 +33,8 @@ ANNOUNCE_AFTER_MS: Final = 100
 class ZooKeeperIsrs:
     """ZooKeeper implementation of IsrStore, with state znodes and `/isr_change_notification`."""
 
-    def __init__(self, coordination: Coordination, clock: Clock, tasks: Tasks) -> None:
-        self._coordination = coordination
+    def __init__(self, zookeeper: ZooKeeper, clock: Clock, tasks: Tasks) -> None:
+        self._zookeeper = zookeeper
         self._clock = clock
         self._tasks = tasks
         self._to_announce: set[TopicPartition] = set()
@@ -52,7 +52,7 @@ class ZooKeeperIsrs:
         assert isinstance(operation, Set)  # not Create: the controller has created the node
         while is_wanted():
             try:
-                stat = await self._coordination.set(*operation)
+                stat = await self._zookeeper.set(*operation)
                 return self._written(tp, stat.version, stat.mzxid)
             except NotConnected:
                 return IsrWrite(IsrOutcome.NOT_SENT)
@@ -69,10 +69,10 @@ class ZooKeeperIsrs:
     async def _read_back(self, path: str) -> Node:
         """Return data and Stat of the node, read after a sync, with retries. Raises NoNode, Closed."""
         while True:
-            await self._coordination.connected()
+            await self._zookeeper.connected()
             try:
-                await self._coordination.sync(path)
-                return await self._coordination.get(path)
+                await self._zookeeper.sync(path)
+                return await self._zookeeper.get(path)
             except (NotConnected, OutcomeUnknown, StaleSession):
                 continue
 
@@ -90,9 +90,9 @@ class ZooKeeperIsrs:
                 await self._clock.sleep(ANNOUNCE_AFTER_MS)
                 changed, self._to_announce = self._to_announce, set()
                 try:
-                    await notifications.announce_isrs(self._coordination, changed)
+                    await notifications.announce_isrs(self._zookeeper, changed)
                 except CoordinationError as error:
                     logger.warning("ISR change not announced: %s %s", type(error).__name__, error)
                     self._to_announce |= changed
-                    await self._coordination.connected()
+                    await self._zookeeper.connected()
         self._is_announcing = False

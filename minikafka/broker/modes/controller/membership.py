@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from minikafka.base.errors import Closed, NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import Broker, BrokerId
-from minikafka.base.ports import Clock, Coordination, Ledger, Tasks
+from minikafka.base.ports import Clock, Ledger, Tasks, ZooKeeper
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.registration import Registration
 from minikafka.broker.modes.controller.session_file import SessionFile
@@ -20,7 +20,7 @@ class ZooKeeperMembership:
     def __init__(
         self,
         broker_id: BrokerId,
-        coordination: Coordination,
+        zookeeper: ZooKeeper,
         session_file: SessionFile,
         clock: Clock,
         tasks: Tasks,
@@ -29,7 +29,7 @@ class ZooKeeperMembership:
         requests: ReceivedRequests,
     ) -> None:
         self._broker_id = broker_id
-        self._coordination = coordination
+        self._zookeeper = zookeeper
         self._session_file = session_file
         self._clock = clock
         self._tasks = tasks
@@ -40,12 +40,12 @@ class ZooKeeperMembership:
     @property
     def session_state(self) -> str:
         """State of the ZooKeeper session, in one word."""
-        return self._coordination.state.value
+        return self._zookeeper.state.value
 
     @property
     def session_timeout_ms(self) -> int:
         """Session timeout in milliseconds, as the server granted it."""
-        return self._coordination.session_timeout_ms
+        return self._zookeeper.session_timeout_ms
 
     async def start(self, broker: Broker, on_registered: Callable[[int], None]) -> None:
         """Register the broker, now and in each later session, and take part in controller elections."""
@@ -55,7 +55,7 @@ class ZooKeeperMembership:
             self._requests.registered(broker_epoch)
 
         registration = Registration(
-            self._coordination,
+            self._zookeeper,
             self._session_file,
             self._clock,
             self._tasks,
@@ -74,8 +74,8 @@ class ZooKeeperMembership:
         """Write the notification; retry after a lost connection, a lost answer or a lost session."""
         while True:
             try:
-                await self._coordination.connected()
-                await notifications.announce_log_dir_failure(self._coordination, self._broker_id)
+                await self._zookeeper.connected()
+                await notifications.announce_log_dir_failure(self._zookeeper, self._broker_id)
                 return
             except Closed:
                 return
@@ -88,4 +88,4 @@ class ZooKeeperMembership:
 
     async def stop(self) -> None:
         """Close the session, which deletes the broker's registration."""
-        await self._coordination.close()
+        await self._zookeeper.close()

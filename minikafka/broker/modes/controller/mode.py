@@ -1,4 +1,4 @@
-"""Joining a cluster that keeps its state in ZooKeeper."""
+"""Joining a cluster whose controller keeps its state in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.ports import (
     Clock,
     ControlPlane,
-    Coordination,
     Gate,
     Ledger,
     Rng,
     Storage,
     Tasks,
+    ZooKeeper,
 )
 from minikafka.broker.capabilities.mode import Capabilities
 from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
@@ -29,8 +29,8 @@ from minikafka.rpc.channels import Channels
 from minikafka.zk.nodes import ids, tree
 
 
-class ZooKeeperMode:
-    """ZooKeeper implementation of CoordinationMode; `join` starts the session.
+class ControllerMode:
+    """The CoordinationMode with a controller over ZooKeeper; `join` starts the session.
 
     `close_session(id, password)` ends the session of an earlier process of this broker.
     """
@@ -42,10 +42,10 @@ class ZooKeeperMode:
         rng: Rng,
         storage: Storage,
         tasks: Tasks,
-        coordination: Coordination,
+        zookeeper: ZooKeeper,
         close_session: Callable[[int, bytes], Awaitable[None]],
     ) -> None:
-        self.coordination = coordination
+        self.zookeeper = zookeeper
         self._config = config
         self._clock = clock
         self._rng = rng
@@ -56,14 +56,14 @@ class ZooKeeperMode:
     async def join(self) -> str:
         """End the session of this broker's earlier process, open a new session, and return the cluster id."""
         await self._session_file.end_former(self._close_session)
-        await self.coordination.start()
-        self._session_file.write(self.coordination)
-        await tree.ensure(self.coordination)
-        return await ids.cluster_id(self.coordination, lambda: self._rng.bytes(16))
+        await self.zookeeper.start()
+        self._session_file.write(self.zookeeper)
+        await tree.ensure(self.zookeeper)
+        return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16))
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
         """Return the broker's capabilities, which use the session that `join` started."""
-        config, session, clock, tasks = self._config, self.coordination, self._clock, self._tasks
+        config, session, clock, tasks = self._config, self.zookeeper, self._clock, self._tasks
         listener = config.endpoints.control.name
         channels = Channels(control_plane, clock, tasks, self._rng, ledger, listener)
         controller = ZooKeeperController(session, channels, clock, tasks, config, ledger, gate)

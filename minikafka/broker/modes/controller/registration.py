@@ -20,7 +20,7 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.model import Broker
-from minikafka.base.ports import Clock, Coordination, Ledger, SessionState, Tasks
+from minikafka.base.ports import Clock, Ledger, SessionState, Tasks, ZooKeeper
 from minikafka.broker.modes.controller.session_file import SessionFile
 from minikafka.ledger.record import BROKER
 from minikafka.zk.nodes import registrations
@@ -37,7 +37,7 @@ class Registration:
 
     def __init__(
         self,
-        coordination: Coordination,
+        zookeeper: ZooKeeper,
         session_file: SessionFile,
         clock: Clock,
         tasks: Tasks,
@@ -45,7 +45,7 @@ class Registration:
         broker: Broker,
         on_registered: Callable[[int], None],
     ) -> None:
-        self._coordination = coordination
+        self._zookeeper = zookeeper
         self._session_file = session_file
         self._clock = clock
         self._tasks = tasks
@@ -60,20 +60,20 @@ class Registration:
         await self._register()
 
     async def _follow_session(self) -> None:
-        generation = self._coordination.generation
+        generation = self._zookeeper.generation
         with suppress(Closed):
-            async for event in self._coordination.events():
+            async for event in self._zookeeper.events():
                 if event.state is SessionState.CONNECTED and event.generation != generation:
                     generation = event.generation
                     logger.warning("the ZooKeeper session had expired, registering again")
                     self._ledger.record(BROKER, "", {"fact": "session lost"})
-                    self._session_file.write(self._coordination)
+                    self._session_file.write(self._zookeeper)
                     await self._register()
 
     async def _register(self) -> None:
         waited = False
         while True:
-            generation = await self._coordination.connected()
+            generation = await self._zookeeper.connected()
             try:
                 epoch = await self._create_or_find(generation)
                 if epoch is None and not waited:
@@ -96,7 +96,7 @@ class Registration:
         """
         try:
             stat = await registrations.create(
-                self._coordination, self._broker, self._clock.wall_ms(), generation
+                self._zookeeper, self._broker, self._clock.wall_ms(), generation
             )
         except NodeExists:
             return await self._find_own()
@@ -107,30 +107,30 @@ class Registration:
 
         A registration from an earlier session of this broker is deleted.
         """
-        stat = await registrations.stat(self._coordination, self._broker.id)
+        stat = await registrations.stat(self._zookeeper, self._broker.id)
         if stat is None:
             return None
-        if stat.ephemeral_owner == self._coordination.session_id:
+        if stat.ephemeral_owner == self._zookeeper.session_id:
             return stat.czxid
         if stat.ephemeral_owner in self._former_sessions:
             try:
-                await registrations.delete(self._coordination, self._broker.id, stat.version)
+                await registrations.delete(self._zookeeper, self._broker.id, stat.version)
             except CoordinationError as error:
                 logger.info("registration of the former session not deleted: %s", error)
         return None
 
     async def _wait_until_gone(self) -> bool:
         """Wait for the session that registered this broker id to expire; return True if the wait timed out."""
-        longest_ms = self._coordination.session_timeout_ms + _MORE_THAN_A_SESSION_MS
+        longest_ms = self._zookeeper.session_timeout_ms + _MORE_THAN_A_SESSION_MS
         deadline = self._clock.now() + longest_ms
         while self._clock.now() < deadline:
-            if await registrations.stat(self._coordination, self._broker.id) is None:
+            if await registrations.stat(self._zookeeper, self._broker.id) is None:
                 return False
             await self._clock.sleep(_POLL_MS)
         return True
 
     def _registered(self, epoch: int) -> None:
-        session_id = self._coordination.session_id
+        session_id = self._zookeeper.session_id
         self._former_sessions.add(session_id)
         self._on_registered(epoch)
         logger.info("registered broker %d, epoch %d", self._broker.id, epoch)

@@ -13,7 +13,7 @@ from typing import Final
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.names import parse_json
-from minikafka.base.ports import Coordination, Storage
+from minikafka.base.ports import Storage, ZooKeeper
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +39,11 @@ class SessionFile:
         except (ValueError, KeyError, TypeError, StorageFailed):
             logger.warning("%s is not readable, the former session will expire", self._path)
 
-    def write(self, coordination: Coordination) -> None:
+    def write(self, zookeeper: ZooKeeper) -> None:
         """Write the current session to the file. A disk failure is only logged, because the file is optional."""
         session = {
-            "id": coordination.session_id,
-            "password": coordination.session_password.hex(),
+            "id": zookeeper.session_id,
+            "password": zookeeper.session_password.hex(),
         }
         data = json.dumps(session).encode()
         try:

@@ -21,7 +21,7 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import ReplicaAssignment
-from minikafka.base.ports import Coordination, Node
+from minikafka.base.ports import Node, ZooKeeper
 from minikafka.broker.capabilities.stores import PartitionPlan, TopicPlan
 from minikafka.broker.modes.controller.fenced import FencedWrites, read_back
 from minikafka.broker.turns.side_by_side import all_of
@@ -38,8 +38,8 @@ _ATTEMPTS: Final = 5
 class ZooKeeperTopics:
     """ZooKeeper implementation of TopicStore."""
 
-    def __init__(self, coordination: Coordination, writes: FencedWrites) -> None:
-        self._coordination = coordination
+    def __init__(self, zookeeper: ZooKeeper, writes: FencedWrites) -> None:
+        self._zookeeper = zookeeper
         self._writes = writes
         self._extending = asyncio.Lock()
         """Held while partitions are added to a topic.
@@ -49,11 +49,11 @@ class ZooKeeperTopics:
 
     async def names(self) -> list[str]:
         """Return the names of all topics. Raises CoordinationError."""
-        return await topics.names(self._coordination)
+        return await topics.names(self._zookeeper)
 
     async def existing(self, names: Sequence[str]) -> set[str]:
         """Return the names in `names` that are existing topics. Raises CoordinationError."""
-        return await topics.existing(self._coordination, names)
+        return await topics.existing(self._zookeeper, names)
 
     # Creation.
 
@@ -64,7 +64,7 @@ class ZooKeeperTopics:
         """
         entities = [configs.Entity(configs.TOPICS, plan.name) for plan in plans]
         try:
-            left_behind = await configs.existing(self._coordination, entities)
+            left_behind = await configs.existing(self._zookeeper, entities)
         except CoordinationError as error:
             return {plan.name: error for plan in plans}
         errors: dict[str, Exception] = {}
@@ -104,7 +104,7 @@ class ZooKeeperTopics:
 
         Called when the answer to the creation of the node was lost. Raises OutcomeUnknown if the node cannot be read.
         """
-        data = await read_back(self._coordination, topics.path_of(plan.name))
+        data = await read_back(self._zookeeper, topics.path_of(plan.name))
         try:
             return data is not None and topics.decode(data).topic_id == plan.topic_id
         except ValueError:
@@ -143,7 +143,7 @@ class ZooKeeperTopics:
         if not topic or "/" in topic:
             raise _unknown(topic)
         paths = [topics.path_of(topic), admin_requests.deletion_path(topic)]
-        node, mark = await self._coordination.get_many(paths)
+        node, mark = await self._zookeeper.get_many(paths)
         if node is None:
             raise _unknown(topic)
         if mark is not None:
@@ -159,7 +159,7 @@ class ZooKeeperTopics:
         try:
             await self._writes.write(write)
         except OutcomeUnknown:
-            if await read_back(self._coordination, write.path) != write.data:
+            if await read_back(self._zookeeper, write.path) != write.data:
                 raise
         except MultiFailed as failed:
             if isinstance(failed.error, BadVersion):

@@ -64,6 +64,17 @@ async def test_brokers_replicate_records_in_a_mode_without_controller() -> None:
         assert (report["is_controller"], report["controller_epoch"]) == (False, -1)
 
 
+async def test_topic_is_deleted_by_orders_that_the_mode_gives_in_the_process() -> None:
+    async with ModeCluster() as cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", 2, 2))
+            await cluster.produce()
+            await client.delete_topics("t")
+        for broker in cluster.brokers.values():
+            assert broker.replicas.partitions == broker.logs.logs == {}
+            assert "t" not in broker.metadata.topics
+
+
 async def test_broker_gets_its_roles_before_it_registers_in_a_mode_that_orders_them() -> None:
     async with ModeCluster() as cluster:
         async with cluster.client() as client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.broker.cluster.producer_ids import ProducerIds
@@ -20,13 +20,13 @@ def ensemble() -> Ensemble:
     return ensemble
 
 
-def session_of(ensemble: Ensemble) -> MemoryCoordination:
-    session = MemoryCoordination(ensemble)
+def session_of(ensemble: Ensemble) -> MemoryZooKeeper:
+    session = MemoryZooKeeper(ensemble)
     session.attach()
     return session
 
 
-def producer_ids(session: MemoryCoordination, broker_id: int) -> ProducerIds:
+def producer_ids(session: MemoryZooKeeper, broker_id: int) -> ProducerIds:
     return ProducerIds(lambda: claim_producer_ids(session, broker_id, 1000))
 
 

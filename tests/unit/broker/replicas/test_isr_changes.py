@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from support.controller_bench import until
-from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.recording_ledger import RecordingLedger
 from support.replication import TP, Replicas
 
@@ -32,14 +32,14 @@ class Bench:
 
     def __init__(self) -> None:
         self.ensemble = Ensemble()
-        self.coordination = MemoryCoordination(self.ensemble)
-        self.coordination.attach()
+        self.zookeeper = MemoryZooKeeper(self.ensemble)
+        self.zookeeper.attach()
         self.crashed: list[str] = []
         self.tasks = TaskRegistry(lambda name, _: self.crashed.append(name))
         self.ledger = RecordingLedger()
         self.committed: list[Partition] = []
         self.changes = IsrChanges(
-            ZooKeeperIsrs(self.coordination, SystemClock(), self.tasks),
+            ZooKeeperIsrs(self.zookeeper, SystemClock(), self.tasks),
             SystemClock(),
             self.tasks,
             lambda partition, moved: self.committed.append(partition),
@@ -86,14 +86,14 @@ async def test_isr_write_keeps_the_leader_epoch_and_creates_a_notification(bench
 async def test_isr_change_is_committed_when_the_response_to_its_write_was_lost(
     bench: Bench,
 ) -> None:
-    write = bench.coordination.set
+    write = bench.zookeeper.set
 
     async def unanswered(path: str, data: bytes, version: int, **session: int) -> Stat:
-        bench.coordination.set = write  # type: ignore[method-assign]
+        bench.zookeeper.set = write  # type: ignore[method-assign]
         await write(path, data, version, **session)
         raise OutcomeUnknown
 
-    bench.coordination.set = unanswered  # type: ignore[method-assign, assignment]
+    bench.zookeeper.set = unanswered  # type: ignore[method-assign, assignment]
     bench.propose()
     await until(lambda: bench.committed)
     assert bench.partition.isr == (0, 1)
@@ -105,7 +105,7 @@ async def test_isr_change_stays_pending_until_zookeeper_shows_that_it_was_writte
     bench: Bench,
 ) -> None:
     """The write may have succeeded. Until a read shows this, the joining replica counts for the high watermark."""
-    write, sync = bench.coordination.set, bench.coordination.sync
+    write, sync = bench.zookeeper.set, bench.zookeeper.sync
     asked = 0
 
     async def unanswered(path: str, data: bytes, version: int, **session: int) -> Stat:
@@ -120,8 +120,8 @@ async def test_isr_change_stays_pending_until_zookeeper_shows_that_it_was_writte
             raise (NotConnected, OutcomeUnknown, StaleSession)[asked - 1]
         await sync(path)
 
-    bench.coordination.set = unanswered  # type: ignore[method-assign, assignment]
-    bench.coordination.sync = interrupted  # type: ignore[method-assign]
+    bench.zookeeper.set = unanswered  # type: ignore[method-assign, assignment]
+    bench.zookeeper.sync = interrupted  # type: ignore[method-assign]
     bench.propose()
     await until(lambda: bench.committed)
     assert bench.partition.isr == bench.node().isr == (0, 1)
@@ -142,10 +142,10 @@ async def test_isr_change_stays_pending_when_another_writer_changed_the_partitio
 
 
 async def test_isr_can_be_proposed_again_when_its_write_was_never_sent(bench: Bench) -> None:
-    bench.coordination.suspend()
+    bench.zookeeper.suspend()
     bench.propose()
     await until(lambda: type(bench.partition.isr_state) is Committed)
-    bench.coordination.attach()
+    bench.zookeeper.attach()
     bench.propose()
     await until(lambda: bench.committed)
     assert bench.node().isr == (0, 1)
@@ -156,7 +156,7 @@ async def test_notification_task_ends_without_an_error_when_the_session_is_close
 ) -> None:
     bench.propose()
     await until(lambda: bench.committed)
-    await bench.coordination.close()
+    await bench.zookeeper.close()
     await until(lambda: "isr-announcements" not in bench.tasks.names())
     assert bench.crashed == []
 

@@ -314,9 +314,9 @@ async def test_topics_missing_in_the_first_metadata_of_a_controller_are_removed(
 async def test_settings_of_a_new_topic_are_read_after_a_sync_with_zookeeper(
     hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coordination = hosted.cluster.sessions[0]
+    zookeeper = hosted.cluster.sessions[0]
     done: list[str] = []
-    sync, get_many = coordination.sync, coordination.get_many
+    sync, get_many = zookeeper.sync, zookeeper.get_many
 
     async def noted_sync(path: str) -> None:
         done.append("sync")
@@ -326,8 +326,8 @@ async def test_settings_of_a_new_topic_are_read_after_a_sync_with_zookeeper(
         done.append("read")
         return await get_many(paths)
 
-    monkeypatch.setattr(coordination, "sync", noted_sync)
-    monkeypatch.setattr(coordination, "get_many", noted_read)
+    monkeypatch.setattr(zookeeper, "sync", noted_sync)
+    monkeypatch.setattr(zookeeper, "get_many", noted_read)
     assert await hosted.tell(state()) == [0]
     assert done == ["sync", "read"]
     assert await hosted.tell(state(epoch=4)._replace(is_new=False)) == [0]

@@ -10,7 +10,7 @@ import pytest
 from support.group_client import GroupClient, Member
 from support.group_world import subscription
 from support.memory_cluster import MemoryCluster
-from support.memory_coordination import MemoryCoordination
+from support.memory_zookeeper_client import MemoryZooKeeper
 from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode
@@ -76,7 +76,7 @@ class Scene:
 
     async def partition(self, tp: TopicPartition) -> Picture:
         answers = await self.ask(EXPLAIN, {"topic": tp.topic, "partition": tp.partition})
-        reader = MemoryCoordination(self.cluster.ensemble)
+        reader = MemoryZooKeeper(self.cluster.ensemble)
         reader.attach()
         brokers = {
             number: BrokerPicture(number, UP, answers[number])

@@ -1,4 +1,4 @@
-"""The controller in ZooKeeper mode: every broker takes part in elections, and the winner is the active controller.
+"""The controller: every broker takes part in elections, and the winner is the active controller.
 
 `controller.py` takes part in elections, and runs a term after each election that this broker wins. `term.py` is
 one term, from the election to the resignation. `store.py` reads and writes in ZooKeeper for the term. The writes of

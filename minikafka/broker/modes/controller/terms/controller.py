@@ -1,4 +1,4 @@
-"""The controller of one broker in ZooKeeper mode: takes part in elections and runs the terms that the broker wins.
+"""The controller as one broker sees it: takes part in elections and runs the terms that the broker wins.
 
 A loop reads `/controller`. If the node is absent, the broker campaigns. If the broker is elected, it runs a
 term to its end. If the node exists, the broker waits for a change. A broker campaigns only in a session in which
@@ -28,7 +28,7 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Check, Clock, Coordination, Gate, Ledger, SessionState, Tasks
+from minikafka.base.ports import Check, Clock, Gate, Ledger, SessionState, Tasks, ZooKeeper
 from minikafka.broker.modes.controller.terms.election import NOBODY, Election, EpochNotReadable, Won
 from minikafka.broker.modes.controller.terms.plan import Planner
 from minikafka.broker.modes.controller.terms.reader import Signal
@@ -66,7 +66,7 @@ class ZooKeeperController:
 
     def __init__(
         self,
-        coordination: Coordination,
+        zookeeper: ZooKeeper,
         channels: Channels,
         clock: Clock,
         tasks: Tasks,
@@ -76,7 +76,7 @@ class ZooKeeperController:
     ) -> None:
         self.generation = -1
         """Number of the session in which this broker last won an election."""
-        self._coordination = coordination
+        self._zookeeper = zookeeper
         self._channels = channels
         self._clock = clock
         self._tasks = tasks
@@ -86,7 +86,7 @@ class ZooKeeperController:
         self._gate = gate
         self._faults = Faults()
         self._election = Election(
-            config.broker_id, coordination, clock, ledger, self._controller_changed, self._faults
+            config.broker_id, zookeeper, clock, ledger, self._controller_changed, self._faults
         )
         self._won = _NEVER_WON
         self._term: Term | None = None
@@ -109,8 +109,8 @@ class ZooKeeperController:
         return (
             self._term is not None
             and not self._term.over
-            and self._term.generation == self._coordination.generation
-            and self._coordination.state not in _SESSION_OVER
+            and self._term.generation == self._zookeeper.generation
+            and self._zookeeper.state not in _SESSION_OVER
         )
 
     @property
@@ -248,7 +248,7 @@ class ZooKeeperController:
             await self._clock.sleep(_PLAN_POLL_MS)
         planner = Planner(
             self._active_term().machine,
-            self._coordination,
+            self._zookeeper,
             self._config,
             self._clock,
             self.generation,
@@ -270,12 +270,12 @@ class ZooKeeperController:
         if self._term is not None:
             self._term.end()
         self._changed.set()
-        if self._coordination.state is SessionState.CONNECTED:
+        if self._zookeeper.state is SessionState.CONNECTED:
             await self._may_close.wait()
 
     async def _follow_session(self) -> None:
         """End the term as soon as the session has ended or its lease has expired (R9, S19)."""
-        async for event in self._coordination.events():
+        async for event in self._zookeeper.events():
             if event.state in _SESSION_OVER and self._term is not None:
                 logger.warning("resigning as controller: the session is %s", event.state.value)
                 self._term.end()
@@ -297,7 +297,7 @@ class ZooKeeperController:
     async def _campaign_until_closed(self) -> None:
         while not self._is_closing:
             try:
-                await self._step(await self._coordination.connected())
+                await self._step(await self._zookeeper.connected())
             except Closed:
                 return
             except (NotConnected, OutcomeUnknown, StaleSession) as error:
@@ -378,7 +378,7 @@ class ZooKeeperController:
     def _new_term(self) -> Term:
         """Return a new Term, with a new ControllerMachine, for the election that this broker won."""
         session = TermSession(
-            self._coordination,
+            self._zookeeper,
             self.generation,
             self._won.epoch_version,
             self._ledger,
@@ -388,7 +388,7 @@ class ZooKeeperController:
             self._config.delete_topic_enable, self._config.leader_imbalance_per_broker_percentage
         )
         return Term(
-            self._coordination,
+            self._zookeeper,
             ControllerStore(session, self._config),
             self._channels,
             self._clock,

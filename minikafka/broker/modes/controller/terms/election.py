@@ -19,7 +19,7 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Clock, Coordination, Ledger, Stat, WatchKind, WatchSignal
+from minikafka.base.ports import Clock, Ledger, Stat, WatchKind, WatchSignal, ZooKeeper
 from minikafka.broker.cluster.controllership import Controllership
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.ledger.record import ELECTION, WRITE
@@ -49,7 +49,7 @@ class Election:
     def __init__(
         self,
         broker_id: BrokerId,
-        coordination: Coordination,
+        zookeeper: ZooKeeper,
         clock: Clock,
         ledger: Ledger,
         on_change: Callable[[], None],
@@ -60,7 +60,7 @@ class Election:
         self.controllership = Controllership()
         """The controllership of the current controller. It ends when `controller_id` changes."""
         self._id = broker_id
-        self._coordination = coordination
+        self._zookeeper = zookeeper
         self._clock = clock
         self._ledger = ledger
         self._on_change = on_change
@@ -69,24 +69,24 @@ class Election:
 
     async def is_registered(self) -> bool:
         """True if this broker is registered in the current session."""
-        stat = await registrations.stat(self._coordination, self._id)
+        stat = await registrations.stat(self._zookeeper, self._id)
         return stat is not None and self._is_own(stat)
 
     async def is_unregistered(self, broker_id: BrokerId) -> bool:
         """True if the broker is not registered. Raises CoordinationError."""
-        return await registrations.stat(self._coordination, broker_id) is None
+        return await registrations.stat(self._zookeeper, broker_id) is None
 
     async def look(self) -> Stat | None:
         """Watch and read `/controller`, and set `controller_id`; return the node's Stat, None if absent."""
         if not self._is_watching:
             self._is_watching = True
-            watch = self._coordination.watch(WatchKind.EXISTS, election.CONTROLLER)
+            watch = self._zookeeper.watch(WatchKind.EXISTS, election.CONTROLLER)
             watch.on_signal(self._changed)
-        stat = await self._coordination.exists(election.CONTROLLER, watch=True)
+        stat = await self._zookeeper.exists(election.CONTROLLER, watch=True)
         found = None
         if stat is not None:
             try:
-                found = await election.read_controller(self._coordination)
+                found = await election.read_controller(self._zookeeper)
             except ValueError as fault:
                 self._faults.report(election.CONTROLLER, fault)
                 self._set_controller(NOBODY)
@@ -98,7 +98,7 @@ class Election:
     async def _read_epoch(self) -> tuple[int, int]:
         """Return the controller epoch and the version of its node. Raises EpochNotReadable, CoordinationError."""
         try:
-            found = await election.read_epoch(self._coordination)
+            found = await election.read_epoch(self._zookeeper)
         except ValueError as fault:
             advice = "write the epoch of the last election to the node: the largest controller_epoch of any partition"
             self._faults.report(election.EPOCH, f"{fault}; {advice}")
@@ -117,7 +117,7 @@ class Election:
             self.controllership = Controllership()
 
     def _is_own(self, stat: Stat) -> bool:
-        return stat.ephemeral_owner == self._coordination.session_id
+        return stat.ephemeral_owner == self._zookeeper.session_id
 
     def is_held(self, stat: Stat | None) -> bool:
         """True if `/controller`, read with this Stat, names this broker in the current session (D8, D9)."""
@@ -145,7 +145,7 @@ class Election:
         )
         check = election.fence(wanted.epoch_version - 1)
         try:
-            stats = await self._coordination.multi(operations, generation=generation)
+            stats = await self._zookeeper.multi(operations, generation=generation)
         except (OutcomeUnknown, MultiFailed) as error:
             self._ledger.record(WRITE, "", write_line(check, operations, error=error))
             if isinstance(error, MultiFailed) and not isinstance(
@@ -168,8 +168,8 @@ class Election:
         node after the write. This broker won if the node has this epoch and version, and if `/controller`
         belongs to this broker's current session. A node of an earlier session does not count.
         """
-        await self._coordination.connected()
-        await self._coordination.sync(election.EPOCH)
+        await self._zookeeper.connected()
+        await self._zookeeper.sync(election.EPOCH)
         stat = await self.look()
         found = Won(*await self._read_epoch())
         if stat is not None and self._is_own(stat) and found == wanted:
@@ -189,7 +189,7 @@ class Election:
         _, version = await self._read_epoch()
         operations = election.resignation(stat.version, version)
         try:
-            await self._coordination.multi(operations, generation=generation)
+            await self._zookeeper.multi(operations, generation=generation)
         except MultiFailed as refused:
             logger.info("%s not deleted: %s", election.CONTROLLER, refused)
 

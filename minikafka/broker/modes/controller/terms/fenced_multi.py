@@ -15,13 +15,13 @@ from minikafka.base.errors import (
     MultiFailed,
     NoNode,
 )
-from minikafka.base.ports import Check, Coordination, Ledger, MultiOp, Stat
+from minikafka.base.ports import Check, Ledger, MultiOp, Stat, ZooKeeper
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.ledger.record import WRITE
 
 
 async def fenced_multi(
-    coordination: Coordination,
+    zookeeper: ZooKeeper,
     ledger: Ledger,
     check: Check,
     operations: Sequence[MultiOp],
@@ -35,7 +35,7 @@ async def fenced_multi(
     ledger. Raises ControllerMoved if the check fails, CoordinationError.
     """
     try:
-        stats = await coordination.multi([check, *operations], generation=generation)
+        stats = await zookeeper.multi([check, *operations], generation=generation)
     except CoordinationError as error:
         ledger.record(WRITE, cause, write_line(check, operations, error=error))
         if _is_fenced(error):

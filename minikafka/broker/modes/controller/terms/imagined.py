@@ -1,6 +1,6 @@
 """An imagined ZooKeeper and imagined brokers, for a plan: reads are real, writes stay in memory.
 
-`ImaginedStore` implements the Coordination port; its multis always succeed. It keeps written nodes in memory,
+`ImaginedStore` implements the ZooKeeper port; its multis always succeed. It keeps written nodes in memory,
 and a read returns a written node instead of the real node. It does not check versions, parents or children.
 `ImaginedChannels` accepts every request and answers every request with success. Invariant: nothing is written
 to ZooKeeper or to the controller's log, and nothing is sent to brokers.
@@ -22,7 +22,6 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import (
     Check,
-    Coordination,
     Create,
     Delete,
     MultiOp,
@@ -32,6 +31,7 @@ from minikafka.base.ports import (
     Stat,
     WatchKind,
     WatchSignal,
+    ZooKeeper,
 )
 
 OnResponse = Callable[[BrokerId, ControllerRequest, ControllerResponse], None]
@@ -49,12 +49,12 @@ class _Watch:
 
 
 class ImaginedStore:
-    """An implementation of the Coordination port that reads from the real ZooKeeper and keeps writes in memory.
+    """An implementation of the ZooKeeper port that reads from the real ZooKeeper and keeps writes in memory.
 
     Methods that a term never calls raise NotImplementedError.
     """
 
-    def __init__(self, real: Coordination) -> None:
+    def __init__(self, real: ZooKeeper) -> None:
         self._real = real
         self._changed: dict[str, Node | None] = {}
 

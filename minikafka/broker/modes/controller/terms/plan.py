@@ -17,7 +17,7 @@ from typing import Any, Final
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.base.ports import Clock, Coordination
+from minikafka.base.ports import Clock, ZooKeeper
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.modes.controller.terms.imagined import ImaginedChannels, ImaginedStore
 from minikafka.broker.modes.controller.terms.lines import write_line
@@ -88,7 +88,7 @@ class Planner:
     def __init__(
         self,
         machine: ControllerMachine,
-        coordination: Coordination,
+        zookeeper: ZooKeeper,
         config: BrokerConfig,
         clock: Clock,
         generation: int,
@@ -99,7 +99,7 @@ class Planner:
         self._clock = clock
         self._generation = generation
         self._epoch_version = epoch_version
-        self._store = ImaginedStore(coordination)
+        self._store = ImaginedStore(zookeeper)
         self._channels = ImaginedChannels()
         self._ledger = _Lines()
         self._questions: dict[str, Callable[[Mapping[str, Any]], Any]] = {

@@ -15,7 +15,7 @@ from typing import Final
 from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.base.names import parse_topic
-from minikafka.base.ports import Coordination, Node, Watch, WatchKind
+from minikafka.base.ports import Node, Watch, WatchKind, ZooKeeper
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.controller.events import (
@@ -86,9 +86,9 @@ class Reader:
     """The reads and watches of one term; `put(signal)` is called when a watch fires."""
 
     def __init__(
-        self, coordination: Coordination, store: ControllerStore, put: Callable[[Signal], None]
+        self, zookeeper: ZooKeeper, store: ControllerStore, put: Callable[[Signal], None]
     ) -> None:
-        self._coordination = coordination
+        self._zookeeper = zookeeper
         self._store = store
         self._session = store.session
         self._faults = store.session.faults
@@ -272,7 +272,7 @@ class Reader:
         """Watch the children of the signal's node; return the names of the children."""
         path = _CHILDREN[signal]
         arm = self._arm(WatchKind.CHILDREN, path, signal)
-        names, _ = await self._session.steady(lambda: self._coordination.children(path, watch=arm))
+        names, _ = await self._session.steady(lambda: self._zookeeper.children(path, watch=arm))
         return names
 
     async def read_watched(self, signal: Signal, paths: Sequence[str]) -> list[Node | None]:
@@ -286,7 +286,7 @@ class Reader:
     async def _get(self, signal: Signal, path: str) -> Node | None:
         arm = self._arm(WatchKind.DATA, path, signal)
         try:
-            return await self._session.steady(lambda: self._coordination.get(path, watch=arm))
+            return await self._session.steady(lambda: self._zookeeper.get(path, watch=arm))
         except NoNode:
             if self._armed.pop((WatchKind.DATA, path), None):
                 await self._unwatch(WatchKind.DATA, path)
@@ -295,7 +295,7 @@ class Reader:
     async def _node(self, signal: Signal, path: str) -> Node | None:
         """Set a watch that fires when the node is created or changed; return the node, None if absent."""
         arm = self._arm(WatchKind.EXISTS, path, signal)
-        stat = await self._session.steady(lambda: self._coordination.exists(path, watch=arm))
+        stat = await self._session.steady(lambda: self._zookeeper.exists(path, watch=arm))
         if stat is None:
             return None
         (node,) = await self._session.get_many([path])
@@ -308,7 +308,7 @@ class Reader:
         """
         if (kind, path) in self._armed:
             return False
-        watch = self._coordination.watch(kind, path)
+        watch = self._zookeeper.watch(kind, path)
         self._armed[kind, path] = watch, signal
         watch.on_signal(lambda _: self._fired(kind, path, signal))
         return True
@@ -334,10 +334,10 @@ class Reader:
                 await all_of(self._unwatch(kind, path) for kind, path in window)
 
     async def _unwatch(self, kind: WatchKind, path: str) -> None:
-        if self._coordination.generation != self._session.generation:
+        if self._zookeeper.generation != self._session.generation:
             return
         try:
-            await self._coordination.unwatch(kind, path)
+            await self._zookeeper.unwatch(kind, path)
         except CoordinationError as error:
             logger.info("watch on %s not removed: %s", path, error)
 

@@ -32,7 +32,7 @@ from minikafka.base.model import (
     LeaderAndIsrRequest,
     StopReplicaRequest,
 )
-from minikafka.base.ports import Clock, Coordination, Gate, Ledger
+from minikafka.base.ports import Clock, Gate, Ledger, ZooKeeper
 from minikafka.broker.cluster.controllership import Controllership
 from minikafka.broker.modes.controller.terms.lines import (
     answer_lines,
@@ -116,7 +116,7 @@ class Term:
 
     def __init__(
         self,
-        coordination: Coordination,
+        zookeeper: ZooKeeper,
         store: ControllerStore,
         channels: Channels,
         clock: Clock,
@@ -128,7 +128,7 @@ class Term:
         self.machine = machine
         self.controllership = Controllership()
         self.state = "ControllerChange"
-        self._coordination = coordination
+        self._zookeeper = zookeeper
         self._store = store
         self._session = store.session
         self._channels = channels
@@ -140,7 +140,7 @@ class Term:
         self._cause = ""
         self._queue: deque[Signal | ExternalEvent] = deque()
         self._filled = asyncio.Event()
-        self.reader = Reader(coordination, store, self.put)
+        self.reader = Reader(zookeeper, store, self.put)
         self._answers: dict[int, asyncio.Future[Any]] = {}
         """Ticket -> answer that a caller of `ask` waits for."""
         self._tickets = 0
@@ -258,7 +258,7 @@ class Term:
             self._ledger.record(kind, self._cause, fields)
 
     def _raise_if_over(self) -> None:
-        if self.over or self._coordination.generation != self.generation:
+        if self.over or self._zookeeper.generation != self.generation:
             raise StaleSession("the term is over")
 
     # Effects.
@@ -331,9 +331,9 @@ class Term:
 
         Every answered ZooKeeper request renews the lease.
         """
-        while not self._coordination.lease_valid():
+        while not self._zookeeper.lease_valid():
             await self._session.attached()
-            await self._session.steady(lambda: self._coordination.exists(election.EPOCH))
+            await self._session.steady(lambda: self._zookeeper.exists(election.EPOCH))
             self._raise_if_over()
 
     async def _answer(self, effect: AnswerControlledShutdown | AnswerAdmin) -> None:

@@ -22,7 +22,7 @@ from minikafka.base.errors import (
     ServerVerdict,
     StaleSession,
 )
-from minikafka.base.ports import Coordination, Delete, Ledger, MultiOp, Node, Stat
+from minikafka.base.ports import Delete, Ledger, MultiOp, Node, Stat, ZooKeeper
 from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.ledger.record import NOTHING, WRITE
@@ -50,13 +50,13 @@ class TermSession:
 
     def __init__(
         self,
-        coordination: Coordination,
+        zookeeper: ZooKeeper,
         generation: int,
         epoch_version: int,
         ledger: Ledger = NOTHING,
         faults: Faults | None = None,
     ) -> None:
-        self._coordination = coordination
+        self._zookeeper = zookeeper
         self.generation = generation
         self.cause = ""
         """Id of the event being handled, for the ledger."""
@@ -80,14 +80,14 @@ class TermSession:
 
     async def attached(self) -> None:
         """Wait until the session is connected. Raises StaleSession when another session has replaced it."""
-        if await self._coordination.connected() != self.generation:
+        if await self._zookeeper.connected() != self.generation:
             raise StaleSession(
                 f"a new session has replaced the ZooKeeper session of generation {self.generation}"
             )
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Return data and Stat of each node, None for an absent node. Raises StaleSession."""
-        return await self.steady(lambda: self._coordination.get_many(paths))
+        return await self.steady(lambda: self._zookeeper.get_many(paths))
 
     # Writes.
 
@@ -111,7 +111,7 @@ class TermSession:
                 return await self.write(wanted)
             except (NotConnected, OutcomeUnknown) as lost:
                 await self.attached()
-                await self.steady(lambda: self._coordination.sync(election.EPOCH))
+                await self.steady(lambda: self._zookeeper.sync(election.EPOCH))
                 await before_retry(lost, None)
             except MultiFailed as failed:
                 await before_retry(failed.error, wanted[failed.index - 1])
@@ -123,7 +123,7 @@ class TermSession:
         Raises ControllerMoved if this check fails.
         """
         return await fenced_multi(
-            self._coordination,
+            self._zookeeper,
             self._ledger,
             self._fence,
             operations,
@@ -169,7 +169,7 @@ class TermSession:
         found: list[str] = []
         level = list(paths)
         while level:
-            names = await self.steady(partial(self._coordination.children_many, level))
+            names = await self.steady(partial(self._zookeeper.children_many, level))
             level = [
                 f"{parent}/{name}"
                 for parent, children in zip(level, names, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.loop_clock import LoopClock
-from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.until import until
 
 from minikafka.base.config import BrokerConfig
@@ -67,7 +67,7 @@ class World:
         self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
         self.clock = LoopClock()
         self.ensemble.wall_ms = self.clock.wall_ms
-        self.session = MemoryCoordination(self.ensemble)
+        self.session = MemoryZooKeeper(self.ensemble)
         self.session.attach()
         self.settings = DynamicConfig(BrokerConfig.from_mapping({"broker.id": 1}))
         self.replicas = Replicas()

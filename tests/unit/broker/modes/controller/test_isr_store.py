@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.manual_clock import ManualClock
-from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.until import until
 
 from minikafka.base.errors import CoordinationError, NotConnected, OutcomeUnknown, StaleSession
@@ -26,7 +26,7 @@ STATE = LeaderAndIsr(0, 3, (0, 1), 1, state_version=0)
 async def test_isr_change_is_abandoned_without_a_write_if_its_caller_no_longer_wants_it() -> None:
     ensemble, tasks = Ensemble(), TaskRegistry()
     ensemble.put(layout.state_path(TP), b"{}")
-    session = MemoryCoordination(ensemble)
+    session = MemoryZooKeeper(ensemble)
     session.attach()
     written = await ZooKeeperIsrs(session, SystemClock(), tasks).write(TP, STATE, lambda: False)
     assert written.outcome is IsrOutcome.ABANDONED
@@ -34,7 +34,7 @@ async def test_isr_change_is_abandoned_without_a_write_if_its_caller_no_longer_w
 
 
 async def test_isr_change_of_a_partition_without_a_state_node_is_abandoned() -> None:
-    session = MemoryCoordination(Ensemble())
+    session = MemoryZooKeeper(Ensemble())
     session.attach()
     isrs = ZooKeeperIsrs(session, SystemClock(), TaskRegistry())
     assert (await isrs.write(TP, STATE, lambda: True)).outcome is IsrOutcome.ABANDONED
@@ -46,7 +46,7 @@ class Announcements:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ensemble, self.tasks, self.clock = Ensemble(), TaskRegistry(), ManualClock()
         self.ensemble.put(layout.ISR_CHANGES)
-        self.session = MemoryCoordination(self.ensemble)
+        self.session = MemoryZooKeeper(self.ensemble)
         self.session.attach()
         self.isrs = ZooKeeperIsrs(self.session, self.clock, self.tasks)
         self.failures: list[CoordinationError] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.memory_coordination import Ensemble, MemoryCoordination
 from support.memory_storage import MemoryStorage
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.recording_ledger import RecordingLedger
 from support.until import until
 
@@ -17,7 +17,7 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
 
 
-def membership(session: MemoryCoordination, tasks: TaskRegistry) -> ZooKeeperMembership:
+def membership(session: MemoryZooKeeper, tasks: TaskRegistry) -> ZooKeeperMembership:
     files, clock, ledger = SessionFile(MemoryStorage(), "/data"), SystemClock(), RecordingLedger()
     unused: Any = None
     return ZooKeeperMembership(1, session, files, clock, tasks, ledger, unused, unused)
@@ -26,7 +26,7 @@ def membership(session: MemoryCoordination, tasks: TaskRegistry) -> ZooKeeperMem
 async def test_log_dir_failure_report_is_retried_until_its_write_is_confirmed():
     ensemble, tasks = Ensemble(), TaskRegistry()
     ensemble.put(layout.LOG_DIR_EVENTS)
-    session = MemoryCoordination(ensemble)
+    session = MemoryZooKeeper(ensemble)
     session.attach()
     create = session.create
     failures = [NotConnected(), OutcomeUnknown(), StaleSession()]
@@ -48,7 +48,7 @@ async def test_log_dir_failure_report_is_retried_until_its_write_is_confirmed():
 async def test_log_dir_failure_is_not_reported_after_the_session_was_closed():
     crashes: list[str] = []
     tasks = TaskRegistry(lambda name, _: crashes.append(name))
-    session = MemoryCoordination(Ensemble())
+    session = MemoryZooKeeper(Ensemble())
     session.attach()
     await session.close()
     membership(session, tasks).report_log_dir_failure()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.memory_coordination import Ensemble, MemoryCoordination
 from support.memory_storage import MemoryStorage
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.recording_ledger import RecordingLedger
 from support.until import until
 
@@ -27,7 +27,7 @@ class World:
     def __init__(self) -> None:
         self.ensemble, self.tasks, self.epochs = Ensemble(), TaskRegistry(), list[int]()
         self.ensemble.put(layout.BROKER_IDS)
-        self.session = MemoryCoordination(self.ensemble)
+        self.session = MemoryZooKeeper(self.ensemble)
         self.session.attach()
         self.registration = Registration(
             self.session,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.controller_bench import Candidate, create_topic, new_ensemble, state_of, until
-from support.memory_coordination import Ensemble
+from support.memory_zookeeper_client import Ensemble
 from support.seeded_loop import Process, context_of, run_seeded
 
 from minikafka.base.errors import ErrorCode, KafkaError, OutcomeUnknown
@@ -64,7 +64,7 @@ async def test_first_broker_becomes_controller_with_epoch_one(
     one = await start(1)
     await until(lambda: one.service.is_active)
     assert json.loads(ensemble.nodes[layout.CONTROLLER].data)["brokerid"] == 1
-    assert ensemble.nodes[layout.CONTROLLER].owner == one.coordination.session_id
+    assert ensemble.nodes[layout.CONTROLLER].owner == one.zookeeper.session_id
     assert ensemble.nodes[layout.CONTROLLER_EPOCH].data == b"1"
     assert (one.service.epoch, one.service.controller_id) == (1, 1)
     version = ensemble.nodes[layout.CONTROLLER_EPOCH].version
@@ -165,7 +165,7 @@ async def test_broker_becomes_a_controller_candidate_only_while_it_is_registered
     ensemble: Ensemble,
 ) -> None:
     candidate = Candidate(ensemble, 1)
-    await candidate.coordination.start()
+    await candidate.zookeeper.start()
     await candidate.service.start()
     await candidate.service._clock.sleep(120)
     assert layout.CONTROLLER not in ensemble.nodes
@@ -185,11 +185,11 @@ async def test_two_candidates_are_never_both_the_controller(
     await two.die()
 
     def overtaken(ops: Any) -> None:
-        one.coordination.before_multi = lambda _: None
+        one.zookeeper.before_multi = lambda _: None
         ensemble.put(layout.CONTROLLER_EPOCH, b"2")
         ensemble.put(layout.CONTROLLER, layout.encode_controller(3, 0))
 
-    one.coordination.before_multi = overtaken
+    one.zookeeper.before_multi = overtaken
     await one.start()
     await until(lambda: one.service.controller_id == 3)
     assert not one.service.is_active
@@ -204,7 +204,7 @@ async def test_broker_becomes_controller_although_the_election_write_had_no_resp
     """The broker reads the node and the epoch to see if its write was applied (S17). If not, it writes again."""
     one = Candidate(ensemble, 1)
     await one.connect()
-    one.coordination.faults = [fault]
+    one.zookeeper.faults = [fault]
     await one.service.start()
     await until(lambda: one.service.is_active)
     assert one.service.epoch == 1
@@ -273,8 +273,8 @@ async def test_no_broker_is_the_controller_while_the_controller_node_is_overwrit
         with pytest.raises(KafkaError) as caught:
             candidate.service.reassignments()
         assert caught.value.code is ErrorCode.NOT_CONTROLLER
-        candidate.coordination.reconnect()
-    await until(lambda: two.coordination.connection == 2 and one.coordination.connection == 2)
+        candidate.zookeeper.reconnect()
+    await until(lambda: two.zookeeper.connection == 2 and one.zookeeper.connection == 2)
     for _ in range(50):
         await asyncio.sleep(0)
     assert active(one, two) == []
@@ -319,11 +319,11 @@ async def test_controller_resigns_without_writing_when_the_epoch_has_changed(
     one = await start(1)
     await until(lambda: settled(one))
     ensemble.put(layout.CONTROLLER_EPOCH, b"9")
-    one.coordination.multis.clear()
+    one.zookeeper.multis.clear()
     create_topic(ensemble, "t", [1])
     state = await until(lambda: state_of(ensemble, T0))
     assert state.controller_epoch == 10, "only the epoch after the foreign one was allowed to write"
-    refused, *_ = one.coordination.multis
+    refused, *_ = one.zookeeper.multis
     assert isinstance(refused[0], Check)
     await until(lambda: one.service.is_active)
     assert one.service.epoch == 10
@@ -345,9 +345,9 @@ async def test_resigned_controller_watches_only_the_controller_node(
         (WatchKind.CHILDREN, layout.LOG_DIR_EVENTS),
         (WatchKind.DATA, layout.topic_path("t")),
         (WatchKind.DATA, layout.broker_path(1)),
-    } < one.coordination.watched()
+    } < one.zookeeper.watched()
     ensemble.put(layout.CONTROLLER, layout.encode_controller(7, 0))
-    await until(lambda: one.coordination.watched() == {(WatchKind.EXISTS, layout.CONTROLLER)})
+    await until(lambda: one.zookeeper.watched() == {(WatchKind.EXISTS, layout.CONTROLLER)})
 
 
 @pytest.mark.row("E9", "R9")
@@ -356,12 +356,12 @@ async def test_controller_is_inactive_as_soon_as_its_zookeeper_session_has_expir
 ) -> None:
     one = await start(1)
     await until(lambda: settled(one))
-    one.coordination.expire()
+    one.zookeeper.expire()
     assert not one.service.is_active
     with pytest.raises(KafkaError):
         one.service.fence()
     await until(lambda: one.channels.open == {})
-    one.coordination.attach()
+    one.zookeeper.attach()
     await one.register()
     await until(lambda: one.service.is_active and one.service.epoch == 2)
     assert one.service.generation == 2
@@ -377,18 +377,18 @@ async def test_controller_sends_nothing_after_its_session_expired_during_a_write
     one.channels.sent.clear()
 
     async def lost_multi(*args: Any, **kwargs: Any) -> Any:
-        one.coordination.multi = original  # type: ignore[method-assign]
-        one.coordination.expire()
+        one.zookeeper.multi = original  # type: ignore[method-assign]
+        one.zookeeper.expire()
         raise OutcomeUnknown
 
-    original = one.coordination.multi
-    one.coordination.multi = lost_multi  # type: ignore[method-assign]
+    original = one.zookeeper.multi
+    one.zookeeper.multi = lost_multi  # type: ignore[method-assign]
     create_topic(ensemble, "t", [1])
-    await until(lambda: one.coordination.multi == original)
+    await until(lambda: one.zookeeper.multi == original)
     await until(lambda: not one.service.is_active)
     assert one.channels.sent == []
     assert state_of(ensemble, T0) is None
-    one.coordination.attach()
+    one.zookeeper.attach()
     await one.register()
     state = await until(lambda: state_of(ensemble, T0))
     assert state.controller_epoch == 2
@@ -398,16 +398,16 @@ async def test_controller_whose_session_expires_right_after_its_election_sends_n
     ensemble: Ensemble,
 ) -> None:
     one = Candidate(ensemble, 1)
-    multi = one.coordination.multi
+    multi = one.zookeeper.multi
 
     async def won_and_lost(*args: Any, **kwargs: Any) -> Any:
-        one.coordination.multi = multi  # type: ignore[method-assign]
+        one.zookeeper.multi = multi  # type: ignore[method-assign]
         stats = await multi(*args, **kwargs)
-        one.coordination.expire()
-        one.coordination.attach()
+        one.zookeeper.expire()
+        one.zookeeper.attach()
         return stats
 
-    one.coordination.multi = won_and_lost  # type: ignore[method-assign]
+    one.zookeeper.multi = won_and_lost  # type: ignore[method-assign]
     await one.start()
     await until(lambda: one.service.epoch == 1)
     await one.register()
@@ -418,7 +418,7 @@ async def test_controller_whose_session_expires_right_after_its_election_sends_n
 
 async def test_controller_that_never_started_can_resign(ensemble: Ensemble) -> None:
     one = Candidate(ensemble, 1)
-    await one.coordination.start()
+    await one.zookeeper.start()
     await one.service.resign()
 
 
@@ -427,7 +427,7 @@ async def test_controller_resigns_at_once_while_zookeeper_is_unreachable(
 ) -> None:
     one = await start(1)
     await until(lambda: settled(one))
-    one.coordination.suspend()
+    one.zookeeper.suspend()
     await one.service.resign()
     assert not one.service.is_active
 
@@ -435,11 +435,11 @@ async def test_controller_resigns_at_once_while_zookeeper_is_unreachable(
 async def test_controller_resigns_when_its_lease_expires(ensemble: Ensemble, start: Start) -> None:
     one = await start(1)
     await until(lambda: settled(one))
-    one.coordination.suspend()
-    one.coordination.lose_lease()
+    one.zookeeper.suspend()
+    one.zookeeper.lose_lease()
     assert not one.service.is_active
     await until(lambda: one.channels.open == {})
-    one.coordination.attach()
+    one.zookeeper.attach()
     await until(lambda: one.service.is_active)
     assert one.service.epoch == 2, "a new election is needed"
 
@@ -449,9 +449,9 @@ async def test_controller_keeps_its_epoch_after_a_short_disconnect_from_zookeepe
 ) -> None:
     one = await start(1)
     await until(lambda: settled(one))
-    one.coordination.suspend()
+    one.zookeeper.suspend()
     create_topic(ensemble, "t", [1])
-    one.coordination.attach()
+    one.zookeeper.attach()
     await until(lambda: state_of(ensemble, T0))
     assert one.service.epoch == 1
 
@@ -530,8 +530,8 @@ async def test_controller_is_inactive_when_a_new_session_begins_right_after_an_e
 ) -> None:
     one = await start(1)
     await until(lambda: settled(one))
-    one.coordination.expire()
-    one.coordination.attach()
+    one.zookeeper.expire()
+    one.zookeeper.attach()
     assert not one.service.is_active, "the term has not seen the end of its session yet"
 
 
@@ -545,9 +545,9 @@ async def test_controller_does_not_unwatch_nodes_after_its_session_was_replaced(
     async def unwatch(kind: WatchKind, path: str) -> None:
         removed.append(path)
 
-    one.coordination.unwatch = unwatch
-    one.coordination.expire()
-    one.coordination.attach()
+    one.zookeeper.unwatch = unwatch
+    one.zookeeper.expire()
+    one.zookeeper.attach()
     await one.register()
     await until(lambda: one.service.epoch > 1)
     assert removed == [], "a later session has none of the term's watches"

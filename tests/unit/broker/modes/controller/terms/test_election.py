@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.controller_bench import new_ensemble
 from support.manual_clock import ManualClock
-from support.memory_coordination import MemoryCoordination
+from support.memory_zookeeper_client import MemoryZooKeeper
 
 from minikafka.base.errors import OutcomeUnknown, StaleSession
 from minikafka.base.ports import Delete
@@ -24,7 +24,7 @@ class World:
     def __init__(self) -> None:
         self.ensemble = new_ensemble()
         self.ensemble.put(layout.CONTROLLER_EPOCH, b"4")
-        self.session = MemoryCoordination(self.ensemble)
+        self.session = MemoryZooKeeper(self.ensemble)
         self.session.attach()
         self.election = Election(
             OWN_ID, self.session, ManualClock(), NOTHING, lambda: None, Faults()
@@ -86,7 +86,7 @@ async def test_candidate_has_not_won_if_the_epoch_was_written_again(
 async def test_candidate_has_not_won_if_another_session_holds_the_controller_node(
     world: World,
 ) -> None:
-    other = MemoryCoordination(world.ensemble)
+    other = MemoryZooKeeper(world.ensemble)
     other.attach()
 
     def replaced() -> None:

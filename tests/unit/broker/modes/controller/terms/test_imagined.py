@@ -6,7 +6,7 @@ import random
 
 import pytest
 from support.endpoints import endpoints
-from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 
 from minikafka.base.errors import MultiFailed, NoNode
 from minikafka.base.model import (
@@ -20,13 +20,13 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import (
     Check,
-    Coordination,
     Create,
     Delete,
     MultiOp,
     Set,
     Stat,
     WatchKind,
+    ZooKeeper,
 )
 from minikafka.broker.modes.controller.terms.imagined import ImaginedChannels, ImaginedStore
 
@@ -41,9 +41,9 @@ def ensemble() -> Ensemble:
 
 @pytest.fixture
 def store(ensemble: Ensemble) -> ImaginedStore:
-    coordination = MemoryCoordination(ensemble)
-    coordination.attach()
-    return ImaginedStore(coordination)
+    zookeeper = MemoryZooKeeper(ensemble)
+    zookeeper.attach()
+    return ImaginedStore(zookeeper)
 
 
 async def test_imagined_store_returns_its_writes_and_leaves_zookeeper_unchanged(
@@ -76,7 +76,7 @@ async def test_imagined_store_and_zookeeper_return_the_same_after_the_same_write
     store: ImaginedStore, seed: int
 ) -> None:
     """The store does not check versions, so only multis that ZooKeeper accepts are applied."""
-    zookeeper = MemoryCoordination(Ensemble())
+    zookeeper = MemoryZooKeeper(Ensemble())
     zookeeper.attach()
     await zookeeper.create("/a", b"real")
     await zookeeper.create("/a/x", b"")
@@ -118,11 +118,11 @@ def versions(stats: list[Stat | None]) -> list[int | None]:
     return [stat and stat.version for stat in stats]
 
 
-async def seen(coordination: Coordination, paths: list[str]) -> object:
+async def seen(zookeeper: ZooKeeper, paths: list[str]) -> object:
     """Read the paths; return their data, versions and children."""
-    nodes = await coordination.get_many(paths)
+    nodes = await zookeeper.get_many(paths)
     data = [node and (node.data, node.stat.version) for node in nodes]
-    return data, await coordination.children_many(paths)
+    return data, await zookeeper.children_many(paths)
 
 
 async def test_imagined_store_returns_a_put_node_and_no_longer_lists_a_removed_child(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.controller_bench import new_ensemble, state_of
-from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.recording_ledger import RecordingLedger
 
 from minikafka.base.config import BrokerConfig
@@ -24,11 +24,11 @@ class Bench:
     def __init__(self) -> None:
         self.ensemble: Ensemble = new_ensemble()
         self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
-        self.coordination = MemoryCoordination(self.ensemble)
-        self.coordination.attach()
+        self.zookeeper = MemoryZooKeeper(self.ensemble)
+        self.zookeeper.attach()
         self.ledger = RecordingLedger()
         config = BrokerConfig.from_mapping({"broker.id": 1})
-        self.store = ControllerStore(TermSession(self.coordination, 1, 0, self.ledger), config)
+        self.store = ControllerStore(TermSession(self.zookeeper, 1, 0, self.ledger), config)
 
     def topic(self, topic: str, partitions: int = 0) -> list[TopicPartition]:
         """Create a topic node, and state nodes for this number of partitions."""
@@ -56,7 +56,7 @@ async def test_new_partition_states_are_written_with_parent_nodes_in_one_multi(
     tps = [TopicPartition("t", i) for i in range(3)]
     written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
     assert written.ok == dict.fromkeys(tps, 0)
-    (multi,) = bench.coordination.multis
+    (multi,) = bench.zookeeper.multis
     assert multi[0] == Check(layout.CONTROLLER_EPOCH, 0)
     assert state_of(bench.ensemble, tps[2]) == state(0)
 
@@ -69,7 +69,7 @@ async def test_large_writes_are_split_into_fenced_multis(bench: Bench) -> None:
     assert (len(created.ok), created.conflicts, created.failed) == (500, (), {})
     updated = await bench.store.write_states({tp: state(0, leader=2, epoch=1) for tp in tps})
     assert set(updated.ok.values()) == {1}
-    assert all(len(ops) <= 200 and isinstance(ops[0], Check) for ops in bench.coordination.multis)
+    assert all(len(ops) <= 200 and isinstance(ops[0], Check) for ops in bench.zookeeper.multis)
 
 
 def by_hand(bench: Bench, topic: str, topic_id: bytes | None = None) -> None:
@@ -90,7 +90,7 @@ async def test_topic_without_an_id_gets_an_id_and_keeps_its_replica_assignment(
     ids = (await bench.store.give_topic_ids({"t": None, "gone": None})).ids
     assert node_of(bench, "t") == (ids["t"], assignment)
     assert list(ids) == ["t"]
-    assert all(isinstance(ops[0], Check) for ops in bench.coordination.multis)
+    assert all(isinstance(ops[0], Check) for ops in bench.zookeeper.multis)
 
 
 @pytest.mark.row("R69")
@@ -98,7 +98,7 @@ async def test_existing_topic_id_is_kept(bench: Bench) -> None:
     by_hand(bench, "t", b"0123456789abcdef")
     given = await bench.store.give_topic_ids({"t": None})
     assert given.ids == {"t": b"0123456789abcdef"}
-    assert not bench.coordination.multis
+    assert not bench.zookeeper.multis
 
 
 @pytest.mark.row("R69")
@@ -137,7 +137,7 @@ async def test_conflicting_partition_states_are_left_out_when_a_failed_multi_is_
     assert set(written.conflicts) == set(tps[:3])
     assert set(written.failed or {}) == {gone}
     assert set(written.ok) == set(tps[4:])
-    assert len(bench.coordination.multis) == 2
+    assert len(bench.zookeeper.multis) == 2
 
 
 @pytest.mark.row("R3")
@@ -166,7 +166,7 @@ async def test_parent_node_of_300_partition_states_is_created_once(
     tps = [TopicPartition("t", number) for number in range(300)]
     written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
     assert set(written.ok) == set(tps)
-    multis = bench.coordination.multis
+    multis = bench.zookeeper.multis
     paths = [op.path for ops in multis for op in ops]
     assert paths.count(layout.partitions_path("t")) == 1
     assert max(map(len, multis)) <= 200
@@ -177,7 +177,7 @@ async def test_all_partition_states_are_written_after_the_first_multi_was_lost(
 ) -> None:
     bench.topic("t")
     tps = [TopicPartition("t", number) for number in range(100)]
-    bench.coordination.faults = ["lost"]
+    bench.zookeeper.faults = ["lost"]
     written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
     assert set(written.ok) == set(tps)
 
@@ -189,10 +189,10 @@ async def test_partition_state_is_written_if_its_parent_node_was_created_meanwhi
     tp = TopicPartition("t", 0)
 
     def overtake(ops: Any) -> None:
-        bench.coordination.before_multi = lambda _: None
+        bench.zookeeper.before_multi = lambda _: None
         bench.ensemble.put(layout.partitions_path("t"))
 
-    bench.coordination.before_multi = overtake
+    bench.zookeeper.before_multi = overtake
     assert (await bench.store.write_states({tp: state(NO_NODE)})).ok == {tp: 0}
 
 
@@ -203,7 +203,7 @@ async def test_partition_state_is_written_exactly_once_when_a_response_is_lost(
 ) -> None:
     tps = bench.topic("t", 3) if exists else [TopicPartition("t", i) for i in range(3)]
     bench.topic("t")
-    bench.coordination.faults = [fault]
+    bench.zookeeper.faults = [fault]
     expected = 0 if exists else NO_NODE
     written = await bench.store.write_states({tp: state(expected, leader=2, epoch=1) for tp in tps})
     assert written.ok == dict.fromkeys(tps, expected + 1)
@@ -214,14 +214,14 @@ async def test_lost_state_write_is_a_conflict_when_the_node_was_changed_meanwhil
     bench: Bench,
 ) -> None:
     (tp,) = bench.topic("t", 1)
-    bench.coordination.faults = ["lost"]
-    sync = bench.coordination.sync
+    bench.zookeeper.faults = ["lost"]
+    sync = bench.zookeeper.sync
 
     async def overtaken(path: str) -> None:
         bench.ensemble.put(layout.state_path(tp), layout.encode_state(state(0, leader=9)))
         await sync(path)
 
-    bench.coordination.sync = overtaken  # type: ignore[method-assign]
+    bench.zookeeper.sync = overtaken  # type: ignore[method-assign]
     written = await bench.store.write_states({tp: state(0, leader=2, epoch=1)})
     assert written.conflicts == (tp,)
 
@@ -243,8 +243,8 @@ async def test_store_refuses_writes_and_deletions_in_a_later_zookeeper_session(
     bench: Bench,
 ) -> None:
     (tp,) = bench.topic("t", 1)
-    bench.coordination.expire()
-    bench.coordination.attach()
+    bench.zookeeper.expire()
+    bench.zookeeper.attach()
     with pytest.raises(StaleSession):
         await bench.store.write_states({tp: state(0, leader=5)})
     with pytest.raises(StaleSession):
@@ -253,14 +253,14 @@ async def test_store_refuses_writes_and_deletions_in_a_later_zookeeper_session(
 
 async def test_multi_is_halved_until_it_is_small_enough(bench: Bench) -> None:
     tps = bench.topic("t", 10)
-    multi = bench.coordination.multi
+    multi = bench.zookeeper.multi
 
     async def small_only(ops: Any, *, generation: int | None = None) -> Any:
         if len(ops) > 4:
             raise TooLarge
         return await multi(ops, generation=generation)
 
-    bench.coordination.multi = small_only  # type: ignore[method-assign]
+    bench.zookeeper.multi = small_only  # type: ignore[method-assign]
     assert len((await bench.store.write_states({tp: state(0, epoch=1) for tp in tps})).ok) == 10
 
 
@@ -303,18 +303,18 @@ async def test_topic_created_after_a_deletion_with_a_lost_response_is_kept(
     bench.topic("t", 2)
     bench.ensemble.put(layout.topic_config_path("t"))
     bench.ensemble.put(layout.delete_topic_path("t"))
-    multi = bench.coordination.multi
+    multi = bench.zookeeper.multi
 
     async def unanswered(ops: Any, *, generation: int | None = None) -> Any:
         stats = await multi(ops, generation=generation)
         if layout.topic_path("t") not in bench.ensemble.nodes:
-            bench.coordination.multi = multi  # type: ignore[method-assign]
+            bench.zookeeper.multi = multi  # type: ignore[method-assign]
             bench.topic("t", 1)
             bench.ensemble.put(layout.topic_config_path("t"))
             raise OutcomeUnknown
         return stats
 
-    bench.coordination.multi = unanswered  # type: ignore[method-assign]
+    bench.zookeeper.multi = unanswered  # type: ignore[method-assign]
     deleted = await bench.store.delete_topics(["t"])
     assert not deleted.failed
     assert layout.state_path(TopicPartition("t", 0)) in bench.ensemble.nodes
@@ -324,7 +324,7 @@ async def test_topic_created_after_a_deletion_with_a_lost_response_is_kept(
 @pytest.mark.row("R64")
 async def test_topic_created_right_after_its_deletion_is_kept(bench: Bench) -> None:
     bench.topic("t", 1)
-    multi = bench.coordination.multi
+    multi = bench.zookeeper.multi
 
     async def overtaken(ops: Any, *, generation: int | None = None) -> Any:
         stats = await multi(ops, generation=generation)
@@ -332,7 +332,7 @@ async def test_topic_created_right_after_its_deletion_is_kept(bench: Bench) -> N
             bench.topic("t", 1)
         return stats
 
-    bench.coordination.multi = overtaken  # type: ignore[method-assign]
+    bench.zookeeper.multi = overtaken  # type: ignore[method-assign]
     async with asyncio.timeout(60):
         await bench.store.delete_topics(["t"])
     assert layout.state_path(TopicPartition("t", 0)) in bench.ensemble.nodes
@@ -346,7 +346,7 @@ async def test_topic_deletion_is_completed_when_a_response_was_lost(
     bench.topic("t")
     bench.ensemble.put(layout.topic_config_path("t"))
     bench.ensemble.put(layout.delete_topic_path("t"))
-    bench.coordination.faults = [fault]
+    bench.zookeeper.faults = [fault]
     await bench.store.delete_topics(["t"])
     own = ("/brokers/topics/t", "/config/topics/t", "/admin/delete_topics/t")
     assert not [path for path in bench.ensemble.nodes if path.startswith(own)]
@@ -377,7 +377,7 @@ async def test_unclean_election_setting_of_a_topic_overrides_that_of_the_broker(
     settings = await bench.store.read_unclean_settings(["t", "u", "bad"])
     assert settings == {"t": False, "u": True, "bad": False}
     config = BrokerConfig.from_mapping({"broker.id": 1, "unclean.leader.election.enable": True})
-    store = ControllerStore(TermSession(bench.coordination, 1, 0), config)
+    store = ControllerStore(TermSession(bench.zookeeper, 1, 0), config)
     assert await store.read_unclean_settings(["t"]) == {"t": True}
 
 
@@ -419,7 +419,7 @@ async def test_multi_with_a_lost_response_has_a_second_ledger_line_after_its_rea
 ) -> None:
     (tp,) = bench.topic("t", 1) if version == 0 else (TopicPartition("t", 0),)
     bench.topic("t")
-    bench.coordination.faults = ["unanswered"]
+    bench.zookeeper.faults = ["unanswered"]
     await bench.store.write_states({tp: state(version, epoch=1)})
     unknown, found = noted(bench)
     assert (unknown["outcome"], found["outcome"], found["read_back"]) == ("unknown", "ok", True)

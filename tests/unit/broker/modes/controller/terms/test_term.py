@@ -95,15 +95,15 @@ async def test_topic_recreated_after_its_deletion_was_seen_is_a_new_topic(
     """The topic node is absent when its data is read and exists again when the topic names are read."""
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
-    coordination = bench.coordination
-    children = coordination.children
+    zookeeper = bench.zookeeper
+    children = zookeeper.children
 
     async def after_it_was_made_again(path: str, *, watch: bool = False) -> Any:
         if path == layout.TOPICS and layout.topic_path("t") not in bench.ensemble.nodes:
             create_topic(bench.ensemble, "t", [3, 1])
         return await children(path, watch=watch)
 
-    coordination.children = after_it_was_made_again
+    zookeeper.children = after_it_was_made_again
     for path in (layout.state_path(T0), layout.partition_path(T0), layout.partitions_path("t")):
         bench.ensemble.delete(path)
     bench.ensemble.delete(layout.topic_path("t"))
@@ -201,7 +201,7 @@ async def test_controlled_shutdown_is_refused_when_the_controller_resigns_meanwh
     bench: ControllerBench,
 ) -> None:
     gate = asyncio.Event()
-    multi = bench.coordination.multi
+    multi = bench.zookeeper.multi
 
     async def held(*args: Any, **kwargs: Any) -> Any:
         await gate.wait()
@@ -209,12 +209,12 @@ async def test_controlled_shutdown_is_refused_when_the_controller_resigns_meanwh
 
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
-    bench.coordination.multi = held  # type: ignore[method-assign]
+    bench.zookeeper.multi = held  # type: ignore[method-assign]
     waiting = asyncio.gather(
         bench.service.controlled_shutdown(2, bench.epoch_of(2)), return_exceptions=True
     )
     await until(lambda: bench.shown()["state"] == "ControlledShutdownRequested")
-    bench.coordination.expire()
+    bench.zookeeper.expire()
     (error,) = await waiting
     assert isinstance(error, KafkaError)
     assert error.code is ErrorCode.NOT_CONTROLLER
@@ -226,26 +226,26 @@ async def test_controller_sends_nothing_while_its_lease_may_have_expired(
     bench: ControllerBench,
 ) -> None:
     """The session may expire unnoticed while the event loop is blocked, so the lease is checked before sending."""
-    coordination, sent = bench.coordination, bench.channels.sent
+    zookeeper, sent = bench.zookeeper, bench.channels.sent
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
-    exists, gate, asked = coordination.exists, asyncio.Event(), asyncio.Event()
+    exists, gate, asked = zookeeper.exists, asyncio.Event(), asyncio.Event()
 
     async def held(path: str, *, watch: bool = False) -> Any:
         asked.set()
         await gate.wait()
         return await exists(path, watch=watch)
 
-    coordination.exists = held  # type: ignore[method-assign]
-    turn = coordination._turn
+    zookeeper.exists = held  # type: ignore[method-assign]
+    turn = zookeeper._turn
 
     async def unrenewed(generation: int | None = None) -> None:
-        lease = coordination.lease
+        lease = zookeeper.lease
         await turn(generation)
-        coordination.lease = lease or gate.is_set()
+        zookeeper.lease = lease or gate.is_set()
 
-    coordination._turn = unrenewed  # type: ignore[method-assign]
-    coordination.lease = False
+    zookeeper._turn = unrenewed  # type: ignore[method-assign]
+    zookeeper.lease = False
     sent.clear()
     bench.ensemble.delete(layout.broker_path(2))
     await asked.wait()
@@ -259,25 +259,25 @@ async def test_controller_reads_again_until_an_answer_has_renewed_its_lease(
     bench: ControllerBench,
 ) -> None:
     """An answer that takes longer than the session timeout does not make the lease valid."""
-    coordination, sent = bench.coordination, bench.channels.sent
+    zookeeper, sent = bench.zookeeper, bench.channels.sent
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
-    turn, exists = coordination._turn, coordination.exists
+    turn, exists = zookeeper._turn, zookeeper.exists
     renewed_by = 3
     reads: list[int] = []
 
     async def unrenewed(generation: int | None = None) -> None:
-        lease = coordination.lease
+        lease = zookeeper.lease
         await turn(generation)
-        coordination.lease = lease or len(reads) >= renewed_by
+        zookeeper.lease = lease or len(reads) >= renewed_by
 
     async def counted(path: str, *, watch: bool = False) -> Any:
         assert sent == []
         reads.append(len(reads))
         return await exists(path, watch=watch)
 
-    coordination._turn, coordination.exists = unrenewed, counted
-    coordination.lease = False
+    zookeeper._turn, zookeeper.exists = unrenewed, counted
+    zookeeper.lease = False
     sent.clear()
     bench.ensemble.delete(layout.broker_path(2))
     await bench.led(3)
@@ -326,17 +326,17 @@ async def test_topic_is_deleted_when_its_deletion_mark_is_read_before_the_topic(
 @pytest.mark.row("L6")
 async def test_topic_created_and_marked_for_deletion_during_loading_is_deleted() -> None:
     bench = ControllerBench()
-    children = bench.coordination.children
+    children = bench.zookeeper.children
 
     async def right_after(path: str, *, watch: bool = False) -> Any:
         names = await children(path, watch=watch)
         if path in (layout.TOPICS, layout.DELETE_TOPICS):
-            bench.coordination.children = children  # type: ignore[method-assign]
+            bench.zookeeper.children = children  # type: ignore[method-assign]
             create_topic(bench.ensemble, "t", [2, 3])
             bench.ensemble.put(layout.delete_topic_path("t"))
         return names
 
-    bench.coordination.children = right_after  # type: ignore[method-assign]
+    bench.zookeeper.children = right_after  # type: ignore[method-assign]
     await bench.elected()
     await until(lambda: not bench.ensemble.children(layout.DELETE_TOPICS))
     await bench.idle()
@@ -396,9 +396,9 @@ async def test_controller_finds_missed_changes_by_reading_all_nodes_after_a_reco
     """Watch events contain no data, so the controller reads the nodes again (S31)."""
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
-    bench.coordination.suspend()
+    bench.zookeeper.suspend()
     bench.ensemble.delete(layout.broker_path(2))
-    bench.coordination.attach()
+    bench.zookeeper.attach()
     await bench.led(3)
 
 
@@ -443,9 +443,9 @@ async def test_controller_refuses_events_after_its_zookeeper_session_was_replace
 ) -> None:
     term = bench.service._term
     assert term is not None
-    coordination = bench.coordination
-    coordination.generation += 1
+    zookeeper = bench.zookeeper
+    zookeeper.generation += 1
     with pytest.raises(StaleSession):
         await term.handle(RebalanceDue())
-    coordination.generation -= 1
+    zookeeper.generation -= 1
     await term.handle(RebalanceDue())

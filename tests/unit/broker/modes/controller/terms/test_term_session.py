@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from support.memory_coordination import Ensemble, MemoryCoordination
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 
 from minikafka.base.errors import NotConnected, StaleSession
 from minikafka.base.ports import Node
@@ -13,20 +13,20 @@ from minikafka.broker.modes.controller.terms.term_session import TermSession
 
 
 async def test_zookeeper_read_is_not_repeated_in_a_later_session() -> None:
-    coordination = MemoryCoordination(Ensemble())
-    coordination.attach()
-    session = TermSession(coordination, coordination.generation, 0)
+    zookeeper = MemoryZooKeeper(Ensemble())
+    zookeeper.attach()
+    session = TermSession(zookeeper, zookeeper.generation, 0)
     reads: list[Sequence[str]] = []
 
     async def get_many(paths: Sequence[str]) -> list[Node | None]:
         reads.append(paths)
         if len(reads) > 1:
             return [None]
-        coordination.expire()
-        coordination.attach()
+        zookeeper.expire()
+        zookeeper.attach()
         raise NotConnected
 
-    coordination.get_many = get_many  # type: ignore[method-assign]
+    zookeeper.get_many = get_many  # type: ignore[method-assign]
     with pytest.raises(StaleSession):
         await session.get_many(["/a"])
     assert reads == [["/a"]], "a read in the new session would set watches for a term that is over"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.zk.coordination import MANY_BYTES, MANY_PATHS, _chunks, parse_connect
+from minikafka.zk.client import MANY_BYTES, MANY_PATHS, _chunks, parse_connect
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The ZooKeeper servers that the conformance suite of the Coordination port runs on, behind one interface.
+"""The ZooKeeper servers that the conformance suite of the ZooKeeper port runs on, behind one interface.
 
 `Apache` is a real ZooKeeper behind a proxy that cuts connections. `InMemory` is the in-memory stand-in that other
 tests use. A test with the fixture `zookeeper` runs on both.
@@ -9,16 +9,16 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Protocol
 
-from support.memory_coordination import MemoryCoordination, password_of
 from support.memory_zookeeper import Ensemble
+from support.memory_zookeeper_client import MemoryZooKeeper, password_of
 from support.until import until
 from support.zookeeper_proxy import Proxy
 from support.zookeepers import SESSION_MS, Client, Connect, in_thread
 
 from minikafka.base.errors import NotConnected
-from minikafka.base.ports import Coordination, SessionEvent, SessionState
+from minikafka.base.ports import SessionEvent, SessionState, ZooKeeper
 from minikafka.runtime.clock import SystemClock
-from minikafka.zk.coordination import close_session
+from minikafka.zk.client import close_session
 from minikafka.zk.managed import ManagedZooKeeper
 
 
@@ -35,7 +35,7 @@ async def end_live_session(connect: str, session_id: int, password: bytes) -> No
     raise AssertionError("the session could not be ended")
 
 
-class RecordingClient(Coordination, Protocol):
+class RecordingClient(ZooKeeper, Protocol):
     """A client that records the states of its session. `root` is the client's chroot."""
 
     root: str
@@ -127,7 +127,7 @@ class Apache:
         return (await self.server.four_letter_word("wchp", 20_000)).count(client.root)
 
 
-class MemoryClient(MemoryCoordination):
+class MemoryClient(MemoryZooKeeper):
     """A client of the in-memory stand-in that records the states of its session."""
 
     root = ""

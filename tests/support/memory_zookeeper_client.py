@@ -1,4 +1,4 @@
-"""The Coordination port over an in-memory ZooKeeper server, with faults on demand.
+"""The ZooKeeper port over an in-memory ZooKeeper server, with faults on demand.
 
 The server is `Ensemble`. Waiters for watches are kept by the production class `Watches`. The client has no timeouts:
 it loses and regains its connection when a test calls `suspend`, `attach`, `expire` and so on.
@@ -34,7 +34,6 @@ from minikafka.base.errors import (
     TooLarge,
 )
 from minikafka.base.ports import (
-    Coordination,
     Create,
     Delete,
     MultiOp,
@@ -43,12 +42,13 @@ from minikafka.base.ports import (
     Set,
     Stat,
     WatchKind,
+    ZooKeeper,
 )
 from minikafka.zk import codec
 from minikafka.zk.session import REQUEST_MAX
 from minikafka.zk.watches import OneShot, Watches
 
-__all__ = ["Ensemble", "MemoryCoordination", "Node"]
+__all__ = ["Ensemble", "MemoryZooKeeper", "Node"]
 
 CONNECTED, SUSPENDED, CLOSED = (
     SessionState.CONNECTED,
@@ -77,7 +77,7 @@ class Events:
         return event
 
 
-class MemoryCoordination:
+class MemoryZooKeeper:
     """One client of an `Ensemble`.
 
     `faults`: faults of the next writes, one per write. "unsent" raises NotConnected. "lost" raises OutcomeUnknown
@@ -415,6 +415,6 @@ def _check_size(call: codec.Call[Any]) -> None:
         raise TooLarge(f"{len(call.body)} bytes for {call.path}, ZooKeeper takes {REQUEST_MAX}")
 
 
-def _conforms(client: MemoryCoordination) -> tuple[Coordination, Connection]:
-    """Let the type checker verify that the client implements the Coordination port and the server's `Connection`."""
+def _conforms(client: MemoryZooKeeper) -> tuple[ZooKeeper, Connection]:
+    """Let the type checker verify that the client implements the ZooKeeper port and the server's `Connection`."""
     return client, client

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.coordination_servers import RecordingClient, Zookeeper
 from support.until import until
+from support.zookeeper_servers import RecordingClient, Zookeeper
 
 from minikafka.base.errors import NodeExists, NotConnected, StaleSession
 from minikafka.base.ports import Create, SessionState

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.coordination_servers import Apache, InMemory, Zookeeper
 from support.zookeeper_proxy import Proxy, proxy_to
+from support.zookeeper_servers import Apache, InMemory, Zookeeper
 
 from minikafka.zk.managed import ManagedZooKeeper
 

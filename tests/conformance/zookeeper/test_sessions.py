@@ -20,7 +20,7 @@ from minikafka.cluster.directory import free_ports
 from minikafka.cluster.processes import identify, is_paused
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk import codec
-from minikafka.zk.coordination import close_session
+from minikafka.zk.client import close_session
 from minikafka.zk.managed import ManagedZooKeeper
 
 CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import pytest
-from support.coordination_servers import Apache, InMemory, RecordingClient, Zookeeper
 from support.memory_zookeeper import Ensemble, parent_of
 from support.until import until
 from support.zookeeper_proxy import Proxy
+from support.zookeeper_servers import Apache, InMemory, RecordingClient, Zookeeper
 from support.zookeepers import Connect
 
 from minikafka.base.errors import CoordinationError, MultiFailed

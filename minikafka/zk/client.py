@@ -1,4 +1,4 @@
-"""The Coordination port over Apache ZooKeeper: adds the chroot to paths, and retries reads.
+"""The ZooKeeper port over Apache ZooKeeper: adds the chroot to paths, and retries reads.
 
 Writes are not retried, except in `ensure` and `start`, where repeating a creation is harmless. Invariant: a
 call returns or raises ZooKeeper's answer, or raises OutcomeUnknown. A registered watch completes at the next
@@ -56,8 +56,8 @@ _RETRY_MS: Final = 50
 _MS_PER_S: Final = 1_000
 
 
-class ZooKeeperCoordination:
-    """The Coordination port over ZooKeeper (see `base.ports.Coordination`).
+class ZooKeeperClient:
+    """The client of ZooKeeper: implements the port `base.ports.ZooKeeper` with a session and its successors.
 
     `connect`: host:port,host:port/chroot, as in `zookeeper.connect`. A missing chroot is created.
     `connect_timeout_ms`: maximum time for which `start` waits for a server; default: the session timeout.
