@@ -138,7 +138,8 @@ class Calls:
 class Replicas:
     """A broker's hosted replicas, and the error codes for other partitions, set by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Scheduler) -> None:
+        self.turns = turns
         self.hosted: dict[TopicPartition, Any] = {}
         clock = ManualClock()
         self.refusals = Refusals(self.hosted, MetadataCache(clock), clock, lambda: "connected")
@@ -193,13 +194,14 @@ class Cold:
         self.clock, self.rng, self.tasks, self.calls = LoopClock(), SeededRng(), Tasks(), Calls()
         self.controller = Controller(broker_id, controller_id)
         self.metadata = WaitedForMetadata(self.clock)
-        self.replicas = Replicas()
+        turns = Scheduler(self.clock, lambda now: None)
+        self.replicas = Replicas(turns)
         zookeeper = self.session
         self.settings = DynamicConfig(self.config)
         self.applied = 0
         controller: Any = self.controller
         stored = ZooKeeperTopics(zookeeper, FencedWrites(zookeeper, controller, NOTHING))
-        pauses = Scheduler(self.clock, lambda now: None).parts
+        pauses = turns.parts
         topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng, pauses)
         client = ControllerClient(
             broker_id, controller, self.metadata, self.calls, "CONTROLLER", self._handle

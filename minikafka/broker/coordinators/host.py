@@ -20,6 +20,7 @@ from minikafka.broker.coordinators.appends import Appends, Log
 from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.loading import Loader
 from minikafka.broker.replicas.roles import Roles
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.record.transactions import Marker
 from minikafka.replication.reader import PartitionReader
 
@@ -34,6 +35,7 @@ class Replicas(Log, Protocol):
     """The methods of the replica manager that a coordinator's host uses."""
 
     roles: Roles
+    turns: Scheduler
 
     def reader(self, tp: TopicPartition) -> PartitionReader:
         """Return a reader of a partition that this broker leads. Raises KafkaError."""
@@ -62,7 +64,8 @@ class CoordinatorHost:
         self._core = core
         self._clock = clock
         self._carry_out_own = carry_out_own
-        self._loader = Loader(core, topic, replicas.reader, clock, tasks, self._loaded)
+        loading = replicas.turns.loading
+        self._loader = Loader(core, topic, replicas.reader, loading, clock, tasks, self._loaded)
         self._appends = Appends(replicas, clock, topic.settings, self._appended)
         self._timer: Timer | None = None
         self._wakes_at = 0

@@ -17,6 +17,7 @@ from minikafka.base.errors import CorruptBatch, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.coordinators.internal_topic import InternalTopic
+from minikafka.broker.turns.rotation import Pauses
 from minikafka.record.batch import marker_of, records
 from minikafka.record.header import (
     ATTRIBUTES,
@@ -64,6 +65,7 @@ class Loader:
         core: Core,
         topic: InternalTopic,
         open_reader: Callable[[TopicPartition], PartitionReader],
+        pauses: Pauses,
         clock: Clock,
         tasks: Tasks,
         on_loaded: Callable[[int, int], None],
@@ -71,6 +73,7 @@ class Loader:
         self._core = core
         self._topic = topic
         self._open_reader = open_reader
+        self._pauses = pauses
         self._clock = clock
         self._tasks = tasks
         self._on_loaded = on_loaded
@@ -99,7 +102,7 @@ class Loader:
                 progress = False
                 for load in tuple(self._loads.values()):
                     progress |= await self._advance(load)
-                await self._clock.sleep(0 if progress else _WAIT_MS)
+                await (self._pauses.pause() if progress else self._clock.sleep(_WAIT_MS))
         finally:
             self._is_running = False
 
@@ -137,7 +140,7 @@ class Loader:
                 return
             load.count += len(step)
             self._pass_on(load, step)
-            await self._clock.sleep(0)
+            await self._pauses.pause()
 
     def _pass_on(self, load: Load, step: list[LoadedRecord | Marker]) -> None:
         for kind, run in groupby(step, type):

@@ -89,12 +89,10 @@ class LargeProduce:
 
     def work(self, until: int) -> None:
         """Continue the request until it is done, waits, or the time `until` is reached."""
-        steps, now = self._steps, -1
+        now = -1
         try:
-            while (
-                steps is not None and self._steps is steps and not self._is_waiting and now < until
-            ):
-                next(steps)
+            while self._steps is not None and not self._is_waiting and now < until:
+                next(self._steps)
                 now = self._clock.now()
                 self._purgatory.finish_tick(now)
         except StopIteration:

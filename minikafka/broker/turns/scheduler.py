@@ -15,6 +15,7 @@ turn, so no class waits for another one, and within a class no job waits for the
 | `sending` | unsent responses to consumers | one send of 16 or 128 KiB | in rotation |
 | `parts` | administrators' requests that await ZooKeeper or the controller | one part, about 1 ms | in rotation |
 | `orders` | requests of the controller | one slice of 50 ms | in rotation |
+| `loading` | the state of coordinators, read after an election | one step of 200 records, about 2 ms | in rotation |
 | `upkeep` | retention, the search for logs to compact | one slice of 2 ms | in rotation |
 
 A tick ends in two places: when a connection has handled what it received, and in each turn, after the requests. Then
@@ -47,7 +48,16 @@ class Scheduler:
         self.sending = Rotation(self.wake)
         self.parts = Pauses(self.wake)
         self.orders = Pauses(self.wake)
+        self.loading = Pauses(self.wake)
         self.upkeep = Pauses(self.wake)
+        self._after_tick = (
+            self.replication,
+            self.sending,
+            self.parts,
+            self.orders,
+            self.loading,
+            self.upkeep,
+        )
 
     def wake(self) -> None:
         """Make sure that a turn follows."""
@@ -71,5 +81,5 @@ class Scheduler:
         self.requests.serve()
         self._will_finish = False
         self._finish_tick(self._clock.now())
-        for jobs in (self.replication, self.sending, self.parts, self.orders, self.upkeep):
+        for jobs in self._after_tick:
             jobs.serve()

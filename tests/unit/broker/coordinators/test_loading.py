@@ -16,6 +16,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.broker.coordinators.loading import Loader, read_chunk
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.record.batch import Record, build
 from minikafka.record.header import TRANSACTIONAL
 from minikafka.record.transactions import Marker
@@ -72,6 +73,7 @@ class Bench:
             self.target,  # type: ignore[arg-type]
             self.topic,  # type: ignore[arg-type]
             self.open,  # type: ignore[arg-type]
+            Scheduler(self.clock, lambda now: None).loading,
             self.clock,
             self.tasks,
             lambda partition, epoch: self.loaded.append((partition, epoch)),

@@ -51,7 +51,7 @@ def stage() -> Stage:
 
 
 def rotations(turns: Scheduler) -> dict[str, Rotation]:
-    names = ("checks", "replication", "sending", "parts", "orders", "upkeep")
+    names = ("checks", "replication", "sending", "parts", "orders", "loading", "upkeep")
     return {name: getattr(turns, name) for name in names}
 
 
@@ -60,7 +60,7 @@ def test_every_class_of_jobs_gets_its_budget_in_each_turn(stage: Stage) -> None:
         stage.turns.requests.ask(Request(stage, f"request {number}"))
         for name, jobs in rotations(stage.turns).items():
             jobs.ask(partial(stage.log.append, name))
-    after = "| replication sending parts orders upkeep"
+    after = "| replication sending parts orders loading upkeep"
     assert [stage.turn() for _ in range(3)] == [
         f"checks request {number} {after}" for number in range(3)
     ]
@@ -71,7 +71,7 @@ def test_work_that_asks_for_more_work_gets_it_in_a_later_turn(stage: Stage) -> N
     for jobs in rotations(stage.turns).values():
         jobs.ask(partial(jobs.ask, partial(stage.log.append, "later")))
     assert stage.turn() == "|"
-    assert stage.turn() == "later | later later later later later"
+    assert stage.turn() == "later | later later later later later later"
 
 
 def test_tick_that_a_request_wants_to_end_ends_with_the_turn(stage: Stage) -> None:
