@@ -309,3 +309,12 @@ def test_next_task_uses_the_connections_of_the_previous_task(brokers, write):
     write(numbered(3, 6))
     assert [list(found) for found in brokers.connections.values()] == opened
     assert values(brokers) == numbered(0, 6)
+
+
+def test_topic_created_again_without_an_id_is_written_by_the_next_task(brokers, write):
+    for leader in (1, 0, 1):
+        brokers.move("lines", 0, leader)
+    write([b"before"])
+    brokers.create("lines", 2)  # broker 0 leads, in leader epoch 0
+    write([b"after"], kafka_delivery_timeout_ms="5000")
+    assert values(brokers) == [b"after"]

@@ -393,3 +393,11 @@ def test_loss_is_reported_for_a_partition_that_the_filters_exclude(options):
     starting = '{"lines":{"0":3,"1":5,"2":0}}'
     with pytest.raises(DataLost, match="offset 3 of lines-0"):
         plan_batch(options(startingOffsets=starting), select([EqualTo(("partition",), 1)]))
+
+
+def test_topic_created_again_without_an_id_is_planned_with_its_new_leaders(brokers, options):
+    for leader in (1, 0, 1):
+        brokers.move("lines", 0, leader)
+    plan_batch(options())
+    brokers.create("lines")[0].append(TEN)  # broker 0 leads, in leader epoch 0
+    assert plan_batch(options(kafka_default_api_timeout_ms="3000")) == [of(0, 0, 10)]
