@@ -216,6 +216,9 @@ class ClusterMetadata(NamedTuple):
     topic_ids: tuple[tuple[str, bytes], ...]
 
 
+MetadataUpdate: TypeAlias = ClusterMetadata | UpdateMetadataRequest
+
+
 @dataclass(frozen=True, slots=True)
 class StopReplicaRequest:
     """Request of the controller to stop, and optionally delete, these replicas (J2)."""

@@ -7,11 +7,10 @@ from typing import Any, Protocol, TypeAlias
 
 from minikafka.base.model import (
     Broker,
-    ClusterMetadata,
+    MetadataUpdate,
     PartitionState,
     StopReplicaPartition,
     TopicPartition,
-    UpdateMetadataRequest,
 )
 from minikafka.base.ports import Call
 
@@ -52,17 +51,13 @@ class Orders(Protocol):
     ) -> OrderResults:
         """Stop replicas, and delete the files of those whose `delete` is true. Deletions are durable at the return."""
 
-    def update_metadata(
-        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
-    ) -> None:
+    def update_metadata(self, update: MetadataUpdate, *, is_whole: bool) -> None:
         """Update what clients and the other parts of the broker see of the cluster.
 
         `is_whole`: the update names every partition, and all other partitions are removed.
         """
 
-    async def remove_strays(
-        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
-    ) -> None:
+    async def remove_strays(self, update: MetadataUpdate, *, is_whole: bool) -> None:
         """Delete replicas that the update assigns to other brokers, and set those of unknown topics aside.
 
         A mode whose metadata may be older than the roles that it has given must not call this method.

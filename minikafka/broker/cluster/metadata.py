@@ -14,10 +14,9 @@ from minikafka.base.model import (
     LEADER_DURING_DELETE,
     Broker,
     BrokerId,
-    ClusterMetadata,
+    MetadataUpdate,
     Node,
     PartitionState,
-    UpdateMetadataRequest,
 )
 from minikafka.base.ports import Clock
 
@@ -84,9 +83,7 @@ class MetadataCache:
         """True if the broker is alive according to the last update."""
         return broker_id in self.snapshot.brokers
 
-    def update(
-        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool = False
-    ) -> None:
+    def update(self, update: MetadataUpdate, *, is_whole: bool = False) -> None:
         """Replace the snapshot by a snapshot with the update's brokers and changed partitions.
 
         `is_whole`: the update names every existing partition, and all other partitions are removed. A

@@ -23,11 +23,10 @@ from minikafka.base.model import (
     NO_EPOCH,
     NO_LEADER,
     BrokerId,
-    ClusterMetadata,
+    MetadataUpdate,
     PartitionState,
     StopReplicaPartition,
     TopicPartition,
-    UpdateMetadataRequest,
 )
 from minikafka.base.ports import Ledger
 from minikafka.base.traffic import TopicTraffic
@@ -223,9 +222,7 @@ class ReplicaManager:
 
     # ---- roles
 
-    def update_metadata(
-        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
-    ) -> None:
+    def update_metadata(self, update: MetadataUpdate, *, is_whole: bool) -> None:
         """Update the metadata. `is_whole`: the update names every partition."""
         before = self.metadata.brokers.keys()
         self.metadata.update(update, is_whole=is_whole)

@@ -12,11 +12,10 @@ from typing import Final, TypeVar
 from minikafka.base.model import (
     NO_EPOCH,
     Broker,
-    ClusterMetadata,
+    MetadataUpdate,
     PartitionState,
     StopReplicaPartition,
     TopicPartition,
-    UpdateMetadataRequest,
 )
 from minikafka.base.ports import Clock
 from minikafka.broker.capabilities.roles import Fence, OrderResults, never_stale
@@ -114,15 +113,11 @@ class ReplicaOrders:
             self._replicas.configs.keep({tp.topic for tp in self._replicas.partitions})
         return results
 
-    def update_metadata(
-        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
-    ) -> None:
+    def update_metadata(self, update: MetadataUpdate, *, is_whole: bool) -> None:
         """Update the metadata. `is_whole`: the update names every partition."""
         self._replicas.update_metadata(update, is_whole=is_whole)
 
-    async def remove_strays(
-        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
-    ) -> None:
+    async def remove_strays(self, update: MetadataUpdate, *, is_whole: bool) -> None:
         """Delete strays; also set orphans aside if the update names every partition."""
         self._strays.delete_strays(update, is_whole=is_whole)
         if is_whole:

@@ -18,10 +18,9 @@ from minikafka.base.errors import CoordinationError
 from minikafka.base.model import (
     NO_LEADER,
     BrokerId,
-    ClusterMetadata,
+    MetadataUpdate,
     PartitionState,
     TopicPartition,
-    UpdateMetadataRequest,
 )
 from minikafka.broker.capabilities.stores import TopicStore
 from minikafka.broker.cluster.metadata import MetadataCache
@@ -54,9 +53,7 @@ class Strays:
         self._undecided: set[TopicPartition] = set()
         """Replicas that may be strays, because no update of the metadata has settled yet whether they are."""
 
-    def delete_strays(
-        self, update: ClusterMetadata | UpdateMetadataRequest, *, is_whole: bool
-    ) -> None:
+    def delete_strays(self, update: MetadataUpdate, *, is_whole: bool) -> None:
         """Delete the replicas of partitions that the update assigns to other brokers.
 
         `is_whole`: the update names every partition. A replica is kept if its topic id differs from the topic id
