@@ -30,6 +30,10 @@ _MARKER_KEY: Final = Struct(">hh")
 """Fields in the key of a marker's record: version, type."""
 
 
+VISIBLE, ABORTED, OPEN = 0, 1, 2
+"""Outcomes of a batch: committed or not transactional; in an aborted transaction; in an open transaction."""
+
+
 class Marker(NamedTuple):
     """The end of a producer's transaction. `committed` is False for an abort, and for a marker of unknown type."""
 
@@ -113,3 +117,17 @@ class AbortedBatches:
             self._open.discard(header[PRODUCER_ID])
             return False
         return bool(header[ATTRIBUTES] & TRANSACTIONAL) and header[PRODUCER_ID] in self._open
+
+
+class Outcomes:
+    """The outcome of each batch of the transactions in a log, which is read from its end to its beginning."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[int, int] = {}
+        """The outcome of each producer's transaction in progress."""
+
+    def of(self, producer_id: int, marker: int | None) -> int:
+        """Return the outcome of the next batch: `VISIBLE`, `ABORTED` or `OPEN`. `marker`: the type of a marker."""
+        if marker is not None:
+            self._outcomes[producer_id] = ABORTED if marker == ABORT else VISIBLE
+        return self._outcomes.get(producer_id, OPEN)

@@ -1,6 +1,7 @@
 """The Spark data source `minikafka`.
 
-The package imports only `minikafka.base`, so that executors need no other part of minikafka.
+The package imports only `minikafka.base` and the modules of `minikafka.record` that need no library, so that executors
+need nothing else of minikafka.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from minikafka import base
 
 NAME: Final = "minikafka-spark.zip"
 _PACKAGES: Final = ("base", "pipeline", "spark")
+_RECORD: Final = ("__init__", "header", "transactions", "varints")
+"""The modules of `record/` that need no library."""
 _AUTOLOAD: Final = "minikafka/spark/autoload.py"
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 """The date of all files in the archive. A fixed date makes archives of equal sources equal."""
@@ -73,6 +75,7 @@ def _files(root: Path) -> Iterator[tuple[str, bytes]]:
     sources = [root / "__init__.py"]
     for package in _PACKAGES:
         sources += sorted((root / package).rglob("*.py"))
+    sources += [root / "record" / f"{name}.py" for name in _RECORD]
     for source in sources:
         name = source.relative_to(root.parent).as_posix()
         yield name, source.read_bytes()

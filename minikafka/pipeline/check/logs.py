@@ -11,23 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from minikafka.pipeline.arrow import map_in_arrow
 from minikafka.pipeline.check.replicas import Replica, SegmentFile
-from minikafka.spark.replicas.headers import (
-    ABORT,
-    BATCHES,
-    CONTROL,
-    SEGMENTS,
-    TRANSACTIONAL,
-    read_headers,
-)
+from minikafka.record.header import CONTROL, TRANSACTIONAL
+from minikafka.record.transactions import VISIBLE
+from minikafka.spark.replicas.headers import BATCHES, SEGMENTS, read_headers
 from minikafka.spark.replicas.records import CHOSEN, RECORDS, read_faults, read_records
+from minikafka.spark.replicas.states import STATES, read_states
 
-VISIBLE, ABORTED, OPEN = 0, 1, 2
-"""States of a batch: committed or not transactional; in an aborted transaction; in an open transaction."""
 PARTITION: Final = ("topic", "partition")
 LIMITS: Final = (
     "broker int, topic string, partition int, start long, dense_from long, high_watermark long, end long,"
@@ -97,15 +91,14 @@ def limits_table(spark: SparkSession, known: Sequence[Limits]) -> DataFrame:
 
 
 def valid_batches(found: DataFrame) -> DataFrame:
-    """Return the valid batches with the column `state`: `VISIBLE`, `ABORTED` or `OPEN`."""
+    """Return the valid batches with the column `state`: visible, aborted or open (`record/transactions.py`)."""
     valid = found.where(f.col("fault").isNull())
     is_data = (_bits(TRANSACTIONAL) != 0) & (_bits(CONTROL) == 0)
     plain = valid.where(~is_data & f.col("marker").isNull()).withColumn("state", f.lit(VISIBLE))
-    later = Window.partitionBy("broker", *PARTITION, "producer_id").orderBy(f.desc("base_offset"))
-    end = f.last("marker", ignorenulls=True).over(later)
-    state = f.when(end.isNull(), OPEN).when(end == ABORT, ABORTED).otherwise(VISIBLE)
-    of_transactions = valid.where(is_data | f.col("marker").isNotNull())
-    return plain.unionByName(of_transactions.withColumn("state", state))
+    log = ("broker", *PARTITION)
+    of_transactions = valid.where(is_data | f.col("marker").isNotNull()).repartition(*log)
+    backwards = of_transactions.sortWithinPartitions(*log, f.desc("base_offset"))
+    return plain.unionByName(map_in_arrow(backwards, read_states, STATES))
 
 
 def _bits(mask: int) -> Column:

@@ -12,44 +12,31 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch
+from minikafka.record.header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    BATCH_LENGTH,
+    CODEC_MASK,
+    COUNT,
+    CRC,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAX_TIMESTAMP,
+    OVERHEAD,
+    Header,
+)
+from minikafka.record.transactions import Aborted, AbortedBatches, is_control
 from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.inflate import INFLATED_MAX, inflate
 
-_HEADER: Final = Struct(">qiibIhiqqqhii")
 _PREFIX: Final = Struct(">qi")
-_PREFIX_BYTES: Final = 12
-"""Size of the fields base offset and length. The length field counts the bytes after these two fields."""
-_CRC_FROM: Final = 21
 _MAGIC: Final = 2
-_CODEC_BITS: Final = 0x07
-_APPEND_TIME_BIT: Final = 0x08
-_TRANSACTIONAL_BIT: Final = 0x10
-_CONTROL_BIT: Final = 0x20
-
-
-class _Header(NamedTuple):
-    """The fields of a batch header, in the order of `_HEADER`."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
-
-
-class Aborted(NamedTuple):
-    """An aborted transaction: its producer, and the offset of its first record."""
-
-    producer_id: int
-    first_offset: int
 
 
 class Extent(NamedTuple):
@@ -80,9 +67,9 @@ class Section(NamedTuple):
 def extent(data: memoryview) -> Extent:
     """Return the offsets and the sizes of the complete batches. Reads only headers."""
     position, first_offset, next_offset, needed = 0, -1, -1, 0
-    while len(data) - position >= _PREFIX_BYTES:
+    while len(data) - position >= OVERHEAD:
         base, length = _PREFIX.unpack_from(data, position)
-        end = position + _PREFIX_BYTES + _checked_length(base, length)
+        end = position + OVERHEAD + _checked_length(base, length)
         needed = needed or end
         if end > len(data):
             break
@@ -90,28 +77,6 @@ def extent(data: memoryview) -> Extent:
         next_offset = base + int.from_bytes(data[position + 23 : position + 27], "big") + 1
         position = end
     return Extent(first_offset, next_offset, needed, position)
-
-
-class _Transactions:
-    """The aborted transactions that are open at the current batch of a response."""
-
-    def __init__(self, aborted: Sequence[Aborted]) -> None:
-        self._coming = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
-        self._open: set[int] = set()
-        """Producer ids of the transactions that are open at the current batch."""
-
-    def hides(self, header: _Header) -> bool:
-        """True if the batch is a control batch or part of an aborted transaction.
-
-        The method must be called for every batch of the response, in order.
-        """
-        last = header.base_offset + header.last_offset_delta
-        while self._coming and self._coming[-1].first_offset <= last:
-            self._open.add(self._coming.pop().producer_id)
-        if header.attributes & _CONTROL_BIT:
-            self._open.discard(header.producer_id)
-            return True
-        return bool(header.attributes & _TRANSACTIONAL_BIT) and header.producer_id in self._open
 
 
 def sections(
@@ -126,25 +91,26 @@ def sections(
     Control batches and batches of `aborted` transactions are skipped. A batch that is partly outside the
     range is returned with all its records. `data` and `aborted` must be from the same Fetch response.
     """
-    transactions = _Transactions(aborted)
+    hidden = AbortedBatches(aborted)
     position = 0
-    while len(data) - position >= _HEADER.size:
-        header = _Header._make(_HEADER.unpack_from(data, position))
-        first = header.base_offset
-        stop = position + _PREFIX_BYTES + _checked_length(first, header.length)
+    while len(data) - position >= HEADER_BYTES:
+        header = HEADER.unpack_from(data, position)
+        first = header[BASE_OFFSET]
+        stop = position + OVERHEAD + _checked_length(first, header[BATCH_LENGTH])
         if stop > len(data):
             return
-        if header.magic != _MAGIC:
+        if header[MAGIC] != _MAGIC:
             raise CorruptBatch(
-                f"offset {first}: message format {header.magic} is not supported, only 2 is"
+                f"offset {first}: message format {header[MAGIC]} is not supported, only 2 is"
             )
-        if checksum is not None and checksum(data[position + _CRC_FROM : stop]) != header.crc:
+        if checksum is not None and checksum(data[position + CRC_START : stop]) != header[CRC]:
             raise CorruptBatch(
                 f"offset {first}: the CRC-32C differs from the one in the batch header"
             )
-        is_inside = first < end and first + header.last_offset_delta >= start
-        if not transactions.hides(header) and is_inside and header.record_count > 0:
-            yield _section(header, data[position + _HEADER.size : stop])
+        is_inside = first < end and first + header[LAST_OFFSET_DELTA] >= start
+        is_hidden = hidden.is_aborted(header) or is_control(header)
+        if not is_hidden and is_inside and header[COUNT] > 0:
+            yield _section(header, data[position + HEADER_BYTES : stop])
         position = stop
 
 
@@ -153,24 +119,24 @@ def whole(data: memoryview) -> Section:
 
     The checksum is not verified.
     """
-    return _section(_Header._make(_HEADER.unpack_from(data)), data[_HEADER.size :])
+    return _section(HEADER.unpack_from(data), data[HEADER_BYTES:])
 
 
-def _section(header: _Header, records: memoryview) -> Section:
-    codec = header.attributes & _CODEC_BITS
-    append_time = bool(header.attributes & _APPEND_TIME_BIT)
+def _section(header: Header, records: memoryview) -> Section:
+    codec = header[ATTRIBUTES] & CODEC_MASK
+    append_time = bool(header[ATTRIBUTES] & LOG_APPEND_TIME)
     return Section(
-        header.base_offset,
-        header.max_timestamp if append_time else header.base_timestamp,
+        header[BASE_OFFSET],
+        header[MAX_TIMESTAMP] if append_time else header[BASE_TIMESTAMP],
         append_time,
-        header.record_count,
-        header.leader_epoch,
+        header[COUNT],
+        header[LEADER_EPOCH],
         inflate(codec, records) if codec else records,
     )
 
 
 def _checked_length(base: int, length: int) -> int:
-    if not _HEADER.size - _PREFIX_BYTES <= length <= INFLATED_MAX:
+    if not HEADER_BYTES - OVERHEAD <= length <= INFLATED_MAX:
         raise CorruptBatch(f"offset {base}: invalid batch length {length}")
     return length
 

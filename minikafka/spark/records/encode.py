@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from minikafka.record.header import CRC_AT, CRC_START, HEADER, HEADER_BYTES, OVERHEAD
 from minikafka.spark.records import varints
 from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.deflate import deflate
 from minikafka.spark.records.varints import Numbers
 
-_HEADER: Final = Struct(">qiibIhiqqqhii")
-_CRC_FROM: Final = 21
-_LENGTH_FROM: Final = 12
 _MAGIC: Final = 2
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 _NO_HEADERS: Final = pa.scalar(b"\x00", pa.binary())
@@ -156,14 +153,12 @@ def _batch(
     count: int,
     checksum: Checksum,
 ) -> bytearray:
-    batch = bytearray(_HEADER.size + len(records))
+    batch = bytearray(HEADER_BYTES + len(records))
     fields = (*times, producer.id, producer.epoch, sequence, count)
-    _HEADER.pack_into(
-        batch, 0, 0, len(batch) - _LENGTH_FROM, -1, _MAGIC, 0, codec, count - 1, *fields
-    )
-    batch[_HEADER.size :] = records
-    crc = checksum(memoryview(batch)[_CRC_FROM:])
-    batch[17:21] = crc.to_bytes(4, "big")
+    HEADER.pack_into(batch, 0, 0, len(batch) - OVERHEAD, -1, _MAGIC, 0, codec, count - 1, *fields)
+    batch[HEADER_BYTES:] = records
+    crc = checksum(memoryview(batch)[CRC_START:])
+    batch[CRC_AT:CRC_START] = crc.to_bytes(4, "big")
     return batch
 
 

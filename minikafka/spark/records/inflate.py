@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from minikafka.base.errors import CorruptBatch
+from minikafka.record.varints import read_uvarint
 
 INFLATED_MAX: Final = 1 << 30
 """Maximum size of one decompressed batch: half of the bytes that an Arrow binary column can address."""
@@ -101,11 +102,7 @@ def _snappy(data: memoryview) -> bytes | pa.Buffer:
 
 def _claimed_size(block: memoryview, limit: int) -> int:
     """Return the decompressed length that a raw snappy block declares in the varint at its start."""
-    size = 0
-    for index in range(5):
-        size |= (block[index] & 0x7F) << (7 * index)
-        if block[index] < 0x80:
-            break
+    size, _ = read_uvarint(block, 0, error=CorruptBatch)
     if size > limit:
         raise CorruptBatch(f"records decompress to more than {INFLATED_MAX} bytes")
     return size

@@ -12,11 +12,12 @@ import mmap
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import islice
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from minikafka.record.header import CONTROL, CRC_START, HEADER, HEADER_BYTES, OVERHEAD
+from minikafka.record.transactions import marker_type_in
 from minikafka.spark.records import checksum
 from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.inflate import INFLATED_MAX
@@ -29,17 +30,8 @@ BATCHES: Final = (
     " base_sequence int, record_count int, marker int, digest binary, fault string"
 )
 """Columns of the table of batches, in the order of `_ARROW`."""
-CONTROL: Final = 0x20
-TRANSACTIONAL: Final = 0x10
-ABORT: Final = 0
-"""Value of `marker` for an abort marker. 1 is a commit marker; null means that the batch is not a marker."""
-
-_HEADER: Final = Struct(">qiibIhiqqqhii")
-_PREFIX_BYTES: Final = 12
-_CRC_FROM: Final = 21
 _PIECE_BYTES: Final = 1 << 20
 _MAGIC: Final = 2
-_MARKER: Final = Struct(">hh")
 _DIGEST_BYTES: Final = 16
 _ROWS: Final = 10_000
 _ARROW: Final = pa.schema(
@@ -134,11 +126,11 @@ def _is_zero(data: memoryview, position: int) -> bool:
 def _broken_frame(data: memoryview, position: int) -> tuple[str | None, int]:
     """Return what is wrong with the length of the batch (None if valid), and the size of the batch (0 if invalid)."""
     left = len(data) - position
-    if left < _HEADER.size:
+    if left < HEADER_BYTES:
         return f"the file ends within a batch header, {left} bytes after its start", 0
-    length = int.from_bytes(data[position + 8 : position + _PREFIX_BYTES], "big", signed=True)
-    size = length + _PREFIX_BYTES
-    if not _HEADER.size <= size <= INFLATED_MAX:
+    length = int.from_bytes(data[position + 8 : position + OVERHEAD], "big", signed=True)
+    size = length + OVERHEAD
+    if not HEADER_BYTES <= size <= INFLATED_MAX:
         return f"invalid batch length {length}", 0
     if size > left:
         return f"the file ends within a batch of {size} bytes, {left} bytes after its start", 0
@@ -146,31 +138,18 @@ def _broken_frame(data: memoryview, position: int) -> tuple[str | None, int]:
 
 
 def _batch(data: memoryview, position: int, check: Checksum | None) -> Batch:
-    base, _, epoch, magic, crc, attributes, delta, _, _, *rest = _HEADER.unpack_from(data)
+    base, _, epoch, magic, crc, attributes, delta, _, _, *rest = HEADER.unpack_from(data)
     end = base + max(delta, 0)
     if magic != _MAGIC:
         fault = f"message format {magic} is not supported, only 2 is"
         return Batch(position, len(data), base, base, fault=fault)
-    with data[_CRC_FROM:] as covered:
+    with data[CRC_START:] as covered:
         if check is not None and check(covered) != crc:
             fault = "the CRC-32C differs from the one in the batch header"
             return Batch(position, len(data), base, end, epoch, attributes, fault=fault)
-    marker = _marker(data) if attributes & CONTROL else None
+    marker = marker_type_in(data[HEADER_BYTES:]) if attributes & CONTROL else None
     digest = blake2b(data, digest_size=_DIGEST_BYTES).digest()
     id_, producer_epoch, sequence, count = rest
     producer = (id_, producer_epoch, sequence)
     place = (position, len(data), base, end, epoch, attributes)
     return Batch(*place, *producer, record_count=count, marker=marker, digest=digest)
-
-
-def _marker(data: memoryview) -> int | None:
-    """Return the type of a control batch: 0 for abort, 1 for commit, None if the key is invalid."""
-    position = _HEADER.size
-    for skipped in (0, 1, 0, 0):  # length; attributes and timestamp; offset; key length
-        position += skipped
-        while position < len(data) and data[position] > 0x7F:
-            position += 1
-        position += 1
-    if position + _MARKER.size > len(data):
-        return None
-    return int(_MARKER.unpack_from(data, position)[1])

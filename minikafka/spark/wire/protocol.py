@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
-from minikafka.spark.records.batches import Aborted
+from minikafka.record.transactions import Aborted
+from minikafka.record.varints import read_uvarint, uvarint
 
 FETCH: Final = (1, 11)
 LIST_OFFSETS: Final = (2, 4)
@@ -52,7 +53,6 @@ _CONSUMER: Final = -1
 _NO_SESSION: Final = (0, -1)
 _NO_ID: Final = bytes(16)
 _NO_TAGS: Final = b"\x00"
-_VARINT_BYTES: Final = 5
 
 
 class PartitionMetadata(NamedTuple):
@@ -132,9 +132,9 @@ def metadata_request(topics: Sequence[str] | None, *, creates: bool = False) -> 
     """
     flags = bytes([creates, False]) + _NO_TAGS
     if topics is None:
-        return _uvarint(0) + flags
+        return uvarint(0) + flags
     names = [_NO_ID + _compact_string(topic) + _NO_TAGS for topic in topics]
-    return _uvarint(len(topics) + 1) + b"".join(names) + flags
+    return uvarint(len(topics) + 1) + b"".join(names) + flags
 
 
 def list_offsets_request(
@@ -320,16 +320,7 @@ def _string(text: str) -> bytes:
 
 def _compact_string(text: str) -> bytes:
     data = text.encode()
-    return _uvarint(len(data) + 1) + data
-
-
-def _uvarint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    return uvarint(len(data) + 1) + data
 
 
 class Reader:
@@ -353,13 +344,8 @@ class Reader:
 
     def uvarint(self) -> int:
         """Return the next unsigned varint."""
-        value = 0
-        for index in range(_VARINT_BYTES):
-            (byte,) = self.take(1)
-            value |= (byte & 0x7F) << 7 * index
-            if byte < 0x80:
-                return value
-        raise ProtocolViolation("a varint in a response is longer than 32 bits")
+        number, self._position = read_uvarint(self._data, self._position)
+        return number
 
     def count(self) -> int:
         """Return the size of the next array; 0 for null."""

@@ -49,8 +49,20 @@ def test_archive_contains_only_packages_that_executors_need(tmp_path):
     shipping.write_archive(archive)
     names = zipfile.ZipFile(archive).namelist()
     packages = {name.split("/")[1] for name in names if name.count("/") > 1}
-    assert packages == {"base", "pipeline", "spark"}
+    assert packages == {"base", "pipeline", "record", "spark"}
     assert archive.stat().st_size < 500_000
+
+
+def test_tasks_import_only_numpy_and_pyarrow_from_the_archive(tmp_path):
+    archive = tmp_path / shipping.NAME
+    shipping.write_archive(archive)
+    program = (
+        "import sys; from minikafka.spark.replicas import records, states; "
+        "from minikafka.spark.sink import producer; from minikafka.spark.source import readers; "
+        "heavy = 'aiokafka cramjam fastcrc kio lz4 zstandard minikafka.record.batch'.split(); "
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    assert run(archive, program) == "[]"
 
 
 def test_archive_is_written_once_per_version_of_the_code(tmp_path):

@@ -6,8 +6,9 @@ import pytest
 from support.encoders import CODECS, Sample, altered, by_aiokafka, raw_batch
 
 from minikafka.base.errors import CorruptBatch
+from minikafka.record.transactions import Aborted
 from minikafka.spark.records import checksum
-from minikafka.spark.records.batches import Aborted, Section, extent, grouped, sections
+from minikafka.spark.records.batches import Section, extent, grouped, sections
 
 ALL = (0, 2**62)
 THREE = by_aiokafka([Sample(1, b"k", b"v")] * 3)

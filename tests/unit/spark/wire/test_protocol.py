@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
-from minikafka.spark.records.batches import Aborted
+from minikafka.record.transactions import Aborted
 from minikafka.spark.wire import protocol
 from minikafka.spark.wire.protocol import Isolation
 from minikafka.wire import codec
