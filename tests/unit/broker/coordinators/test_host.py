@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from support.cold import Tasks
+from support.loop_clock import LoopClock
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 
 from minikafka.base.coordinators import Answer, partition_of
 from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import Broker
+from minikafka.broker.coordinators.host import CoordinatorHost
+from minikafka.broker.coordinators.internal_topic import TopicSettings
+from minikafka.broker.replicas.roles import Roles
+from minikafka.record.transactions import Marker
 
 PAGE = Path(__file__).parents[4] / "docs" / "architecture.md"
 EXAMPLE = next(
@@ -23,6 +31,8 @@ EXAMPLE = next(
 NAMES: dict[str, Any] = {}
 exec(compile(EXAMPLE, "docs/architecture.md", "exec"), NAMES)
 RETRY_MS = 50
+SETTINGS = TopicSettings("c", 1, 1, "", {})
+HOME = TopicPartition("c", 0)
 
 
 class Cluster(MemoryCluster):
@@ -93,3 +103,73 @@ def test_example_coordinator_refuses_keys_of_other_brokers() -> None:
                 assert core.get("a", None) == [Answer(None, expected)]
 
     run_seeded(1, scene())
+
+
+class Replicas:
+    """Replicas whose one log never ends while `ends` is False. `mark` reports a marker as committed."""
+
+    def __init__(self) -> None:
+        self.roles = Roles()
+        self.ends = False
+        self.mark: Any = None
+
+    def on_marker(self, callback: Any) -> None:
+        self.mark = callback
+
+    def reader(self, tp: TopicPartition) -> Any:
+        return self
+
+    def read(self, max_bytes: int) -> bytes:
+        return b""
+
+    def at_end(self) -> bool:
+        return self.ends
+
+
+class Core(NAMES["Registry"]):  # type: ignore[misc]
+    """The example's core, which notes the ends of transactions."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.ended: list[tuple[int, int, bool]] = []
+
+    def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> list[Any]:
+        self.ended.append((partition, producer_id, committed))
+        return []
+
+
+def hosted(replicas: Any) -> tuple[Core, Tasks]:
+    """Return the core of a host over these replicas, and the host's tasks."""
+    core, tasks = Core(), Tasks()
+    topic: Any = SimpleNamespace(settings=SETTINGS, exists=True, partition_count=1)
+    CoordinatorHost(core, topic, replicas, LoopClock(), tasks)
+    return core, tasks
+
+
+async def test_marker_committed_during_a_load_is_only_read_from_the_log() -> None:
+    """The load may not have read an earlier transaction of the producer to its end."""
+    replicas = Replicas()
+    core, tasks = hosted(replicas)
+    replicas.roles.leads(HOME, 1)
+    replicas.mark(HOME, Marker(7, committed=True))
+    assert core.ended == []
+    replicas.ends = True
+    await tasks.settle()
+    replicas.mark(TopicPartition("other", 0), Marker(7, committed=True))
+    replicas.mark(HOME, Marker(7, committed=False))
+    assert core.ended == [(0, 7, False)]
+
+
+async def test_partition_is_dropped_in_the_call_that_ends_the_leadership() -> None:
+    replicas = Replicas()
+    core, tasks = hosted(replicas)
+    replicas.roles.leads(HOME, 1)
+    assert core.get("a", None) == [Answer(None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+    replicas.roles.follows(HOME, 2)
+    assert core.get("a", None) == [Answer(None, ErrorCode.NOT_COORDINATOR)]
+    replicas.ends = True
+    replicas.roles.leads(HOME, 3)
+    await tasks.settle()
+    assert core.get("a", None) == [Answer(None, None)]
+    replicas.roles.follows(HOME, 4)
+    assert core.get("a", None) == [Answer(None, ErrorCode.NOT_COORDINATOR)]
