@@ -135,7 +135,7 @@ class Broker:
         self.metrics = Metrics()
         self.requests = RequestMetrics(self.metrics)
         self._register_metrics()
-        self.producer_ids = ProducerIds(capabilities.producer_ids.claim)
+        self.producer_ids = ProducerIds(capabilities.claim_producer_ids)
         self.config_updates = ConfigUpdates(
             self.settings, self.replicas, capabilities.administration
         )

@@ -37,7 +37,7 @@ from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.controller.fenced import FencedWrites
-from minikafka.broker.modes.controller.producer_ids import ZooKeeperProducerIds
+from minikafka.broker.modes.controller.mode import PRODUCER_ID_BLOCK
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.replicas.roles import Roles
@@ -50,6 +50,7 @@ from minikafka.log.manager import Directory
 from minikafka.record.transactions import Marker
 from minikafka.wire.codec import decode_response, encode_response
 from minikafka.zk import layout
+from minikafka.zk.nodes import ids
 
 
 class Tasks:
@@ -216,7 +217,9 @@ class Cold:
             ConfigAdmin(configs, self.metadata, self.settings, self._apply, pauses),
             pauses,
         )
-        self.producer_ids = ProducerIds(ZooKeeperProducerIds(zookeeper, broker_id).claim)
+        self.producer_ids = ProducerIds(
+            lambda: ids.claim_producer_ids(zookeeper, broker_id, PRODUCER_ID_BLOCK)
+        )
         self.live = {n: broker(n) for n in live}
         self.update()
         self.groups = GroupService(

@@ -127,9 +127,9 @@ class MemoryMode:
             isrs=stores,
             topics=stores,
             configs=stores,
-            producer_ids=stores,
             administration=everybody,
             diagnostics=everybody,
+            claim_producer_ids=stores.claim,
         )
 
 

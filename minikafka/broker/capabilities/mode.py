@@ -6,6 +6,7 @@ in logs.)
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +15,7 @@ from minikafka.broker.capabilities.administration import Administration
 from minikafka.broker.capabilities.diagnostics import Diagnostics
 from minikafka.broker.capabilities.membership import Membership
 from minikafka.broker.capabilities.roles import RoleSource
-from minikafka.broker.capabilities.stores import ConfigStore, IsrStore, ProducerIdStore, TopicStore
+from minikafka.broker.capabilities.stores import ConfigStore, IsrStore, TopicStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,13 @@ class Capabilities:
     isrs: IsrStore
     topics: TopicStore
     configs: ConfigStore
-    producer_ids: ProducerIdStore
     administration: Administration
     diagnostics: Diagnostics
+    claim_producer_ids: Callable[[], Awaitable[tuple[int, int]]]
+    """Claim a block of producer ids that no other broker has; return its first and last id (R72).
+
+    Raises CoordinationError, or ValueError if the stored block cannot be decoded.
+    """
 
 
 class CoordinationMode(Protocol):

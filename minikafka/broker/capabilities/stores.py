@@ -1,4 +1,4 @@
-"""The stored state of the cluster: ISRs, topics, dynamic settings and producer ids.
+"""The stored state of the cluster: ISRs, topics and dynamic settings.
 
 If the service that stores the state does not answer, every async method raises CoordinationError. A write that the
 mode does not allow on this broker raises KafkaError NOT_CONTROLLER.
@@ -152,13 +152,3 @@ class ConfigStore(Protocol):
 
     def changes(self, listener: ConfigListener) -> ConfigChanges:
         """Return a source of all changes for `listener`. The source is idle until its `start` is called."""
-
-
-class ProducerIdStore(Protocol):
-    """The blocks of producer ids that brokers claim."""
-
-    async def claim(self) -> tuple[int, int]:
-        """Claim a block that no other broker has; return its first and last id (R72).
-
-        Raises ValueError if the stored block cannot be decoded.
-        """

@@ -15,10 +15,10 @@ from typing import Final
 
 from minikafka.base.errors import Closed, CoordinationError, KafkaError
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Clock, Ledger, Tasks, WatchKind, WatchSignal, ZooKeeper
+from minikafka.base.ports import Clock, Tasks, WatchKind, WatchSignal, ZooKeeper
 from minikafka.broker.capabilities.stores import ConfigListener
+from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.terms import ZooKeeperController
-from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
 from minikafka.zk.nodes import configs
 from minikafka.zk.nodes.faults import Faults
 
@@ -42,7 +42,7 @@ class ZooKeeperConfigChanges:
         broker_id: BrokerId,
         controller: ZooKeeperController,
         listener: ConfigListener,
-        ledger: Ledger,
+        writes: FencedWrites,
         faults: Faults,
     ) -> None:
         self._zookeeper = zookeeper
@@ -50,7 +50,7 @@ class ZooKeeperConfigChanges:
         self._tasks = tasks
         self._controller = controller
         self._listener = listener
-        self._ledger = ledger
+        self._writes = writes
         self._faults = faults
         self._own_entities = configs.entities_of_broker(broker_id)
         self._applied: dict[str, int] = {}
@@ -150,12 +150,6 @@ class ZooKeeperConfigChanges:
             return
         deletes = [configs.removal(name) for name in old]
         try:
-            await fenced_multi(
-                self._zookeeper,
-                self._ledger,
-                self._controller.fence(),
-                deletes,
-                generation=self._controller.generation,
-            )
+            await self._writes.write(*deletes)
         except (KafkaError, CoordinationError) as error:
             logger.info("old notifications of changed settings are not deleted yet: %s", error)

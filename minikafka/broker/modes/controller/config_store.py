@@ -24,7 +24,7 @@ from minikafka.base.model import BrokerId
 from minikafka.base.ports import Check, Clock, Create, Ledger, Set, Tasks, ZooKeeper
 from minikafka.broker.capabilities.stores import ConfigKind, ConfigListener, Overrides
 from minikafka.broker.modes.controller.config_changes import ZooKeeperConfigChanges
-from minikafka.broker.modes.controller.fenced import read_back
+from minikafka.broker.modes.controller.fenced import FencedWrites, read_back
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
 from minikafka.zk.nodes import configs, election
@@ -75,7 +75,7 @@ class ZooKeeperConfigs:
             self._broker_id,
             self._controller,
             listener,
-            self._ledger,
+            FencedWrites(self._zookeeper, self._controller, self._ledger),
             self._faults,
         )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.ports import (
@@ -20,13 +22,15 @@ from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
 from minikafka.broker.modes.controller.membership import ZooKeeperMembership
-from minikafka.broker.modes.controller.producer_ids import ZooKeeperProducerIds
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.session_file import SessionFile
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.rpc.channels import Channels
 from minikafka.zk.nodes import ids, tree
+
+PRODUCER_ID_BLOCK: Final = 1000
+"""Number of producer ids that a broker claims at a time, as in Kafka."""
 
 
 class ControllerMode:
@@ -83,7 +87,9 @@ class ControllerMode:
             isrs=ZooKeeperIsrs(session, clock, tasks),
             topics=ZooKeeperTopics(session, FencedWrites(session, controller, ledger)),
             configs=ZooKeeperConfigs(session, clock, tasks, config.broker_id, controller, ledger),
-            producer_ids=ZooKeeperProducerIds(session, config.broker_id),
             administration=controller,
             diagnostics=controller,
+            claim_producer_ids=partial(
+                ids.claim_producer_ids, session, config.broker_id, PRODUCER_ID_BLOCK
+            ),
         )
