@@ -31,7 +31,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class PendingExpand:
-    """The ISR while the leader adds one replica. The write of the new ISR to ZooKeeper may still fail."""
+    """The ISR while the leader adds one replica. The write of the new ISR to the store may still fail."""
 
     isr: tuple[BrokerId, ...]
     joining: BrokerId
@@ -49,7 +49,7 @@ class PendingExpand:
 
 @dataclass(frozen=True, slots=True)
 class PendingShrink:
-    """The ISR while the leader removes replicas. The write of the new ISR to ZooKeeper may still fail."""
+    """The ISR while the leader removes replicas. The write of the new ISR to the store may still fail."""
 
     isr: tuple[BrokerId, ...]
     leaving: frozenset[BrokerId]

@@ -253,7 +253,7 @@ class TopicAdmin:
         """Mark the topics for deletion, wait until the controller has deleted them, and return a result per topic.
 
         A topic counts as deleted when this broker's metadata no longer shows it. A topic that was never
-        in the metadata counts as deleted when ZooKeeper no longer has its node. A topic that still
+        in the metadata counts as deleted when the store no longer has it. A topic that still
         exists after the timeout gets REQUEST_TIMED_OUT. Such a topic stays marked and is deleted later.
         As in Kafka, a topic gets UNKNOWN_TOPIC_OR_PARTITION if it was already marked when this call
         began and was not in the metadata.

@@ -1,8 +1,4 @@
-"""The entry to a coordination mode: joining a cluster, and the capabilities of a broker that has joined.
-
-(The coordinators of consumer groups and transactions are a different thing: they run in brokers and store their state
-in logs.)
-"""
+"""The entry to a coordination mode: joining a cluster, and the capabilities of a broker that has joined."""
 
 from __future__ import annotations
 

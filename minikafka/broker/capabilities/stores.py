@@ -28,7 +28,7 @@ class IsrOutcome(Enum):
     NOT_SENT = "not sent"
     """Nothing was written. The leader may propose the ISR again."""
     CONFLICT = "conflict"
-    """The controller or another leader has written a newer state: a LeaderAndIsr request will follow."""
+    """Another writer has stored a newer state: the mode will give the leader a role in a higher leader epoch."""
     ABANDONED = "abandoned"
     """The partition no longer exists, or its leader has withdrawn the proposed ISR."""
 
@@ -36,7 +36,8 @@ class IsrOutcome(Enum):
 class IsrWrite(NamedTuple):
     """The outcome of one write. `version`: the new version of the state, -1 if the state was not written.
 
-    `zxid`: the ZooKeeper transaction id of the write; None if unknown, because the response to the write was lost.
+    `zxid`: the number of the write in the order of all writes (in ZooKeeper its transaction id), for the ledger. None
+    if it is unknown, because the response to the write was lost.
     """
 
     outcome: IsrOutcome
@@ -52,8 +53,8 @@ class IsrStore(Protocol):
     ) -> IsrWrite:
         """Replace the stored state of a partition if its version is still the version in `state`.
 
-        Returns only when it is certain whether the state was written. After a successful write, the controller
-        sends the new state to the other brokers. `is_wanted()` is called before each attempt; if it returns
+        Returns only when it is certain whether the state was written. After a successful write, the mode updates
+        the metadata of all brokers. `is_wanted()` is called before each attempt; if it returns
         False, no further attempt is made.
         """
 
@@ -86,7 +87,7 @@ class TopicStore(Protocol):
         """
 
     async def mark_for_deletion(self, topic: str) -> bool:
-        """Mark a topic, which the controller then deletes. Return False if the topic was already marked.
+        """Mark a topic, which the mode then deletes. Return False if the topic was already marked.
 
         Raises KafkaError NOT_CONTROLLER.
         """

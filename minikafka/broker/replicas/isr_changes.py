@@ -1,8 +1,8 @@
 """The ISR changes that this broker proposes as leader, and their writes to the `IsrStore` (R26, S29).
 
 Invariant: a proposal stays pending, and the high watermark waits for the maximal ISR, until it is certain
-whether the proposal was written. After a conflict, the proposal stays pending until the controller's next
-LeaderAndIsr request.
+whether the proposal was written. After a conflict, the proposal stays pending until the mode gives the partition its
+next role.
 """
 
 from __future__ import annotations

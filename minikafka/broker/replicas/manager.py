@@ -422,7 +422,7 @@ class ReplicaManager:
         self._directory_failed(failure, partition.log.directory)
 
     def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
-        """Take every replica in the failed log directory offline and notify the controller (R67, S37).
+        """Take every replica in the failed log directory offline and announce the failure (R67, S37).
 
         If only a file descriptor was missing, the directory stays online.
         """
