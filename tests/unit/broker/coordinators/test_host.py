@@ -20,6 +20,7 @@ from minikafka.broker.broker import Broker
 from minikafka.broker.coordinators.host import CoordinatorHost
 from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.broker.replicas.roles import Roles
+from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.record.transactions import Marker
 
 PAGE = Path(__file__).parents[4] / "docs" / "architecture.md"
@@ -110,6 +111,7 @@ class Replicas:
 
     def __init__(self) -> None:
         self.roles = Roles()
+        self.turns = Scheduler(LoopClock(), lambda now: None)
         self.ends = False
         self.mark: Any = None
 
