@@ -23,19 +23,19 @@ HELD_READS: Final = 1_024
 
 
 class BusyPoll:
-    """The busy polling of one event loop. `now` returns nanoseconds; `give_way` yields the processor."""
+    """The busy polling of one event loop. `now` returns nanoseconds; `yield_processor` yields the processor."""
 
-    __slots__ = ("_give_way", "_is_polling", "_last_read", "_loop", "_now", "_reads")
+    __slots__ = ("_is_polling", "_last_read", "_loop", "_now", "_reads", "_yield_processor")
 
     def __init__(
         self,
         loop: AbstractEventLoop,
         now: Callable[[], int] = perf_counter_ns,
-        give_way: Callable[[], None] = os.sched_yield,
+        yield_processor: Callable[[], None] = os.sched_yield,
     ) -> None:
         self._loop = loop
         self._now = now
-        self._give_way = give_way
+        self._yield_processor = yield_processor
         self._last_read = 0
         self._reads = 0
         self._is_polling = False
@@ -56,7 +56,7 @@ class BusyPoll:
         before = self._now()
         self._is_polling = before - self._last_read <= PAUSE_NS
         if self._is_polling:
-            self._give_way()
+            self._yield_processor()
             if self._now() - before > PAUSE_NS:
                 self._is_polling = False
                 self._reads = -HELD_READS

@@ -75,7 +75,7 @@ _LARGE_BYTES: Final = 4 << 20
 """A request of more bytes than this is handled in steps, whatever its number of partitions."""
 _PARTS_MAX: Final = 64
 """A request that raises `ProduceApi.parts` above this number is handled in steps."""
-_LARGE_STEP: Final = 4
+LARGE_STEP: Final = 4
 """Number of partitions that one step of a large request handles. A step takes up to 3 ms if log files are created."""
 WALL_UNKNOWN: Final = -1
 """Value of `ProduceApi.wall_ms` until the first Produce request of a tick reads the wall clock."""
@@ -470,7 +470,7 @@ class ProduceApi:
                     multi.parts.append(answer)
                 if answer.error:
                     self._note_refused(topic, answer, multi)
-                if not len(multi.parts) % _LARGE_STEP:
+                if not len(multi.parts) % LARGE_STEP:
                     yield
                     self.now, self.wall_ms = self.clock.now(), self.clock.wall_ms()
         multi.deadline = self.now + request.timeout_ms

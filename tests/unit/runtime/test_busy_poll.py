@@ -19,12 +19,12 @@ class Setting:
         self.yields = 0
         self.next_turn: list[Callable[[], None]] = []
         loop: Any = self
-        self.poll = BusyPoll(loop, lambda: self.time, self.give_way)
+        self.poll = BusyPoll(loop, lambda: self.time, self.yield_processor)
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.next_turn.append(callback)
 
-    def give_way(self) -> None:
+    def yield_processor(self) -> None:
         self.yields += 1
         self.time += self.held
 

@@ -461,6 +461,15 @@ def test_large_fetch_waits_for_records_and_is_answered_in_a_later_event_loop_tur
     assert not replicas[0].partition.waiting
 
 
+def test_fetch_is_answered_after_its_maximum_wait_time(replicas: Replicas) -> None:
+    consumer = Consumer(replicas[0])
+    consumer.send_rows(1, 5, wait_ms=500)
+    consumer.clock.advance(499)
+    assert consumer.received() == []
+    consumer.clock.advance(1)
+    assert len(consumer.sent) == 1
+
+
 def test_large_fetch_is_answered_after_its_maximum_wait_time(replicas: Replicas) -> None:
     consumer = Consumer(replicas[0])
     consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=500)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.memory_cluster import MemoryCluster
@@ -13,7 +14,7 @@ from support.until import until
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Buffer
-from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
+from minikafka.broker.produce.handler import LARGE_STEP, WALL_UNKNOWN, ProduceApi
 from minikafka.broker.reports.partition_report import rows_of
 from minikafka.broker.requests.services import ClientConnection
 from minikafka.broker.turns import fair_queue
@@ -378,6 +379,40 @@ async def test_produce_request_of_many_partitions_takes_several_event_loop_turns
     assert (connected.end_of(T0), connected.end_of(T1), len(connected.answered)) == (1, 1, 1)
     connected.produce(T0)
     assert connected.end_of(T0) == 2
+
+
+async def test_large_produce_request_writes_the_batches_of_a_step_before_the_next_step(
+    connected: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fair_queue, "TURN_MS", 60_000)
+    led = [TopicPartition("t", number) for number in range(20)]
+    for tp in led:
+        await connected.lead(tp, 0, 1, 0)
+    purgatory, most = connected.replicas.purgatory, 0
+    append = type(purgatory).append
+
+    def counted(*batch: Any) -> int:
+        nonlocal most
+        result = append(*batch)
+        most = max(most, len(purgatory.dirty))
+        return result
+
+    monkeypatch.setattr(type(purgatory), "append", counted)
+    connected.produce(*led, *MANY[20:])
+    await until(lambda: connected.resumed == 1)
+    assert [connected.end_of(tp) for tp in led] == [1] * 20
+    assert most == LARGE_STEP
+
+
+async def test_produce_is_refused_in_the_next_iterations_when_leadership_ends(
+    connected: Connected,
+) -> None:
+    await connected.lead(T0, 0, 1, 0, 9)
+    connected.produce(T0)
+    await connected.lead(T0, 9, 2, 0, 9)
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert connected.answered == [{T0: ErrorCode.NOT_LEADER_OR_FOLLOWER}]
 
 
 @pytest.mark.usefixtures("one_step_in_a_turn")

@@ -133,6 +133,16 @@ async def test_append_fails_when_leadership_ends_before_it_is_committed(
     assert raised.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+async def test_append_is_written_before_its_replica_is_deleted(hosted: Hosted) -> None:
+    """A write to the files of a deleted replica would fail, and take the whole log directory offline."""
+    await lead(hosted)
+    appended = hosted.replicas.append(T0, batch(b"a"))
+    log = hosted.replicas.partitions[T0].log
+    await hosted.stop(T0, delete=True)
+    assert log.written_log_end_offset == 1
+    assert await appended == 0
+
+
 async def test_append_is_acknowledged_in_a_later_leader_epoch_of_the_same_leader(
     hosted: Hosted,
 ) -> None:
