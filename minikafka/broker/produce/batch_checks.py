@@ -11,7 +11,7 @@ from typing import Final
 
 from minikafka.base.ports import Clock
 from minikafka.broker.turns.record_walks import PendingWalk, RecordWalks
-from minikafka.record.walk import AT_ONCE_BYTES, STEPS_AT_ONCE, RecordRules, Walk, judge
+from minikafka.record.walk import AT_ONCE_BYTES, STEPS_AT_ONCE, RecordRules, judge
 
 _WALKED_MAX: Final = 256 << 10
 """When this many bytes of records were walked (checked) in a tick, further records are walked in steps. A receive
@@ -23,77 +23,70 @@ _TIMED_BYTES: Final = 8 << 10
 
 
 class BatchChecks:
-    """The checks of one connection. `resume()` is called when a check that `hold` was called for has ended."""
+    """The checks of one connection. `resume()` is called when a check that takes several turns has ended.
 
-    __slots__ = ("_clock", "_held", "_resume", "_verdicts", "_walks", "walked")
+    `checks_all`: check all batches, not only those of topics that need it (`minikafka.records.check.enable`).
+    """
 
-    def __init__(self, walks: RecordWalks, clock: Clock, resume: Callable[[], None]) -> None:
+    __slots__ = ("_checks_all", "_clock", "_held", "_resume", "_walks", "walked")
+
+    def __init__(
+        self,
+        walks: RecordWalks,
+        clock: Clock,
+        resume: Callable[[], None],
+        *,
+        checks_all: bool,
+    ) -> None:
         self._walks = walks
         self._clock = clock
         self._resume = resume
-        self._verdicts: dict[int, int | Walk] = {}
-        """Position of a batch in the buffer -> the error code of its records, or the walk that checks them."""
+        self._checks_all = checks_all
         self._held: tuple[int, PendingWalk] | None = None
         """Position of a batch, and the walk that later turns take the steps of."""
         self.walked = 0
         """Number of bytes of records that were walked in this tick."""
 
-    def verdict(
+    def check(
         self, rules: RecordRules, view: memoryview, start: int, end: int, now: int, wall_ms: int
-    ) -> int | Walk:
-        """Return the error code of a batch's records (0: valid), or the `Walk` that checks the records in steps."""
-        known = self._verdicts.pop(start, None) if self._verdicts else None
-        if known is not None:
-            return known
+    ) -> int | bytearray | None:
+        """Return the error code of a batch's records (0: valid), or the batch with the codec of its topic.
+
+        Return None if later turns of the event loop take the next steps. When these have ended, `resume()` is called,
+        and the next call for the batch returns the result.
+        """
+        if self._held is not None and self._held[0] == start:
+            walk = self._held[1].walk
+            return walk.verdict if walk.is_done else None
+        if not self._checks_all and not rules.is_demanding:
+            return 0
         verdict = judge(view, start, end, rules, _WALKED_MAX - self.walked, wall_ms)
         if isinstance(verdict, int):
             self._count(end - start, now)
-        elif self.walked < _WALKED_MAX and end - start <= AT_ONCE_BYTES:
+            return verdict
+        if self.walked < _WALKED_MAX and end - start <= AT_ONCE_BYTES:
             for _ in range(STEPS_AT_ONCE):
                 if not verdict.step():
                     break
             self._count(verdict.inflated, now)
-        return verdict
+            if verdict.is_done:
+                return verdict.verdict
+        self._held = start, PendingWalk(verdict, self._resume)
+        self._walks.add(self._held[1])
+        return None
 
     def _count(self, size: int, now: int) -> None:
         self.walked += size
         if size > _TIMED_BYTES and self._clock.now() - now >= _WALK_MS:
             self.walked = _WALKED_MAX
 
-    def keep(self, start: int, verdict: int | Walk) -> None:
-        """Remember the outcome for the batch at this position until `taken` or `verdict` returns it."""
-        self._verdicts[start] = verdict
-
-    def taken(self, start: int) -> int | Walk:
-        """Return the remembered outcome for the batch at this position; 0 if there is none."""
-        return self._verdicts.pop(start, 0)
-
-    def hold(self, start: int, walk: Walk) -> None:
-        """Let later turns of the event loop finish this check, unless they do already."""
-        self._verdicts[start] = walk
-        if self._held is not None and self._held[0] != start:
-            self.release(self._held[0])
-        if self._held is None:
-            pending = PendingWalk(walk, self._resume)
-            self._held = start, pending
-            self._walks.add(pending)
-
     def release(self, start: int) -> None:
-        """Free the memory of the check of the batch at this position, if `hold` was called for it."""
+        """Free the memory of the check of the batch at this position, if the check took several turns."""
         if self._held is not None and self._held[0] == start:
-            self._walks.release(self._held[1])
-            self._held = None
-
-    def keep_valid(self) -> None:
-        """Forget the remembered outcomes, except those of valid batches that need no other codec."""
-        self._verdicts = {start: known for start, known in self._verdicts.items() if known == 0}
-
-    def clear(self) -> None:
-        """Forget the remembered outcomes: the request was handled."""
-        self._verdicts.clear()
+            self.end()
 
     def end(self) -> None:
-        """Drop all checks, because the connection has ended."""
-        self.clear()
+        """Drop the check in progress, if there is one."""
         if self._held is not None:
-            self.release(self._held[0])
+            self._walks.release(self._held[1])
+            self._held = None

@@ -7,11 +7,15 @@ are written at the end of the turn, before the receive buffer is used again.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Clock
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.replication.purgatory import Purgatory
+
+Steps: TypeAlias = Generator[bool, None, None]
+"""The steps of one request. A step yields True if the next step must wait until `LargeProduce.resume` is called."""
 
 
 class LargeProduce:
@@ -45,12 +49,12 @@ class LargeProduce:
         self._purgatory = purgatory
         self._done = done
         self._close = close
-        self._steps: Generator[None, None, None] | None = None
+        self._steps: Steps | None = None
         self._is_waiting = False
         self.used = 0
         """Cost so far of the large Produce requests of this connection (see `Job.used`)."""
 
-    def begin(self, steps: Generator[None, None, None], *, has_many: bool) -> None:
+    def begin(self, steps: Steps, *, has_many: bool) -> None:
         """Handle a request, whose steps are taken in later turns of the event loop.
 
         `has_many`: the request has many partitions. Such requests of different connections are handled one at a
@@ -72,10 +76,6 @@ class LargeProduce:
         self._end()
         self._close(reason)
 
-    def wait(self) -> None:
-        """Take no further step of the current request until `resume` is called."""
-        self._is_waiting = True
-
     def resume(self) -> None:
         """Continue the current request, if it waits."""
         if self._is_waiting:
@@ -92,7 +92,7 @@ class LargeProduce:
         now = -1
         try:
             while self._steps is not None and not self._is_waiting and now < until:
-                next(self._steps)
+                self._is_waiting = next(self._steps)
                 now = self._clock.now()
                 self._purgatory.finish_tick(now)
         except StopIteration:

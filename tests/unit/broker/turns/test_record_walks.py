@@ -20,7 +20,6 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.produce import handler as produce_api
 from minikafka.broker.turns.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.client import NewTopic
@@ -29,6 +28,8 @@ from minikafka.log.log import Log
 from minikafka.record.batch import Record, build, records
 from minikafka.record.codecs import compress
 from minikafka.record.walk import RecordRules, Walk, judge
+from minikafka.replication.partition import Partition
+from minikafka.replication.purgatory import Purgatory
 from minikafka.wire.codec import decode_response, encode_request, request
 from minikafka.wire.versions import API_VERSIONS, PRODUCE
 
@@ -195,22 +196,23 @@ async def test_recompressed_batches_of_one_request_are_not_held_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each of 20 partitions gets 900 KB of zeros, which arrive compressed and are stored without compression."""
-    parts, held, most = 20, 0, 0
-    end, outcome = Walk.end, produce_api._outcome
+    parts, most = 20, 0
+    held: list[bytearray] = []
+    end, append = Walk.end, Purgatory.append
 
     def ended(walk: Walk, verdict: int | bytearray) -> None:
-        nonlocal held, most
+        nonlocal most
         end(walk, verdict)
-        held += isinstance(verdict, bytearray)
-        most = max(most, held)
+        if isinstance(verdict, bytearray):
+            held.append(verdict)
+        most = max(most, len(held))
 
-    def used(*arguments: Any) -> Any:
-        nonlocal held
-        held -= 1
-        return outcome(*arguments)
+    def used(purgatory: Purgatory, partition: Partition, buf: bytearray, *rest: Any) -> int:
+        held[:] = [batch for batch in held if batch is not buf]
+        return append(purgatory, partition, buf, *rest)
 
     monkeypatch.setattr(Walk, "end", ended)
-    monkeypatch.setattr(produce_api, "_outcome", used)
+    monkeypatch.setattr(Purgatory, "append", used)
     async with started(compression_type="uncompressed") as bench:
         async with bench.cluster.client() as client:
             await client.admin.create_partitions({"t": parts})
@@ -218,7 +220,7 @@ async def test_recompressed_batches_of_one_request_are_not_held_together(
         await until(lambda: TopicPartition("t", parts - 1) in partitions)
         bench.send(produce(1, *[bomb(CODECS["zstd"], 900_000)] * parts))
         assert await bench.answered(1) == [[0] * parts]
-    assert (held, most) == (0, 1)
+    assert (held, most) == ([], 1)
 
 
 def test_cancelled_record_check_does_not_call_its_callback(turns: Turns) -> None:
