@@ -1,7 +1,8 @@
 """A Produce request of many partitions, handled in steps. The broker handles other connections between steps.
 
-Invariant: the batches that were appended in a step are written before the next step. The batches of the last step
-are written at the end of the turn, before the receive buffer is used again.
+Invariants: the batches that were appended in a step are written before the next step. The batches of the last step
+are written at the end of the turn, before the receive buffer is used again. No step is taken while the check of a
+batch is awaited: the step would append the batch unchecked, and nothing would continue the request.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ from support.controller_bench import until
 from support.logs import remove_below
 from support.loop_clock import LoopClock
 from support.memory_cluster import MemoryCluster
-from support.silent_client import Silent
+from support.silent_client import Reader, Silent, join
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
+from minikafka.base.ports import QUEUE_MARK_BYTES
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX
 from minikafka.broker.network import cold_requests, listener
 from minikafka.broker.network.connection import ENTRIES_MAX
@@ -78,34 +78,6 @@ PIECE = QUEUE_MARK_BYTES + PIECE_MAX
 """The most that a connection holds of records that its client has not received."""
 
 
-class Reader(Silent):
-    """A client that keeps the responses that it receives."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.is_closed = False
-        self._buffer = bytearray(64 << 10)
-
-    def get_buffer(self, hint: int) -> Buffer:
-        return self._buffer
-
-    def buffer_updated(self, count: int) -> None:
-        self.data += self._buffer[:count]
-
-    def disconnected(self, error: Exception | None) -> None:
-        self.is_closed = True
-
-    def responses(self) -> list[Any]:
-        found, at = [], 0
-        while at + 4 <= len(self.data):
-            size = int.from_bytes(self.data[at : at + 4], "big")
-            if at + 4 + size > len(self.data):
-                break
-            found.append(bytes(self.data[at + 4 : at + 4 + size]))
-            at += 4 + size
-        return found
-
-
 @pytest.fixture
 async def stored() -> AsyncIterator[MemoryCluster]:
     """Start one broker with 4.5 MB of records in `t`, in segments of 2 MiB."""
@@ -114,12 +86,6 @@ async def stored() -> AsyncIterator[MemoryCluster]:
         for number in range(45):
             await client.produce("t", [Record(value=b"%02d" % number * 50_000)], partition=0)
         yield cluster
-
-
-async def join(cluster: MemoryCluster) -> Reader:
-    reader = Reader()
-    await cluster.transport.connect(lambda: reader, "127.0.0.1", 9092)
-    return reader
 
 
 async def test_at_most_two_fetches_are_handled_for_a_client_that_reads_no_responses(
