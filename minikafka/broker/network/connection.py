@@ -210,7 +210,7 @@ class Connection(FramedStream):
         hold(Reason.UNRECEIVED, self.link.queued_bytes() > QUEUE_MARK_BYTES)
         hold(Reason.COLD, self.cold.is_full)
         hold(Reason.FETCHES, self.fetch.is_full())
-        hold(Reason.PRODUCE, self.produce.pending is not None)
+        hold(Reason.PRODUCE, self.produce.large.steps is not None)
 
     def _has_entries(self, count: int) -> bool:
         return len(self.answers.entries) >= count or self.answers.rows >= count
@@ -307,7 +307,7 @@ class Connection(FramedStream):
 
         Always False while a Produce request is handled in steps or its records are checked.
         """
-        return self.gate.is_closed and self.produce.pending is None and self.link.has_ended()
+        return self.gate.is_closed and not self.produce.large.steps and self.link.has_ended()
 
     def _refused(self, violation: ProtocolViolation) -> None:
         logger.info("closing connection from %s: %s", self.client.peer, violation)

@@ -139,7 +139,6 @@ class ProduceApi:
         "now",
         "packs",
         "parts",
-        "pending",
         "purgatory",
         "refused",
         "replicas",
@@ -167,8 +166,6 @@ class ProduceApi:
         )
         self.is_handled = False
         """True if the frame that was held back has been handled in steps and needs no further work."""
-        self.pending: LargeProduce | None = None
-        """The work that must end before the held-back frame is handled; None if no frame is held back."""
         self.parts = 0
         """Number of partitions that took the general path in this tick."""
         self.checks = BatchChecks(
@@ -222,9 +219,7 @@ class ProduceApi:
 
     def end_connection(self) -> None:
         """Drop the work in progress, because the connection has ended."""
-        if self.pending is not None:
-            self.pending.cancel()
-            self.pending = None
+        self.large.cancel()
         self.checks.end()
         self.refused.clear()  # break the reference cycle of refusals and responses
 
@@ -313,7 +308,6 @@ class ProduceApi:
         is_large = request is None or end - body > _LARGE_BYTES or self.parts > _PARTS_MAX
         steps = self._steps(buf, view, chain((request,), decoding), correlation, version)
         if is_large or any(steps):
-            self.pending = self.large
             self.large.begin(self._in_turns(steps), has_many=request is None)
             return AGAIN
         return None
@@ -476,11 +470,9 @@ class ProduceApi:
 
     def _large_done(self) -> None:
         self.is_handled = True
-        self.pending = None
         self.resume()
 
     def _large_failed(self, reason: str) -> None:
-        self.pending = None
         logger.info("closing connection from %s: %s", self.client.peer, reason)
         self.close()
 

@@ -32,8 +32,8 @@ class LargeProduce:
         "_done",
         "_is_waiting",
         "_purgatory",
-        "_steps",
         "_turns",
+        "steps",
         "used",
     )
 
@@ -50,7 +50,8 @@ class LargeProduce:
         self._purgatory = purgatory
         self._done = done
         self._close = close
-        self._steps: Steps | None = None
+        self.steps: Steps | None = None
+        """The steps left of the request in progress; None if there is none."""
         self._is_waiting = False
         self.used = 0
         """Cost so far of the large Produce requests of this connection (see `Job.used`)."""
@@ -61,7 +62,7 @@ class LargeProduce:
         `has_many`: the request has many partitions. Such requests of different connections are handled one at a
         time. The next request begins when the current request has ended or has taken too long (`OneAtATime`).
         """
-        self._steps = steps
+        self.steps = steps
         if has_many:
             self._turns.large_produce.ask(self)
         else:
@@ -69,7 +70,7 @@ class LargeProduce:
 
     def cancel(self) -> None:
         """Drop the request, because the connection has ended."""
-        self._steps = None
+        self.steps = None
         self._turns.large_produce.end(self)
 
     def give_up(self, reason: str) -> None:
@@ -85,15 +86,15 @@ class LargeProduce:
 
     def proceed(self) -> None:
         """Ask the scheduler for a slice, if the current request has steps left to take now."""
-        if self._steps is not None and not self._is_waiting:
+        if self.steps is not None and not self._is_waiting:
             self._turns.requests.ask(self)
 
     def work(self, until: int) -> None:
         """Continue the request until it is done, waits, or the time `until` is reached."""
         now = -1
         try:
-            while self._steps is not None and not self._is_waiting and now < until:
-                self._is_waiting = next(self._steps)
+            while self.steps is not None and not self._is_waiting and now < until:
+                self._is_waiting = next(self.steps)
                 now = self._clock.now()
                 self._purgatory.finish_tick(now)
         except StopIteration:
@@ -105,5 +106,5 @@ class LargeProduce:
             self.proceed()
 
     def _end(self) -> None:
-        self._steps = None
+        self.steps = None
         self._turns.large_produce.end(self)

@@ -261,15 +261,20 @@ async def test_half_sent_large_requests_of_all_clients_use_a_bounded_amount_of_m
     async with MemoryCluster(1) as cluster, cluster.client() as other:
         await other.create_topics(NewTopic("t", 1, 1))
         connections = cluster.brokers[0].listener._connections
-        clients = [await half_sent(cluster, api, size) for _ in range(count)]
-        most = 0
+        clients: list[Reader] = []
+        most, has_waited = 0, False
 
         def one_waits() -> bool:
-            nonlocal most
+            nonlocal most, has_waited
             most = max(most, sum(len(c._big or b"") for c in connections))
-            return any(Reason.ROOM in c.link.other._handler.gate.reasons for c in clients)
+            waits = any(Reason.ROOM in c.link.other._handler.gate.reasons for c in clients)
+            has_waited |= waits
+            return waits
 
-        await until(one_waits)
+        for _ in range(count):
+            clients.append(await half_sent(cluster, api, size))
+            one_waits()
+        await until(lambda: one_waits() or has_waited)
         await until(lambda: not one_waits())
         assert most <= most_allowed
         await other.produce("t", [Record(value=bytes(900_000))], partition=0)
