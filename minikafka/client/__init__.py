@@ -7,9 +7,7 @@ from minikafka.client.admin import Admin, NewTopic
 from minikafka.client.admin_results import Outcome
 from minikafka.client.client import Client, Fetched, NotProduced, Produced
 from minikafka.client.consumer import ConsumedRecord
-from minikafka.client.groups.consumer import GroupConsumer
-from minikafka.client.groups.offsets import NoOffset, OffsetAndMetadata
-from minikafka.client.groups.settings import GroupSettings
+from minikafka.client.groups.offsets import OffsetAndMetadata
 from minikafka.client.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from minikafka.record.batch import Record
 
@@ -19,10 +17,7 @@ __all__ = [
     "ClusterInfo",
     "ConsumedRecord",
     "Fetched",
-    "GroupConsumer",
-    "GroupSettings",
     "NewTopic",
-    "NoOffset",
     "Node",
     "NotProduced",
     "OffsetAndMetadata",

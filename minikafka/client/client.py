@@ -23,8 +23,6 @@ from minikafka.client import consumer
 from minikafka.client.admin import API_TIMEOUT_MS, Admin, NewTopic
 from minikafka.client.admin_results import Outcome
 from minikafka.client.groups.admin import GroupAdmin
-from minikafka.client.groups.consumer import Callback, GroupConsumer, Topics
-from minikafka.client.groups.settings import GroupSettings
 from minikafka.client.log_offsets import LogOffsets
 from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
@@ -439,39 +437,6 @@ class Client:
             ends = await self.list_offsets(topic, "latest", list(positions))
         async for record in reader.read(positions, ends):
             yield record
-
-    def group_consumer(
-        self,
-        group: str,
-        topics: Topics,
-        settings: GroupSettings | None = None,
-        *,
-        on_assigned: Callback | None = None,
-        on_revoked: Callback | None = None,
-        on_lost: Callback | None = None,
-    ) -> GroupConsumer:
-        """Return a new member of a group. Use it with `async with` and `async for record in consumer`.
-
-        `topics`: topic names, or a pattern (`re.compile`) that must match the whole name. The callbacks may be
-        coroutine functions. `on_assigned` gets newly assigned partitions. `on_revoked` gets partitions that the
-        member must give up; the callback can still commit their offsets. `on_lost` (default: `on_revoked`) gets
-        partitions that the member has lost; another member may already have them. Raises ConfigError.
-        """
-        return GroupConsumer(
-            group,
-            topics,
-            settings or GroupSettings(),
-            network=self._network,
-            parking=Network(self._transport, self._clock, self._client_id),
-            fetch_network=self._fetch_network,
-            metadata=self._metadata,
-            clock=self._clock,
-            request_timeout_ms=self._request_timeout_ms,
-            api_timeout_ms=self._api_timeout_ms,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            on_lost=on_lost,
-        )
 
     async def list_offsets(
         self, topic: str, at: Start, partitions: Sequence[int] | None = None

@@ -27,7 +27,6 @@ from minikafka.record.header import (
     HEADER,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
-    LEADER_EPOCH,
     LOG_APPEND_TIME,
     OVERHEAD,
     Header,
@@ -201,7 +200,7 @@ class Consumer:
         end = self._ends[number] if self._ends is not None else None
         tp = TopicPartition(self._topic, number)
         position = offsets[number]
-        for found, behind, _ in consumed_batches(tp, partition.records, position, end):
+        for found, behind in consumed_batches(tp, partition.records, position, end):
             yield from found
             position = behind
         self._positions[number] = position
@@ -260,8 +259,8 @@ def fetch_request(
 
 def consumed_batches(
     tp: TopicPartition, data: bytes | None, start: int, end: int | None = None
-) -> Iterator[tuple[list[ConsumedRecord], int, int]]:
-    """Yield (records, offset after the batch, leader epoch) for each whole batch of a response.
+) -> Iterator[tuple[list[ConsumedRecord], int]]:
+    """Yield (records, offset after the batch) for each whole batch of a response.
 
     Only records from `start` on and before `end` are included; the list may be empty. Raises CorruptBatch.
     """
@@ -274,7 +273,7 @@ def consumed_batches(
             if start <= record.offset and (end is None or record.offset < end)
         ]
         position = max(position, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
-        yield found, position, header[LEADER_EPOCH]
+        yield found, position
 
 
 def records_from(data: bytes | None, offset: int) -> tuple[list[Record], int]:

@@ -1,6 +1,6 @@
 """Kafka's tool for consumer groups and `minikafka groups` print the same output.
 
-Java's consumer shares a group with minikafka's consumer.
+Java's consumer shares a group with aiokafka's consumer.
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
 """
@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from support.commands import call
 from support.running_cluster import create_topic
 
 from minikafka.base.model import TopicPartition
-from minikafka.client import Client, GroupConsumer, GroupSettings, Record
+from minikafka.client import Client, Record
 from minikafka.cluster import LocalCluster
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
@@ -28,10 +32,14 @@ GROUPS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSUMER: Final = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 JAVA: Final = ("java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 ASSIGNORS: Final = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+}
+JAVA_ASSIGNORS: Final = {
     "range": "RangeAssignor",
     "roundrobin": "RoundRobinAssignor",
     "sticky": "StickyAssignor",
-    "cooperative-sticky": "CooperativeStickyAssignor",
 }
 PARTITIONS: Final = 4
 
@@ -83,14 +91,18 @@ async def fill(cluster: LocalCluster, topic: str) -> None:
 @asynccontextmanager
 async def member(
     cluster: LocalCluster, group: str, topic: str, assignor: str = "range"
-) -> AsyncIterator[GroupConsumer]:
-    settings = GroupSettings(
-        auto_offset_reset="earliest", assignors=(assignor,), heartbeat_interval_ms=200
+) -> AsyncIterator[AIOKafkaConsumer]:
+    consumer = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap,
+        client_id="member",
+        group_id=group,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=200,
+        session_timeout_ms=45_000,  # as Java's consumer
+        partition_assignment_strategy=(ASSIGNORS[assignor],),
     )
-    async with (
-        Client(cluster.bootstrap, client_id="native") as client,
-        client.group_consumer(group, [topic], settings) as consumer,
-    ):
+    async with consumer:
         yield consumer
 
 
@@ -103,7 +115,7 @@ async def test_kafkas_tool_describes_groups_like_our_command(cluster: LocalClust
     ):
         await client.groups.alter_offsets("told-idle", offsets)
         for _ in range(15):
-            await anext(consumer)
+            await consumer.getone()
         await consumer.commit()
         for group in ("told-busy", "told-idle"):
             for aspect in ("--offsets", "--members", "--state"):
@@ -162,7 +174,7 @@ async def test_kafkas_group_tool_with_rare_options_prints_the_same_as_our_comman
         await client.groups.alter_offsets("rare-idle", offsets)
     reset = ("--all-topics", "--dry-run", "--export")
     async with member(cluster, "rare-busy", "rare") as consumer:
-        await anext(consumer)
+        await consumer.getone()
         for command, *options in (
             ("describe", "rare-busy", "--members"),
             ("describe", "rare-idle", "--offsets"),
@@ -187,13 +199,13 @@ async def test_kafkas_group_tool_with_rare_options_prints_the_same_as_our_comman
 
 
 @pytest.mark.parametrize("assignor", sorted(ASSIGNORS))
-async def test_java_consumer_shares_the_partitions_with_our_consumer(
+async def test_java_consumer_shares_the_partitions_with_aiokafka(
     cluster: LocalCluster, assignor: str
 ) -> None:
     topic = f"java-{assignor}"
     await fill(cluster, topic)
     settings = {
-        "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{ASSIGNORS[assignor]}",
+        "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{JAVA_ASSIGNORS[assignor]}",
         "heartbeat.interval.ms": "200",
         "client.id": "java",
     }
@@ -213,7 +225,7 @@ async def test_java_consumer_shares_the_partitions_with_our_consumer(
             await shared(cluster, f"{topic}-group", 2)
             reading.cancel()
             await asyncio.wait([reading])
-            await first.close()
+            await first.stop()
             await shared(cluster, f"{topic}-group", 1)
             async with member(cluster, f"{topic}-group", topic, assignor) as second:
                 reading = asyncio.ensure_future(read(second))
@@ -225,7 +237,7 @@ async def test_java_consumer_shares_the_partitions_with_our_consumer(
             await process.communicate()
 
 
-async def read(consumer: GroupConsumer) -> None:
+async def read(consumer: AIOKafkaConsumer) -> None:
     async for _ in consumer:
         pass
 

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from support.commands import ENVIRONMENT, Ended, call
 from support.running_cluster import create_topic
 
 from minikafka.base.model import TopicPartition
-from minikafka.client import Client, GroupSettings, NewTopic, Record
+from minikafka.client import Client, NewTopic, Record
 from minikafka.cluster import LocalCluster
 
 PARTITIONS = 4
@@ -63,12 +65,17 @@ async def commit(cluster: LocalCluster, group: str, topic: str, offset: int) -> 
 @asynccontextmanager
 async def member(cluster: LocalCluster, group: str, topic: str) -> AsyncIterator[None]:
     """Run a group member that is assigned all partitions of the topic, until the block ends."""
-    settings = GroupSettings(auto_offset_reset="earliest")
-    async with (
-        Client(cluster.bootstrap, client_id="holder") as client,
-        client.group_consumer(group, [topic], settings) as consumer,
-    ):
-        await anext(consumer)
+    consumer = AIOKafkaConsumer(
+        topic,
+        bootstrap_servers=cluster.bootstrap,
+        client_id="holder",
+        group_id=group,
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=300_000,  # commits only at the end
+        partition_assignment_strategy=(RangePartitionAssignor,),
+    )
+    async with consumer:
+        await consumer.getone()
         yield
 
 

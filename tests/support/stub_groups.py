@@ -1,6 +1,6 @@
-"""A `StubCluster` whose brokers coordinate groups of one member each, with faults on request.
+"""A `StubCluster` whose brokers coordinate groups without members, with faults on request.
 
-Each JoinGroup is answered at once, with the next generation. `failures[api]`: error codes of the next responses, as in
+`failures[api]`: error codes of the next responses, as in
 `StubCluster`. A test sets `coordinator` to another broker to move the groups.
 """
 
@@ -22,20 +22,11 @@ class StubGroups(StubCluster):
     """A StubCluster in which the broker `coordinator` coordinates every group."""
 
     coordinator = 1
-    generation = 0
-    member_ids = 0
-    leader = ""
-    """Member id of the group's only member."""
+    has_members = False
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.epochs: dict[TopicPartition, int] = {}
-        """Leader epoch in the last commit of each partition."""
-        self.commits: list[dict[TopicPartition, int]] = []
-        self.reasons: list[str] = []
-        self.left: list[str] = []
-        self.subscriptions: list[bytes] = []
         self.listed: dict[int, list[tuple[str, str, str]]] = {}
         self.members: dict[str, list[tuple[str, str, bytes]]] = {}
         self.refused: dict[str, int] = {}
@@ -59,48 +50,8 @@ class StubGroups(StubCluster):
         ]
         return {"coordinators": found}
 
-    def join(self, request: Any, error: int) -> Any:
-        member_id = request.member_id
-        if not error and not member_id:
-            self.member_ids += 1
-            member_id = f"m-{self.member_ids}"
-            error = 0 if request.group_instance_id else ErrorCode.MEMBER_ID_REQUIRED
-        if error:
-            return {"error_code": error, "member_id": member_id, "generation_id": -1}
-        self.generation += 1
-        self.leader = member_id
-        self.reasons.append(request.reason)
-        protocol = request.protocols[0]
-        self.subscriptions.append(protocol.metadata)
-        member = {"member_id": member_id, "group_instance_id": None, "metadata": protocol.metadata}
-        return {
-            "generation_id": self.generation,
-            "protocol_type": "consumer",
-            "protocol_name": protocol.name,
-            "leader": member_id,
-            "member_id": member_id,
-            "members": [member],
-        }
-
-    def identity_error(self, request: Any, generation: int) -> int:
-        if request.member_id != self.leader:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        return 0 if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
-
-    def sync(self, request: Any, error: int) -> Any:
-        error = error or self.identity_error(request, request.generation_id)
-        shares = {a.member_id: a.assignment for a in request.assignments}
-        return {"error_code": error, "assignment": b"" if error else shares[request.member_id]}
-
-    def heartbeat(self, request: Any, error: int) -> Any:
-        return {"error_code": error or self.identity_error(request, request.generation_id)}
-
-    def leave(self, request: Any, error: int) -> Any:
-        self.left += [member.member_id for member in request.members]
-        return {"error_code": error}
-
     def commit(self, request: Any, error: int) -> Any:
-        error = error or self.identity_error(request, request.generation_id_or_member_epoch)
+        error = error or (ErrorCode.UNKNOWN_MEMBER_ID if self.has_members else 0)
         topics = []
         found = {}
         for topic in request.topics:
@@ -108,12 +59,10 @@ class StubGroups(StubCluster):
             for p in topic.partitions:
                 tp = TopicPartition(topic.name, p.partition_index)
                 found[tp] = OffsetAndMetadata(p.committed_offset, p.committed_metadata)
-                self.epochs[tp] = p.committed_leader_epoch
                 rows.append({"partition_index": p.partition_index, "error_code": error})
             topics.append({"name": topic.name, "partitions": rows})
         if not error:
             self.committed |= found
-            self.commits.append({tp: at.offset for tp, at in found.items()})
         return {"topics": topics}
 
     def fetch_offsets(self, request: Any, error: int) -> Any:
@@ -169,10 +118,6 @@ class StubGroups(StubCluster):
 
 _ANSWERS = {
     versions.FIND_COORDINATOR: StubGroups.find,
-    versions.JOIN_GROUP: StubGroups.join,
-    versions.SYNC_GROUP: StubGroups.sync,
-    versions.HEARTBEAT: StubGroups.heartbeat,
-    versions.LEAVE_GROUP: StubGroups.leave,
     versions.OFFSET_COMMIT: StubGroups.commit,
     versions.OFFSET_FETCH: StubGroups.fetch_offsets,
     versions.DESCRIBE_GROUPS: StubGroups.describe,

@@ -18,7 +18,6 @@ from minikafka.cli.arguments.options import (
     topics_argument,
 )
 from minikafka.cli.execution.running import run_with_client
-from minikafka.cli.records.group_member import Session
 from minikafka.cli.records.offsets import Range, parse_offsets
 from minikafka.cli.records.record_format import (
     COLUMNS,
@@ -155,11 +154,12 @@ def consume(
         _print(write(record))
 
     if group is not None:
+        from minikafka.cli.records.group_member import Session
+
         start = _group_start(where, partition)
         session = Session(group, topics, start, until_end, count, quiet)
-        run_with_client(
-            lambda client: session.run(client, show), bootstrap_servers(bootstrap, data)
-        )
+        servers = bootstrap_servers(bootstrap, data)
+        run_with_client(lambda client: session.run(client, servers, show), servers)
         return
     if len(topics) != 1:
         raise click.UsageError("name exactly one topic, as TOPIC or as -t TOPIC")

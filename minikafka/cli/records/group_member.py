@@ -1,21 +1,51 @@
-"""`consume --group`: one member of a group that prints the records that it reads."""
+"""`consume --group`: one member of a group that prints the records that it reads.
+
+aiokafka's consumer reads the records, commits their offsets and shares the partitions with the other members. This
+module tells the user which partitions the member has, and decides when the command ends. The topics are
+subscribed as a pattern, because aiokafka's requests for named topics create missing topics.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Any, Final, Literal
 
-from minikafka.base.errors import MinikafkaError
+from aiokafka import AIOKafkaConsumer
+from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import BrokerResponseError, IllegalStateError
+from aiokafka.errors import KafkaError as AiokafkaError
+
+from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.topic_errors import require_topics
+from minikafka.client import Client, ConsumedRecord
+from minikafka.client.log_offsets import LATEST
+from minikafka.client.metadata import error_code
+from minikafka.runtime.clock import SystemClock
 
-if TYPE_CHECKING:
-    from minikafka.client import Client, ConsumedRecord, GroupConsumer
+logger = logging.getLogger(__name__)
 
 END_CHECK_SECONDS: Final = 0.2
 """Time between two checks whether all partitions were read to their end, while no record arrives."""
+CLOSE_SECONDS: Final = 10
+"""Time for the last commit and for leaving the group."""
+LOG_APPEND_TIME: Final = 1
+"""The type of a timestamp that the broker has set."""
+SETTINGS: Final[dict[str, Any]] = {
+    "session_timeout_ms": 45_000,
+    "metadata_max_age_ms": 5_000,  # a topic that is created again is read after this time at the latest
+    "exclude_internal_topics": False,
+    "partition_assignment_strategy": (RangePartitionAssignor, RoundRobinPartitionAssignor),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,41 +59,73 @@ class Session:
     count: int | None
     quiet: bool
 
-    async def run(self, client: Client, show: Callable[[ConsumedRecord], None]) -> None:
+    async def run(
+        self, client: Client, servers: str, show: Callable[[ConsumedRecord], None]
+    ) -> None:
         """Call `show` for each record, until `count` records were shown or, if `until_end`, the end is reached.
 
-        Then commit and leave the group. Raises MinikafkaError.
+        Then commit and leave the group. `servers`: the addresses of the brokers. Raises MinikafkaError.
         """
-        from minikafka.client import GroupSettings
-
+        # The command tells by itself what it waits for.
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         topics = await self._topics(client)
-        settings = GroupSettings(auto_offset_reset=self.start)
-        left = self.count
-        async with client.group_consumer(
-            self.group,
-            topics,
-            settings,
-            on_assigned=lambda partitions: self._tell("assigned", partitions),
-            on_revoked=lambda partitions: self._tell("gave up", partitions),
-            on_lost=lambda partitions: self._tell("lost", partitions),
-        ) as consumer:
-            end = _End(client, consumer) if self.until_end else None
-            while left != 0 and not (end and await end.is_reached()):
-                record = await self._next(consumer)
-                if record is not None:
-                    show(record)
-                    left = left and left - 1
-
-    async def _next(self, consumer: GroupConsumer) -> ConsumedRecord | None:
-        import asyncio
-
-        if not self.until_end:
-            return await anext(consumer)
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=servers,
+            client_id="minikafka",
+            group_id=self.group,
+            auto_offset_reset=self.start,
+            **SETTINGS,
+        )
+        share = Share(client, self.group, self.quiet)
         try:
-            async with asyncio.timeout(END_CHECK_SECONDS):
-                return await anext(consumer)
+            await consumer.start()
+            pattern = rf"(?:{'|'.join(map(re.escape, topics))})\Z"
+            consumer.subscribe(pattern=pattern, listener=share)
+            await self._read(client, consumer, share, show)
+        except AiokafkaError as error:
+            raise _translated(error, f"group {self.group}") from error
+        finally:
+            await self._leave(consumer, share)
+
+    async def _read(
+        self,
+        client: Client,
+        consumer: AIOKafkaConsumer,
+        share: Share,
+        show: Callable[[ConsumedRecord], None],
+    ) -> None:
+        left = self.count
+        end = End(client, consumer, share) if self.until_end else None
+        while left != 0:
+            if end and await end.is_reached():
+                return
+            try:
+                async with asyncio.timeout(END_CHECK_SECONDS if end else None):
+                    record = await consumer.getone()
+            except TimeoutError:
+                continue
+            try:
+                show(_consumed(record))
+            except BaseException:
+                with suppress(IllegalStateError):  # a record that was not printed is not committed
+                    consumer.seek(TopicPartition(record.topic, record.partition), record.offset)
+                raise
+            left = left and left - 1
+
+    async def _leave(self, consumer: AIOKafkaConsumer, share: Share) -> None:
+        """Commit the printed records and leave the group. A failure is only logged."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                if share.is_assigned:
+                    await consumer.commit()
+        except (AiokafkaError, TimeoutError) as error:
+            logger.warning("group %s: commit failed: %s", self.group, error or "no answer")
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await consumer.stop()
         except TimeoutError:
-            return None
+            logger.warning("group %s: the coordinator does not answer", self.group)
+        share.close()
 
     async def _topics(self, client: Client) -> list[str]:
         """Return `topics`, or the topics that the group has read before if `topics` is empty.
@@ -80,31 +142,96 @@ class Session:
             raise MinikafkaError(f"group {self.group} has read no topic yet: name a TOPIC")
         return sorted({tp.topic for tp in known})
 
-    def _tell(self, what: str, partitions: list[TopicPartition]) -> None:
-        if partitions and not self.quiet:
-            names = ", ".join(map(str, partitions))
-            echo(f"% Group {self.group}: {what} {names}", err=True)
+
+class Share(ConsumerRebalanceListener):  # type: ignore[misc]
+    """The partitions that the member has; a line on standard error tells each change, unless `quiet` is set.
+
+    From the start of a rebalance until its end, the client has a wait, so that the command tells what it waits for.
+    """
+
+    def __init__(self, client: Client, group: str, quiet: bool) -> None:
+        self.partitions: list[TopicPartition] = []
+        self.is_assigned = False
+        self._waits = client.waits
+        self._group = group
+        self._quiet = quiet
+        self._begin_wait()
+
+    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        """Handle the end of a rebalance."""
+        self._waits.end(self._wait)
+        self.is_assigned = True
+        self.partitions = sorted(TopicPartition(*tp) for tp in assigned)
+        self._tell("assigned")
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        """Handle the start of a rebalance."""
+        self.close()
+        self._begin_wait()
+
+    def close(self) -> None:
+        """Give up all partitions."""
+        self._waits.end(self._wait)
+        self._tell("gave up")
+        self.is_assigned = False
+        self.partitions = []
+
+    def _begin_wait(self) -> None:
+        about = f"the rebalance of group {self._group}"
+        self._wait = self._waits.begin(about, SystemClock().now())
+
+    def _tell(self, what: str) -> None:
+        if self.partitions and not self._quiet:
+            echo(f"% Group {self._group}: {what} {', '.join(map(str, self.partitions))}", err=True)
 
 
-class _End:
+class End:
     """The end offsets that the assigned partitions had when they were assigned."""
 
-    def __init__(self, client: Client, consumer: GroupConsumer) -> None:
+    def __init__(self, client: Client, consumer: AIOKafkaConsumer, share: Share) -> None:
         self._client = client
         self._consumer = consumer
+        self._share = share
         self._ends: dict[TopicPartition, int] = {}
 
     async def is_reached(self) -> bool:
-        """True if the consumer has its assignment, and has read each partition up to the recorded end offset."""
-        from minikafka.client.log_offsets import LATEST
-
-        assigned = self._consumer.assignment()
+        """True if the member has its assignment, and has read each partition up to the recorded end offset."""
+        if not self._share.is_assigned:
+            return False
+        assigned = self._share.partitions
         new = {tp: LATEST for tp in assigned if tp not in self._ends}
         if new:
             self._ends |= await self._client.log_offsets(new)
-        if not self._consumer.is_assigned:
-            return False  # during a join, the generation is known before the partitions
-        for tp in assigned:
-            if await self._consumer.position(tp) < self._ends[tp]:
-                return False
-        return True
+        try:
+            async with asyncio.timeout(END_CHECK_SECONDS):
+                for tp in assigned:
+                    if await self._consumer.position(tp) < self._ends[tp]:
+                        return False
+        except (
+            IllegalStateError,
+            TimeoutError,
+        ):  # a rebalance has begun, or a position needs a leader
+            return False
+        return self._share.is_assigned
+
+
+def _consumed(record: Any) -> ConsumedRecord:
+    return ConsumedRecord(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+        record.key,
+        record.value,
+        record.headers,
+        record.timestamp_type == LOG_APPEND_TIME,
+    )
+
+
+def _translated(error: AiokafkaError, about: str) -> MinikafkaError:
+    """Return an error of aiokafka as one of this project."""
+    if isinstance(error, BrokerResponseError):
+        return AnsweredError(error_code(error.errno), about)
+    if error.retriable:
+        return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{about}: {error}")
+    return MinikafkaError(f"{about}: {error}")

@@ -20,7 +20,6 @@ from minikafka.base.model import Node, TopicPartition
 from minikafka.client.admin_results import Outcome
 from minikafka.client.groups.coordinator_client import CoordinatorClient, read_coordinator
 from minikafka.client.groups.offsets import (
-    NOT_A_MEMBER,
     OffsetAndMetadata,
     commit_request,
     delete_request,
@@ -173,7 +172,7 @@ class GroupAdmin:
         wanted = {
             tp: OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in offsets.items()
         }
-        body = commit_request(group, NOT_A_MEMBER, None, wanted)
+        body = commit_request(group, wanted)
 
         async def attempt(coordinator: CoordinatorClient) -> dict[TopicPartition, Outcome]:
             response = await coordinator.call(versions.OFFSET_COMMIT, body)

@@ -15,23 +15,13 @@ from minikafka.wire import versions
 
 
 class CoordinatorClient:
-    """A client of the broker that coordinates one group.
-
-    `parking`: separate connections for heartbeats and for the requests that the coordinator may hold (JoinGroup,
-    SyncGroup). On a shared connection a commit would wait behind a JoinGroup, because responses come in order.
-    """
+    """A client of the broker that coordinates one group."""
 
     def __init__(
-        self,
-        group: str,
-        network: Network,
-        metadata: Metadata,
-        request_timeout_ms: int,
-        parking: Network | None = None,
+        self, group: str, network: Network, metadata: Metadata, request_timeout_ms: int
     ) -> None:
         self.group = group
         self._network = network
-        self._parking = parking or network
         self._metadata = metadata
         self._timeout_ms = request_timeout_ms
         self._node: Node | None = None
@@ -46,18 +36,15 @@ class CoordinatorClient:
             self._node = await self._find()
         return self._node
 
-    async def call(self, api: int, body: Any, *, wait_ms: int = 0) -> Any:
+    async def call(self, api: int, body: Any) -> Any:
         """Send a request and return its response. Raises OSError, or KafkaError if no coordinator is found.
 
-        `wait_ms`: how long the coordinator may hold the request. After an OSError the next call finds the
-        coordinator again.
+        After an OSError the next call finds the coordinator again.
         """
         node = await self.node()
-        parks = api in (versions.JOIN_GROUP, versions.SYNC_GROUP, versions.HEARTBEAT)
-        network = self._parking if parks else self._network
         try:
             address = Address(node.host, node.port)
-            return await network.call(address, api, self._timeout_ms + wait_ms, body)
+            return await self._network.call(address, api, self._timeout_ms, body)
         except OSError:
             self.forget()
             raise

@@ -6,17 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from minikafka.base.errors import ErrorCode, MinikafkaError
+from minikafka.base.errors import ErrorCode
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
-from minikafka.client.groups.membership import NO_MEMBER_ID, Generation
-from minikafka.client.groups.protocol import NO_GENERATION
 from minikafka.client.metadata import error_code
 from minikafka.client.network import request
 from minikafka.wire import versions
-
-NOT_A_MEMBER = Generation(NO_GENERATION, NO_MEMBER_ID)
-"""The identity in a commit by a client that is not a member. Only an empty group accepts such a commit."""
 
 
 class OffsetAndMetadata(NamedTuple):
@@ -27,17 +22,8 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
-class NoOffset(MinikafkaError):
-    """`auto_offset_reset` is none, and a partition has no committed offset or a position outside the log."""
-
-
-def commit_request(
-    group: str,
-    identity: Generation,
-    instance_id: str | None,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-) -> Any:
-    """Return an OffsetCommit request."""
+def commit_request(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Any:
+    """Return an OffsetCommit request of a client that is not a member. Only an empty group accepts it."""
     topics: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for tp, committed in offsets.items():
         topics[tp.topic].append(
@@ -51,9 +37,9 @@ def commit_request(
     return request(
         versions.OFFSET_COMMIT,
         group_id=group,
-        generation_id_or_member_epoch=identity.number,
-        member_id=identity.member_id,
-        group_instance_id=instance_id,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
         topics=[{"name": topic, "partitions": some} for topic, some in topics.items()],
     )
 

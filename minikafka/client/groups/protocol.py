@@ -1,17 +1,13 @@
-"""The bytes that members of a consumer group exchange through the coordinator (Kafka's ConsumerProtocol).
+"""The assignment that the leader of a consumer group sends to each member (Kafka's ConsumerProtocol).
 
-A *subscription* is a member's metadata in JoinGroup; an *assignment* is what the leader sends to each member
-in SyncGroup. Brokers store these bytes without reading them, so all clients must use the same encoding. The
-bytes begin with a version. Version 1 of subscriptions added the owned partitions, version 2 the generation,
-version 3 the rack; versions 1 to 3 of assignments have the same fields as version 0. A reader ignores the
-bytes after the fields that it knows. As in Kafka, bytes that are not UTF-8 become U+FFFD in names.
+Brokers store these bytes without reading them, so all clients use the same encoding. The bytes begin with a
+version; versions 1 to 3 have the same fields as version 0. A reader ignores the bytes after the fields that it knows.
+As in Kafka, bytes that are not UTF-8 become U+FFFD in names.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import ProtocolViolation
@@ -19,27 +15,8 @@ from minikafka.base.model import TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
 """The protocol type of consumers in JoinGroup; Kafka Connect, for example, uses another type."""
-SUBSCRIPTION_VERSION: Final = 3
-ASSIGNMENT_VERSION: Final = 3
-NO_GENERATION: Final = -1
-_WITH_OWNED: Final = 1
-_WITH_GENERATION: Final = 2
-_WITH_RACK: Final = 3
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-
-
-class Subscription(NamedTuple):
-    """The metadata that a member sends to the leader: its topics, and the partitions that it owned in `generation`.
-
-    `user_data` belongs to the assignor. `owned` is empty below version 1, `generation` is -1 below version 2.
-    """
-
-    topics: tuple[str, ...]
-    user_data: bytes | None = None
-    owned: tuple[TopicPartition, ...] = ()
-    generation: int = NO_GENERATION
-    rack: str | None = None
 
 
 class Assignment(NamedTuple):
@@ -47,40 +24,6 @@ class Assignment(NamedTuple):
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
-
-
-def encode_subscription(subscription: Subscription) -> bytes:
-    """Return the bytes of a subscription, in version 3."""
-    topics = sorted(subscription.topics)
-    return b"".join(
-        (
-            _INT16.pack(SUBSCRIPTION_VERSION),
-            _INT32.pack(len(topics)),
-            *map(_string, topics),
-            _bytes(subscription.user_data),
-            encode_partitions(subscription.owned),
-            _INT32.pack(subscription.generation),
-            _string(subscription.rack),
-        )
-    )
-
-
-def decode_subscription(data: bytes) -> Subscription:
-    """Return the subscription in `data`, of any version. Raises ProtocolViolation."""
-    reader = Reader(data)
-    version = reader.int16()
-    topics = tuple(reader.text() for _ in range(reader.count()))
-    user_data = reader.data()
-    owned = reader.partitions() if version >= _WITH_OWNED else ()
-    generation = reader.int32() if version >= _WITH_GENERATION else NO_GENERATION
-    rack = reader.string() if version >= _WITH_RACK else None
-    return Subscription(topics, user_data, owned, generation, rack)
-
-
-def encode_assignment(assignment: Assignment) -> bytes:
-    """Return the bytes of an assignment, in version 3."""
-    head = _INT16.pack(ASSIGNMENT_VERSION)
-    return head + encode_partitions(assignment.partitions) + _bytes(assignment.user_data)
 
 
 def decode_assignment(data: bytes) -> Assignment:
@@ -93,17 +36,6 @@ def decode_assignment(data: bytes) -> Assignment:
     reader = Reader(data)
     reader.int16()
     return Assignment(reader.partitions(), reader.data())
-
-
-def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """Return partitions encoded as a sorted array of topics, each with a sorted array of partition numbers."""
-    by_topic: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, number in sorted(partitions):
-        by_topic[topic].append(number)
-    parts = [_INT32.pack(len(by_topic))]
-    for topic, numbers in by_topic.items():
-        parts += (_string(topic), _INT32.pack(len(numbers)), *map(_INT32.pack, numbers))
-    return b"".join(parts)
 
 
 class Reader:
@@ -132,11 +64,6 @@ class Reader:
         if found > self.left:
             raise ProtocolViolation(f"an array declares {found} elements in {self.left} bytes")
         return max(found, 0)
-
-    def string(self) -> str | None:
-        """Return a string; None if the field is null."""
-        size = self.int16()
-        return None if size < 0 else self._text(size)
 
     def text(self) -> str:
         """Return a string. Raises ProtocolViolation if the field is null."""
@@ -173,14 +100,3 @@ class Reader:
             raise ProtocolViolation(f"a field declares {size} bytes, but {self.left} are left")
         self._at += size
         return self._data[self._at - size : self._at]
-
-
-def _string(text: str | None) -> bytes:
-    if text is None:
-        return _INT16.pack(-1)
-    data = text.encode()
-    return _INT16.pack(len(data)) + data
-
-
-def _bytes(data: bytes | None) -> bytes:
-    return _INT32.pack(-1) if data is None else _INT32.pack(len(data)) + data

@@ -1,37 +1,132 @@
+"""The member of `consume --group`: its end, its lines on standard error, and records that are not printed."""
+
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from aiokafka.errors import IllegalStateError, InvalidGroupIdError, KafkaConnectionError
+from aiokafka.structs import ConsumerRecord
+
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.cli.records.group_member import _End
+from minikafka.cli.records.group_member import End, Session, Share, _translated
+from minikafka.client import ConsumedRecord
+from minikafka.client.waits import Waits
 
 TP = TopicPartition("t", 0)
+RECORD = ConsumerRecord("t", 0, 7, -1, 1, None, b"v", None, -1, 1, (("h", None),))
 
 
 class Consumer:
-    """A consumer in generation 3 that reads one partition of five records."""
+    """A consumer that has read one partition up to the offset `read`; it returns RECORD again and again."""
 
-    generation = 3
-    is_assigned = False
-    read = 0
-
-    def assignment(self) -> set[TopicPartition]:
-        return {TP} if self.is_assigned else set()
+    def __init__(self) -> None:
+        self.read: int | None = 0
+        self.sought: list[tuple[TopicPartition, int]] = []
 
     async def position(self, tp: TopicPartition) -> int:
+        if self.read is None:
+            raise IllegalStateError(f"{tp} is not assigned")
         return self.read
+
+    async def getone(self) -> Any:
+        return RECORD
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        self.sought.append((tp, offset))
 
 
 class Client:
+    def __init__(self) -> None:
+        self.waits = Waits()
+
     async def log_offsets(self, wanted: dict[TopicPartition, Any]) -> dict[TopicPartition, int]:
         return dict.fromkeys(wanted, 5)
 
 
+def share_of(client: Client, quiet: bool = False) -> Share:
+    return Share(client, "g", quiet)  # type: ignore[arg-type]
+
+
+def reading(count: int | None = None) -> Session:
+    return Session("g", ("t",), "earliest", False, count, False)
+
+
 async def test_end_is_not_reached_before_the_member_has_its_partitions() -> None:
-    consumer = Consumer()
-    end = _End(Client(), consumer)  # type: ignore[arg-type]
+    client, consumer = Client(), Consumer()
+    share = share_of(client)
+    end = End(client, consumer, share)  # type: ignore[arg-type]
     assert not await end.is_reached()
-    consumer.is_assigned = True
+    share.on_partitions_assigned([TP])
     assert not await end.is_reached()
     consumer.read = 5
     assert await end.is_reached()
+    share.on_partitions_revoked([TP])
+    assert not await end.is_reached()
+
+
+async def test_end_is_not_reached_when_a_rebalance_takes_the_partition() -> None:
+    client, consumer = Client(), Consumer()
+    share = share_of(client)
+    share.on_partitions_assigned([TP])
+    consumer.read = None
+    assert not await End(client, consumer, share).is_reached()  # type: ignore[arg-type]
+
+
+def test_share_tells_each_change_and_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+    client = Client()
+    share = share_of(client)
+    share.on_partitions_revoked([])
+    wait = client.waits.oldest()
+    assert wait is not None
+    assert wait.about == "the rebalance of group g"
+    share.on_partitions_assigned([TopicPartition("t", 1), TP])
+    assert client.waits.oldest() is None
+    share.on_partitions_revoked([TP])
+    assert client.waits.oldest() is not None
+    share.on_partitions_assigned([TP])
+    share.close()
+    assert client.waits.oldest() is None
+    assert capsys.readouterr().err.splitlines() == [
+        "% Group g: assigned t-0, t-1",
+        "% Group g: gave up t-0, t-1",
+        "% Group g: assigned t-0",
+        "% Group g: gave up t-0",
+    ]
+
+
+def test_quiet_share_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    share = share_of(Client(), quiet=True)
+    share.on_partitions_assigned([TP])
+    share.close()
+    assert capsys.readouterr().err == ""
+
+
+async def test_records_keep_negative_timestamps_and_null_headers() -> None:
+    found: list[ConsumedRecord] = []
+    client, consumer = Client(), Consumer()
+    await reading(2)._read(client, consumer, share_of(client), found.append)  # type: ignore[arg-type]
+    assert found == [ConsumedRecord("t", 0, 7, -1, None, b"v", (("h", None),), True)] * 2
+    assert consumer.sought == []
+
+
+async def test_record_that_cannot_be_printed_is_not_committed() -> None:
+    client, consumer = Client(), Consumer()
+
+    def fail(record: ConsumedRecord) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        await reading()._read(client, consumer, share_of(client), fail)  # type: ignore[arg-type]
+    assert consumer.sought == [(TP, 7)]
+
+
+def test_errors_of_aiokafka_become_errors_of_this_project() -> None:
+    refused = _translated(InvalidGroupIdError(), "group g")
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.INVALID_GROUP_ID
+    assert "must not be empty" in str(refused)
+    lost = _translated(KafkaConnectionError("no broker"), "group g")
+    assert isinstance(lost, KafkaError)
+    assert lost.code is ErrorCode.NETWORK_EXCEPTION

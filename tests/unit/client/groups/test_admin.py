@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from support.memory_transport import MemoryTransport
 from support.stub_groups import StubGroups
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.client import Client, GroupSettings, OffsetAndMetadata, Outcome
+from minikafka.client import Client, OffsetAndMetadata, Outcome
 from minikafka.client.groups.admin import GroupListing
-from minikafka.client.groups.protocol import Assignment, encode_assignment
 from minikafka.wire import versions
 
 T0 = TopicPartition("t", 0)
@@ -57,10 +57,6 @@ async def test_single_name_is_one_group_and_a_single_partition_one_partition(
     cluster.committed = {T0: OffsetAndMetadata(7)}
     assert list(await client.groups.offsets("g", T0)) == [T0]
     assert list(await client.groups.delete_offsets("g", T0)) == [T0]
-    consumer = client.group_consumer("g", "events")
-    assert consumer._topics == ["events"]
-    assert GroupSettings(assignors="range").assignors == "range"
-    await consumer.close()
     with pytest.raises(TypeError, match="expected TopicPartition"):
         await client.groups.offsets("g", ["t-0"])
 
@@ -68,7 +64,7 @@ async def test_single_name_is_one_group_and_a_single_partition_one_partition(
 async def test_groups_are_described_with_the_partitions_of_their_members(
     cluster: StubGroups, client: Client
 ) -> None:
-    share = encode_assignment(Assignment((T0,)))
+    share = ConsumerProtocolMemberAssignment(0, [("t", [0])], b"").encode()
     cluster.members = {"g": [("m-1", "consumer", share)], "odd": [("m-2", "consumer", b"\0")]}
     cluster.failures[versions.DESCRIBE_GROUPS].append(ErrorCode.NOT_COORDINATOR)
     found = await client.groups.describe(["g", "odd", "g"])
@@ -105,7 +101,7 @@ async def test_group_offsets_are_altered_and_read_after_the_coordinator_moved(
 async def test_refused_partition_of_a_group_request_has_its_error_code(
     cluster: StubGroups, client: Client
 ) -> None:
-    cluster.leader = "m-1"
+    cluster.has_members = True
     outcomes = await client.groups.alter_offsets("g", {T0: OffsetAndMetadata(5, "note")})
     assert outcomes == {T0: Outcome(ErrorCode.UNKNOWN_MEMBER_ID)}
 

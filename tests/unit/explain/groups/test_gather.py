@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from support.group_client import GroupClient, Member
 from support.group_world import subscription
 from support.memory_cluster import MemoryCluster
@@ -17,7 +18,6 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
 from minikafka.client import Client, NewTopic
-from minikafka.client.groups.protocol import Assignment, encode_assignment
 from minikafka.explain.groups.gather import Sources, collect
 from minikafka.explain.groups.lag import QUIET_MS
 from minikafka.explain.groups.picture import GroupPicture
@@ -46,8 +46,9 @@ class Subscriber(Member):
     metadata = subscription("t")
 
     def share(self, joined: Any, number: int) -> bytes:
-        mine = range(3)[number :: len(joined.members)]
-        return encode_assignment(Assignment(tuple(TopicPartition("t", n) for n in mine)))
+        mine = list(range(3)[number :: len(joined.members)])
+        share: bytes = ConsumerProtocolMemberAssignment(0, [("t", mine)], b"").encode()
+        return share
 
 
 class Scene:
