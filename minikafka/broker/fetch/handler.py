@@ -37,12 +37,12 @@ of more than 4,096 partitions without a session does not wait for records.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from minikafka.base.errors import ProtocolViolation
-from minikafka.base.fetch_rows import ResponseRow
-from minikafka.base.ports import Clock
+from minikafka.base.fetch_rows import PARTITION
+from minikafka.base.ports import Clock, Slice
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX, ConsumerFetch
 from minikafka.broker.fetch.consumer_fetches import ConsumerFetches
 from minikafka.broker.fetch.large import (
@@ -70,6 +70,7 @@ from minikafka.wire.fetch import (
     decode,
     decode_in_steps,
     encode_response,
+    finished,
 )
 from minikafka.wire.single_fetch import SingleRequest, encode_single_response, single_request
 
@@ -147,7 +148,7 @@ class FetchApi:
                 return True
         request = decode(buf, view, body, end, version)
         if request.replica_id >= 0 and version == FOLLOWER_VERSION:
-            self._follower(request, correlation)
+            finished(self._follower(request, correlation, self.now))
             self.consumers.rows += sum(len(partitions) for _, partitions in request.topics)
         else:
             ConsumerFetch(self.consumers, request, correlation, version, self.now).begin()
@@ -178,18 +179,7 @@ class FetchApi:
         request = yield from decode_in_steps(body, memoryview(body), 0, len(body), version)
         if request.replica_id < 0 or version != FOLLOWER_VERSION:
             return ConsumerFetch(self.consumers, request, correlation, version, now)
-        error = self._begin_follower(request, correlation)
-        if error:
-            self.respond(error, [])
-            return None
-        assert self.session is not None
-        yield from self.session.fetch_in_steps(
-            request.topics,
-            request.forgotten,
-            min(request.max_bytes, self.replicas.config.fetch_max_bytes),
-            now + request.max_wait_ms,
-            now,
-        )
+        yield from self._follower(request, correlation, now)
         return None
 
     def is_full(self) -> bool:
@@ -210,56 +200,36 @@ class FetchApi:
 
     def _follower_again(self, session: Session, single: SingleRequest, correlation: int) -> bool:
         """Handle a follower's fetch of one partition of its session. Return False for any other request."""
-        (
-            _,
-            replica_id,
-            max_wait_ms,
-            max_bytes,
-            session_id,
-            session_epoch,
-            _,
-            topic,
-            _,
-            number,
-            leader_epoch,
-            offset,
-            last_epoch,
-            start,
-            partition_max_bytes,
-            _,
-        ) = single
+        (replica_id, max_wait_ms, max_bytes, session_id, session_epoch), topic, row = single
         if replica_id < 0 or session_id != session.id or session_epoch != session.epoch:
             return False
         items = session.items.get(topic)
-        item = items.get(number) if items is not None else None
+        item = items.get(row[PARTITION]) if items is not None else None
         if item is None:
             return False
         self._await_response(correlation)
-        item.max_bytes = partition_max_bytes
         now = self.now
         if max_bytes > self.replicas.config.fetch_max_bytes:
             max_bytes = self.replicas.config.fetch_max_bytes
-        deadline = now + max_wait_ms
-        session.fetch_one(item, leader_epoch, offset, last_epoch, start, max_bytes, deadline, now)
+        session.fetch_one(item, row, max_bytes, now + max_wait_ms, now)
         return True
 
-    def _begin_follower(self, request: FetchRequest, correlation: int) -> int:
-        """Queue an entry for the response, and open or continue the session. Return the error code, 0 on success."""
+    def _follower(
+        self, request: FetchRequest, correlation: int, now: int
+    ) -> Generator[None, None, None]:
+        """Queue an entry for the response, open or continue the session, and carry out the fetch in steps."""
         self._await_response(correlation)
-        return self._open_or_continue(request)
-
-    def _follower(self, request: FetchRequest, correlation: int) -> None:
-        error = self._begin_follower(request, correlation)
+        error = self._open_or_continue(request)
         if error:
             self.respond(error, [])
             return
         assert self.session is not None
-        self.session.fetch(
+        yield from self.session.fetch(
             request.topics,
             request.forgotten,
             min(request.max_bytes, self.replicas.config.fetch_max_bytes),
-            self.now + request.max_wait_ms,
-            self.now,
+            now + request.max_wait_ms,
+            now,
         )
 
     def _await_response(self, correlation: int) -> None:
@@ -289,17 +259,15 @@ class FetchApi:
         """Answer the follower's fetch with an error code, or with these partitions if the code is 0."""
         self.requests.follower_fetches.value += 1
         session_id = self.session.id if self.session is not None and not error else 0
-        response = encode_response(self.correlation, FOLLOWER_VERSION, error, session_id, topics)
-        self.answers.answer(self.slot, response)
-
-    def respond_one(self, session_id: int, topic: bytes, answer: ResponseRow) -> None:
-        """Answer the follower's fetch with the result for one partition."""
-        response = encode_single_response(self.correlation, session_id, topic, answer)
+        response: Sequence[Slice] | None = None
+        if len(topics) == 1 and len(topics[0][1]) == 1:
+            topic, (row,) = topics[0]
+            response = encode_single_response(self.correlation, session_id, topic, row)
         if response is None:
-            self.respond(0, [(topic, [answer])])
-        else:
-            self.requests.follower_fetches.value += 1
-            self.answers.answer(self.slot, response)
+            response = encode_response(
+                self.correlation, FOLLOWER_VERSION, error, session_id, topics
+            )
+        self.answers.answer(self.slot, response)
 
     def release_parked(self) -> None:
         """If the follower's fetch is waiting, answer it now with no records, so that the next request need not wait."""

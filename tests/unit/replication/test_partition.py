@@ -11,6 +11,7 @@ from minikafka.base.model import PartitionState
 from minikafka.record.batch import Record, build
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
 from minikafka.replication.progress import FollowerProgress
+from minikafka.wire.fetch import finished
 
 NO_RECORDS = (bytearray(), memoryview(b""), 0, 0)
 
@@ -172,7 +173,7 @@ def test_fetch_that_waits_during_an_election_gets_no_records_of_the_new_epoch() 
     r.fetch(1, 0)
     session = target.sessions[1]
     topics, forgotten = machine.next_fetch()
-    session.fetch(topics.items(), forgotten.items(), 1 << 20, r.now + 500, r.now)
+    finished(session.fetch(topics.items(), forgotten.items(), 1 << 20, r.now + 500, r.now))
     target.purgatory.finish_tick(r.now)
     assert session.parked
     r.elect(0, to=(0,))
