@@ -15,7 +15,7 @@ from support import proof
 from support.commands import call
 
 from minikafka.base.model import TopicPartition
-from minikafka.client import Client, NewTopic
+from minikafka.client import Client, NewTopic, Record
 from minikafka.cluster import LocalCluster
 from minikafka.explain.nodes import read_nodes
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -45,11 +45,12 @@ async def test_spark_reads_from_a_broker_started_with_the_shipped_cluster_file(s
         bootstrap = started.out.split()[-1]
         async with Client(bootstrap) as client:
             await client.create_topics(NewTopic("shipped", 1, 1))
-        rows = await asyncio.to_thread(read(spark, bootstrap, "shipped").count)
+            await client.produce("shipped", [Record(value=b"%d" % n) for n in range(3)])
+        rows = await asyncio.to_thread(read(spark, bootstrap, "shipped").collect)
         described = await call("configs", "describe", "--broker", "1", "--all", "-b", bootstrap)
     finally:
         assert (await call("down", "--data", data)).code == 0
-    assert rows == 0
+    assert [(row.offset, bytes(row.value)) for row in rows] == [(0, b"0"), (1, b"1"), (2, b"2")]
     assert re.search(r"zookeeper\.session\.timeout\.ms\D+6000\b", described.out), described
 
 
@@ -85,9 +86,7 @@ async def test_leader_keeps_no_object_per_record_that_it_appends_and_serves(spar
 
 
 @pytest.mark.row("N6")
-async def test_running_brokers_have_loaded_uvloop_msgpack_and_aiohttp(
-    request, cluster, monkeypatch
-):
+async def test_running_brokers_have_loaded_uvloop_msgpack_and_aiohttp(cluster, monkeypatch):
     for broker in (1, 2, 3):
         loaded = told_by_system(cluster, broker, "maps")
         for library in ("uvloop/loop", "msgpack/_cmsgpack", "aiohttp/_http_parser"):
@@ -103,4 +102,3 @@ async def test_running_brokers_have_loaded_uvloop_msgpack_and_aiohttp(
     nodes = await read_nodes(cluster.zookeeper, tp, SystemClock(), SystemRng())
     assert nodes is not None
     assert sent, "aiozk makes the requests to ZooKeeper"
-    assert request.config.pluginmanager.hasplugin("asyncio")

@@ -96,5 +96,7 @@ def test_commands_of_the_tour_print_the_output_that_the_page_shows(place):
 
 
 def test_pictures_of_the_tour_page_exist_and_are_small():
-    for name in re.findall(r"\]\((images/[^)]+)\)", PAGE):
+    names = re.findall(r"\]\((images/[^)]+)\)", PAGE)
+    assert names
+    for name in names:
         assert 5_000 < (ROOT / "docs" / name).stat().st_size < 100_000

@@ -61,7 +61,9 @@ def test_replicas_are_on_different_racks_while_unused_racks_exist(
 
 
 def test_every_rack_is_used_when_there_are_more_replicas_than_racks() -> None:
-    for replicas in assign(brokers(6, 2), 12, 4, 0, 0).values():
+    assignment = assign(brokers(6, 2), 12, 4, 0, 0)
+    assert len(assignment) == 12
+    for replicas in assignment.values():
         assert len(set(replicas)) == 4
         assert {broker % 2 for broker in replicas} == {0, 1}
 

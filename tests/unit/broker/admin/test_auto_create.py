@@ -36,13 +36,17 @@ async def test_controller_creates_a_topic_at_the_second_attempt_when_the_first_f
     assert "t" in cold.metadata.topics
 
 
-async def test_auto_create_does_not_fail_when_the_controller_does_not_answer() -> None:
-    cold = Cold(broker_id=2, controller_id=1)
-    cold.admin.auto_create.start("t")
-    await cold.tasks.settle()
-    nobody = Cold(broker_id=2, controller_id=9)
-    nobody.admin.auto_create.start("t")
-    await nobody.tasks.settle()
+@pytest.mark.parametrize("controller_id", [1, 9])
+async def test_controller_that_does_not_answer_is_logged_and_asked_at_the_next_request(
+    controller_id: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Broker 1 refuses the connection, and broker 9 is not alive."""
+    cold = Cold(broker_id=2, controller_id=controller_id)
+    for attempt in (1, 2):
+        assert cold.admin.auto_create.start("t") == ErrorCode.LEADER_NOT_AVAILABLE
+        await cold.tasks.settle()
+        assert caplog.text.count("topics ['t'] were not created") == attempt
+    assert len(cold.calls.calls) == (2 if controller_id == 1 else 0)
 
 
 async def test_auto_create_returns_an_error_for_topics_that_cannot_be_created() -> None:

@@ -7,6 +7,7 @@ import random
 import pytest
 from support.endpoints import endpoints
 from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.until import until
 
 from minikafka.base.errors import MultiFailed, NoNode
 from minikafka.base.model import (
@@ -142,9 +143,19 @@ async def test_imagined_store_returns_none_as_the_children_of_a_removed_node(
     assert await store.children_many(["/a"]) == [None]
 
 
-def test_watch_of_the_imagined_store_never_fires(store: ImaginedStore) -> None:
-    watch = store.watch(WatchKind.DATA, "/a")
-    watch.on_signal(lambda signal: pytest.fail("fired"))
+async def test_watch_of_the_imagined_store_does_not_fire_when_a_node_changes(
+    store: ImaginedStore, ensemble: Ensemble
+) -> None:
+    real = MemoryZooKeeper(ensemble)
+    real.attach()
+    fired: list[str] = []
+    for name, session in (("real", real), ("imagined", store)):
+        session.watch(WatchKind.DATA, "/a").on_signal(lambda _, name=name: fired.append(name))
+        await session.get("/a", watch=True)
+    await store.multi([Set("/a", b"imagined", 0)])
+    ensemble.put("/a", b"changed")
+    await until(lambda: fired)
+    assert fired == ["real"]
 
 
 def test_imagined_channels_answer_with_success_unless_the_broker_was_removed() -> None:
