@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from support.controller_bench import until
+from support.encoders import raw_batch
 from support.logs import remove_below
 from support.loop_clock import LoopClock
 from support.memory_cluster import MemoryCluster
+from support.produced_batches import record
 from support.silent_client import Reader, Silent, join
 
 from minikafka.base.errors import StorageFailed
@@ -22,7 +25,10 @@ from minikafka.broker.network.connection import ENTRIES_MAX
 from minikafka.broker.network.outbox import PIECE_MAX
 from minikafka.broker.network.reading import Reason
 from minikafka.broker.turns.fair_queue import TURN_MS
-from minikafka.client import NewTopic, Record
+from minikafka.broker.turns.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
+from minikafka.client import Client, NewTopic, Record
+from minikafka.record.codecs import compress
+from minikafka.record.walk import RecordRules, Walk, judge
 from minikafka.wire.codec import decode_response, encode_request, request
 from minikafka.wire.versions import DELETE_TOPICS, DESCRIBE_CONFIGS, FETCH, METADATA, PRODUCE
 
@@ -386,3 +392,85 @@ async def test_fetch_with_max_bytes_0_returns_one_batch() -> None:
         await cluster.transport.connect(lambda: silent, "127.0.0.1", 9092)
         silent.link.send([fetch_request(1, 0)])
         await until(lambda: len(silent.link._inbox) > 100_000)
+
+
+Ending = Callable[[], Awaitable[object]]
+
+
+def produce_frame(topic: str, *fields: bytes, acks: int = 1) -> bytes:
+    rows = [{"index": number, "records": field} for number, field in enumerate(fields)]
+    topics = [{"name": topic, "partition_data": rows}]
+    body = request(PRODUCE, 9, transactional_id=None, acks=acks, timeout=60_000, topic_data=topics)
+    return encode_request(PRODUCE, 9, 2, "silent", body)
+
+
+async def receive(client: Reader) -> None:
+    client.link.resume_reading()
+
+
+async def leave(client: Reader) -> None:
+    client.link.abort()
+
+
+async def release(walks: RecordWalks, ended: PendingWalk) -> None:
+    walks.release(ended)
+
+
+async def append(other: Client) -> None:
+    await other.produce("t", [Record(value=b"new")], partition=0)
+
+
+async def hold_back(
+    reason: Reason, cluster: MemoryCluster, other: Client, client: Reader
+) -> Ending:
+    """Give the client's connection the reason not to read. Return a function that ends the reason."""
+    match reason:
+        case Reason.UNANSWERED:
+            waiting = fetch_request(1, 1 << 30, 45, max_wait=3_600_000)
+            client.link.send([waiting, *[produce_frame("unknown", *[b""] * 60)] * 500])
+            return partial(append, other)
+        case Reason.UNSENT:
+            client.link.send([fetch_request(number, 1 << 30) for number in range(3)])
+        case Reason.UNRECEIVED:
+            client.link.send([produce_frame("unknown", *[b""] * 60)] * 500)
+        case Reason.COLD:
+            client.link.send([metadata_request(number) for number in range(2_000)])
+        case Reason.FETCHES:
+            rows = ROWS_MAX + 1
+            client.link.send([fetch_request(1, 1 << 30, 45, rows=rows, max_wait=3_600_000)])
+            return partial(append, other)
+        case Reason.PRODUCE:
+            batch = raw_batch(compress(3, record(value=bytes(300_000))), 1, codec=3)
+            walk = judge(memoryview(batch), 0, len(batch), RecordRules(1 << 30), 0, 0)
+            assert isinstance(walk, Walk)
+            ended = PendingWalk(walk, lambda: None)
+            ended.memory = MEMORY_MAX
+            walks = cluster.brokers[0].replicas.walks
+            walks.add(ended)
+            client.link.send([produce_frame("t", batch, acks=0)])  # no response ends the wait
+            return partial(release, walks, ended)
+        case Reason.ROOM:
+            holder = await half_sent(cluster, PRODUCE, 32 << 20)
+            room = cluster.brokers[0].listener._rooms.large_produce
+            await until(lambda: room._held)
+            client.link.send([produce_frame("t", bytes(2 << 20))])
+            return partial(leave, holder)
+    return partial(receive, client)
+
+
+@pytest.mark.parametrize(
+    "reason", [one for one in Reason if one is not Reason.TURN], ids=lambda reason: reason.name
+)
+async def test_connection_reads_again_when_its_reason_not_to_read_has_ended(
+    stored: MemoryCluster, reason: Reason
+) -> None:
+    async with stored.client() as other:
+        client = await join(stored)
+        gate = client.link.other._handler.gate
+        end = await hold_back(reason, stored, other, client)
+        await until(lambda: gate.is_closed and reason in gate.reasons)
+        client.link.send([metadata_request(77)])
+        await end()
+        client.link.resume_reading()
+        await until(lambda: any(one[:4] == (77).to_bytes(4) for one in client.responses()))
+        await until(lambda: not gate.is_closed)
