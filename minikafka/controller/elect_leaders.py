@@ -71,7 +71,7 @@ class ElectLeaders:
         the broker does not lead. The limit is `leader.imbalance.per.broker.percentage`.
         """
         due: list[TopicPartition] = []
-        for broker, (preferring, elsewhere) in self._preferences().items():
+        for broker, (preferring, elsewhere) in self._preferred_partitions().items():
             if len(elsewhere) * 100 > preferring * self._imbalance_percentage:
                 message = "Leader imbalance of broker %d: %d of %d partitions are led elsewhere"
                 logger.info(message, broker, len(elsewhere), preferring)
@@ -83,13 +83,12 @@ class ElectLeaders:
 
     def imbalance_count(self) -> int:
         """Return the number of partitions that are not led by their preferred replica (D11)."""
-        return sum(len(elsewhere) for _, elsewhere in self._preferences().values())
+        return sum(len(elsewhere) for _, elsewhere in self._preferred_partitions().values())
 
-    def _preferences(self) -> dict[BrokerId, tuple[int, list[TopicPartition]]]:
-        """Return (count, elsewhere) by broker id.
+    def _preferred_partitions(self) -> dict[BrokerId, tuple[int, list[TopicPartition]]]:
+        """Return, for each broker, its number of preferred partitions, and those of them that it does not lead.
 
-        `count`: number of partitions whose preferred replica is on the broker. `elsewhere`: the partitions among
-        them that the broker does not lead.
+        A partition is a preferred partition of the broker that has its preferred replica.
         """
         context = self._context
         preferring: dict[BrokerId, int] = {}

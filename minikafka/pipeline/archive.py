@@ -84,10 +84,10 @@ def run(spark: SparkSession, settings: ArchiveSettings, report: Report) -> Summa
     stamp = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
     done = _Run(f"{stamp:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", settings.topics)
     with directory.locked():
-        _Archiving(spark, settings, report, directory, done).add_what_is_new()
+        _Archiving(spark, settings, report, directory, done).archive_new_records()
         while settings.interval_s is not None:
             threading.Event().wait(settings.interval_s)
-            _Archiving(spark, settings, report, directory, done).add_what_is_new()
+            _Archiving(spark, settings, report, directory, done).archive_new_records()
     return _summary(settings, directory, done)
 
 
@@ -109,7 +109,7 @@ class _Archiving:
         self._directory = directory
         self._done = done
 
-    def add_what_is_new(self) -> None:
+    def archive_new_records(self) -> None:
         """Archive each partition up to its current end.
 
         Raises `PipelineError` for lost records if `skip_lost` is not set.

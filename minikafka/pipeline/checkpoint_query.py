@@ -1,4 +1,4 @@
-"""The settings of a stream's query in a file of its checkpoint, and what Spark's own files say.
+"""The settings of a stream's query in a file of its checkpoint, and facts from Spark's own files there.
 
 The settings are compared at the next start. Spark compares only the data types of the state, and only when there
 is new data. Without this check, a changed window length would go unnoticed, and new counts would be mixed with
@@ -48,7 +48,7 @@ def query_id(spark: SparkSession, checkpoint: str) -> str | None:
 
 
 def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> str:
-    """Return the text in which Spark has planned a micro-batch. It stays the same when the micro-batch is repeated."""
+    """Return the text of Spark's file with the planned offsets of a micro-batch. A repetition has the same text."""
     return CheckpointFiles(spark, checkpoint).read(f"offsets/{batch}") or ""
 
 

@@ -55,14 +55,17 @@ def malformed(frame: DataFrame, decode: Decode) -> DataFrame:
     whole = f.lit(f"the value does not match the schema {decode.schema}")
     if decode.format != "json":
         return found.withColumn(REASON, whole)
-    wrong = [_wrong(field) for field in schema.fields if "'" not in field.name]
+    wrong = [_type_error(field) for field in schema.fields if "'" not in field.name]
     named = f.array_compact(f.array(*wrong)) if wrong else f.array().cast("array<string>")
     reason = f.when(f.size(named) > 0, f.concat_ws(", ", named)).otherwise(whole)
     return found.withColumn(REASON, reason)
 
 
-def _wrong(field: StructField) -> Column:
-    """Return a text if the JSON value has a field that is null in the decoded record."""
+def _type_error(field: StructField) -> Column:
+    """Return the reason why a field has the wrong type; null if it is valid or missing.
+
+    A field has the wrong type if the JSON value has it, but it is null in the decoded record.
+    """
     given = f.get_json_object(text("value"), f"$['{field.name}']")
     name = f.lit(f"{field.name} is not of the type {field.dataType.simpleString()}: ")
     is_wrong = given.isNotNull() & f.col("_decoded").getField(field.name).isNull()

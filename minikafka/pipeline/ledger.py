@@ -185,8 +185,8 @@ def _operations(lines: DataFrame) -> DataFrame:
 def _living(states: DataFrame, lines: DataFrame) -> DataFrame:
     """Return the states that were written before the deletion of their topic, with its time in `deleted_at`.
 
-    A topic is deleted when it is marked for deletion. If the line with the mark is missing, it is deleted when its
-    nodes are; only the time of that write is known, because ZooKeeper returns no zxid for it.
+    A topic is deleted when it is marked for deletion. If the line with the mark is missing, the removal of its nodes
+    counts as the deletion. Only the time of the removal is known, because ZooKeeper returns no zxid for it.
     """
     known = states.join(_deletions(lines), "topic", "left")
     life = Window.partitionBy(*_LIFE)

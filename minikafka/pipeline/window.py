@@ -218,7 +218,7 @@ def _send(windows: DataFrame, settings: WindowSettings) -> None:
 def _send_malformed(source: DataFrame, settings: WindowSettings, counts: Mapping[str, Any]) -> int:
     """Write the malformed records to the topic `dead_letter`, and return their number.
 
-    Only if there are some, the records are read again.
+    The records are read again only if some of them are malformed.
     """
     if not (settings.dead_letter and counts["malformed"]):
         return 0

@@ -99,7 +99,8 @@ def _group(by: str) -> Column:
 def metrics(settings: WindowSettings, watermark: int | None) -> list[Column]:
     """Return the observed metrics of the prepared records: an account of all records, and the first places.
 
-    `watermark`: the watermark before these records, in Unix microseconds. Windows up to it were written.
+    `watermark`: the watermark before these records, in Unix microseconds. Windows that end at or before it were
+    written.
     """
     time = f.unix_micros(_TIME)
     without_time = f.col(ERROR).isNull() & time.isNull()

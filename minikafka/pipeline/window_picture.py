@@ -23,7 +23,7 @@ _OTHERS: Final = "others"
 def picture_of(settings: WindowSettings, title: str, windows: DataFrame) -> tuple[Picture, int]:
     """Return a picture of the counts over time: bars for tumbling windows, lines for sliding windows.
 
-    The number is that of the windows that are left out because no date shows their times.
+    The second value is the number of windows that are left out, because no date can show their times.
     """
     in_years = f.unix_micros("window_start").between(*_DRAWN) & f.unix_micros("window_end").between(
         *_DRAWN

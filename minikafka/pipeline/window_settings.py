@@ -32,7 +32,7 @@ class WindowSettings:
     time: str | None = None
     watermark_s: int = 600
     dead_letter: str | None = None
-    """The topic for malformed records; None leaves them out of the windows only."""
+    """The topic for malformed records. They are in no window; with None, they are not written anywhere."""
     parquet: str | None = None
     to: str | None = None
     checkpoint: str | None = None

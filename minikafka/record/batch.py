@@ -43,7 +43,10 @@ from minikafka.record.transactions import COMMIT, Marker, marker_type
 from minikafka.record.varints import read_varint, varint
 
 UNDATED: Final = -(2**63) - 1
-"""Timestamp of a record that is to be produced and was given none. No int64, so each timestamp of a log differs."""
+"""Timestamp of a record to produce for which the caller gives no time.
+
+It does not fit into an int64, so it differs from every timestamp in a log.
+"""
 DECOMPRESSED_LIMIT: Final = 256 * 1024 * 1024
 """Maximum decompressed size of the records of one batch that this package reads."""
 

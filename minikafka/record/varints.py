@@ -34,7 +34,7 @@ def varint(number: int) -> bytes:
 def read_uvarint(
     buf: Buffer, pos: int, bits: int = 32, error: type[MinikafkaError] = ProtocolViolation
 ) -> tuple[int, int]:
-    """Read an unsigned varint of at most `bits` bits; return its number and the position after it. Raises `error`."""
+    """Read an unsigned varint of at most `bits` bits; return its value and the position after it. Raises `error`."""
     try:
         byte = buf[pos]
         pos += 1
@@ -55,7 +55,10 @@ def read_uvarint(
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Read a zigzag varint of a record. Raises CorruptBatch if it is cut off or has more than ten bytes."""
+    """Read a zigzag varint of a record; return its value and the position after it.
+
+    Raises CorruptBatch if the varint is cut off or has more than ten bytes.
+    """
     if pos < len(buf) and (byte := buf[pos]) < 128:  # one byte: saves a call, a third of the time
         return (byte >> 1) ^ -(byte & 1), pos + 1
     number, pos = read_uvarint(buf, pos, 70, CorruptBatch)

@@ -139,7 +139,10 @@ def rules_of(config: TopicConfig) -> RecordRules:
 
 
 def _distance(config: TopicConfig, distance: int) -> int:
-    """Return the limit of a timestamp's distance: without a limit, the older key that limits both directions."""
+    """Return the maximum distance of a timestamp in one direction.
+
+    If the topic does not set `distance`, return the limit of the older key, which applies to both directions.
+    """
     return config.message_timestamp_difference_max_ms if distance == LONG_MAX else distance
 
 

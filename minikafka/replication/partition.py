@@ -294,9 +294,9 @@ class Partition:
     def advance_log_start_offset(self, offset: int) -> None:
         """Delete the records below the offset, which must not lie above the high watermark.
 
-        These records can no longer be read; the next check of retention (`broker/upkeep.py`) removes their
-        segments. A leader sends the new log start offset to its followers at once, and the followers delete the
-        records too.
+        These records can no longer be read; the next check of retention (`broker/replicas/upkeep.py`) removes their
+        segments. A leader sends the new log start offset to its followers at once, and the followers delete the records
+        too.
         """
         self.log.advance_log_start_offset(offset)
         self._set_high_watermark(self.high_watermark)

@@ -69,7 +69,7 @@ STEPS: Final = "steps"
 and the steps at which an operation is blocked.
 """
 GATE_CALLS: Final = frozenset({HOLD_STEP, RELEASE_STEP, STEPS})
-"""Calls with which a tool blocks, releases and watches a broker's named steps (`broker/step_gate.py`)."""
+"""Calls with which a tool blocks, releases and watches a broker's named steps (`broker/cluster/step_gate.py`)."""
 
 ROWS_MAX: Final = 262_144
 """Maximum number of partitions, brokers or topics in one body."""
@@ -289,7 +289,7 @@ def decode_changes(body: object) -> list[SettingChange]:
 def encode_step(step: str) -> Body:
     """Return the body of a tool's request to hold or release a step.
 
-    A broker blocks at a held step until the step is released (`broker/step_gate.py`).
+    A broker blocks at a held step until the step is released (`broker/cluster/step_gate.py`).
     """
     return {"step": step}
 
@@ -305,8 +305,8 @@ def decode_step(body: object) -> str:
 def encode_steps(step: str, wait_ms: int) -> Body:
     """Return the body of the call `steps`, which asks a broker at which steps operations are blocked.
 
-    A step is a named point of an operation (`broker/step_gate.py`). The broker responds as soon as an operation is
-    blocked at `step`, at the latest after `wait_ms`.
+    A step is a named point of an operation (`broker/cluster/step_gate.py`). The broker responds as soon as an operation
+    is blocked at `step`, but at the latest after `wait_ms`.
     """
     return {"step": step, "wait_ms": wait_ms}
 

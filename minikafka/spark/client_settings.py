@@ -124,7 +124,7 @@ IGNORED_BY_WRITES: Final = {
         _BOTH | _PRODUCER | dict.fromkeys([*_CONSUMER, *_MORE_OF_READS], _OF_READS)
     ).items()
 }
-"""What happens instead, by the name of the option."""
+"""For each option that a read or a write ignores: the text that says what happens instead."""
 
 UNPROTECTED: Final = "connections to the brokers are neither encrypted nor authenticated"
 _PROTECTED: Final = ("kafka.ssl.", "kafka.sasl.", "kafka.security.")
@@ -136,7 +136,7 @@ def unprotected(name: str) -> str | None:
 
 
 def is_plaintext(name: str, value: str) -> bool:
-    """True for the security protocol PLAINTEXT, which promises no protection."""
+    """True if the option sets the security protocol PLAINTEXT, which asks for no protection of the connection."""
     return name == PROTOCOL and value.strip().upper() == "PLAINTEXT"
 
 

@@ -108,7 +108,7 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
             if schema.simpleString() != _columns(options).simpleString():
                 raise ConfigError("the minikafka source has a fixed schema: remove schema(…)")
         told = parse(self.options).ignored
-        """`schema` has warned of these options."""
+        """The ignored options that `schema` has already warned of."""
         warn_of_ignored(
             "source", {name: text for name, text in options.ignored.items() if name not in told}
         )

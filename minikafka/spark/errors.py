@@ -13,7 +13,7 @@ from typing import Final
 from minikafka.base.errors import MinikafkaError
 
 _WORKERS: Final = ("pyspark.", "minikafka.spark.daemon")
-"""How the names of the programs begin that Spark's worker processes run."""
+"""Prefixes of the names of the modules that Spark's worker processes run."""
 
 
 @contextmanager

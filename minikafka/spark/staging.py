@@ -52,7 +52,9 @@ class StagingDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of the directory during the `with` body. First end what a crashed run has begun.
+        """Hold the lock of the directory during the `with` body.
+
+        First call `recover`, and remove the staged files of a crashed run.
 
         Raises `DirectoryBusy` if another process holds the lock.
         """

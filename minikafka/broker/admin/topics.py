@@ -281,16 +281,16 @@ class TopicAdmin:
             if result.error or result.name in shown or result.name in fresh
         }
         marked = {name for name, result in results.items() if not result.error}
-        late = await self._not_gone(marked, fresh, timeout_ms)
+        late = await self._wait_for_deletions(marked, fresh, timeout_ms)
         results |= {name: _late(name) for name in late}
         return {
             name: results.get(name) or _unknown(name) async for name in self._pauses.each(wanted)
         }
 
-    async def _not_gone(
+    async def _wait_for_deletions(
         self, marked: Iterable[str], fresh: Collection[str], timeout_ms: int
     ) -> set[str]:
-        """Wait until all marked topics are deleted; return the topics that still exist after the timeout.
+        """Wait until all topics in `marked` are deleted; return the topics that still exist after the timeout.
 
         A topic in this broker's metadata counts as deleted when the metadata no longer shows the topic. The topics
         in `fresh` were marked by this call. Such a topic may be deleted before the metadata ever shows it, so the

@@ -25,7 +25,7 @@ class Administration(Protocol):
         """
 
     def check_may_act(self) -> None:
-        """Return if this broker may carry out requests now. Raises KafkaError NOT_CONTROLLER."""
+        """Raise KafkaError NOT_CONTROLLER if this broker may not carry out requests now."""
 
     async def wait_while_controller(self, call: Awaitable[Result]) -> Result:
         """Return the result of a call to the broker `controller_id`.

@@ -33,7 +33,7 @@ class Capabilities:
 
 
 class CoordinationMode(Protocol):
-    """A mode as a broker uses it before it takes part in its cluster."""
+    """A coordination mode, before its broker has joined the cluster."""
 
     async def join(self) -> str:
         """Connect, and return the cluster id, which the first broker of a cluster creates."""

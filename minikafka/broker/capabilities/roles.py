@@ -21,15 +21,14 @@ Fence: TypeAlias = Callable[[], None]
 
 
 def never_stale() -> None:
-    """Return: the Fence of an order that cannot become stale."""
+    """Do nothing: the `Fence` of an order that cannot become stale."""
 
 
 class Orders(Protocol):
     """The orders that a mode gives to the replicas of its broker. A mode may give them before it registers.
 
-    A long order is carried out with pauses, in which clients and heartbeats are served. The order is abandoned, with
-    the KafkaError of `fence`, as soon as `fence` raises one; it is called before the first partition and after each
-    pause.
+    A long order is carried out with pauses, in which clients and heartbeats are served. `fence` is called before the
+    first partition and after each pause. If it raises a KafkaError, the order is abandoned with this error.
     """
 
     async def change_roles(

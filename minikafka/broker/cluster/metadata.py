@@ -92,7 +92,7 @@ class MetadataCache:
         old = self.snapshot
         ids, names = old.topic_ids, old.topic_names
         given = dict(update.topic_ids)
-        known = {} if is_whole else _without_remade(old, given, update.partitions)
+        known = {} if is_whole else _without_recreated(old, given, update.partitions)
         topics = _merged(known, update.partitions)
         if topics.keys() != old.topics.keys() or any(ids.get(t) != given[t] for t in given):
             ids = {t: id_ for t, id_ in {**ids, **given}.items() if t in topics}
@@ -106,7 +106,7 @@ class MetadataCache:
             topic_names=names,
         )
         if self.snapshot.brokers == old.brokers and ids is old.topic_ids:
-            self.snapshot.encoded.update(_still_true(old, topics))
+            self.snapshot.encoded.update(_unchanged_encodings(old, topics))
         self._report_deletions(old)
         self._wake()
 
@@ -153,7 +153,7 @@ def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
         future.set_result(outcome)
 
 
-def _still_true(
+def _unchanged_encodings(
     old: Snapshot, topics: Mapping[str, Mapping[int, PartitionState]]
 ) -> Iterator[tuple[tuple[int, str, int, str], bytes]]:
     """Yield each entry (key, bytes) of the cache `old.encoded` that belongs to an unchanged topic."""
@@ -162,7 +162,7 @@ def _still_true(
             yield key, answer
 
 
-def _without_remade(
+def _without_recreated(
     old: Snapshot, given: Mapping[str, bytes], changes: tuple[PartitionState, ...]
 ) -> Mapping[str, Mapping[int, PartitionState]]:
     """Return the topics of the old snapshot without the topics that were recreated.

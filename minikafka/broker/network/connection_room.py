@@ -16,7 +16,7 @@ from minikafka.base.ports import Clock, Descriptors
 logger = logging.getLogger(__name__)
 
 _SHARE: Final = 4
-"""One descriptor of this number is kept free of connections."""
+"""Client connections must leave one in `_SHARE` of all descriptors free."""
 _RESERVE_MIN: Final = 32
 _RESERVE_MAX: Final = 1_024
 _VALID_MS: Final = 1_000
@@ -43,7 +43,7 @@ class ConnectionRoom:
         self._clock = clock
         self._most = most
         self._left = 0
-        """Number of connections that can be accepted before the descriptors are counted again."""
+        """Number of connections that may be accepted before the descriptors are counted again."""
         self._is_full = False
         """True if the last count found no descriptor for a connection."""
         self._counted_at = -_VALID_MS
@@ -60,7 +60,7 @@ class ConnectionRoom:
         if self._left > 0 and connections < self._most:
             self._left -= 1
             return True
-        self._is_short(now, connections)
+        self._log_refusal(now, connections)
         return False
 
     def _count(self, now: int) -> None:
@@ -78,7 +78,7 @@ class ConnectionRoom:
     def _free(self) -> int:
         return self._descriptors.limit() - self._descriptors.used()
 
-    def _is_short(self, now: int, connections: int) -> None:
+    def _log_refusal(self, now: int, connections: int) -> None:
         """Write a log line if this is the first refusal of an episode."""
         if now - self._short_at >= _EPISODE_MS:
             limit = self._descriptors.limit()

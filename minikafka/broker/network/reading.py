@@ -23,7 +23,7 @@ class Reason(IntEnum):
     UNSENT = auto()
     """A response is sent in pieces, because its records are read when the client can receive them."""
     UNRECEIVED = auto()
-    """The client has not received more than `QUEUE_MARK_BYTES`."""
+    """More than `QUEUE_MARK_BYTES` of responses were sent, but not yet received by the client."""
     COLD = auto()
     """Too many cold requests wait."""
     FETCHES = auto()

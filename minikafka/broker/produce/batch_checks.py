@@ -43,7 +43,7 @@ class BatchChecks:
         self._resume = resume
         self._checks_all = checks_all
         self._held: tuple[int, PendingWalk] | None = None
-        """Position of a batch, and the walk that later turns take the steps of."""
+        """Position of a batch, and the walk whose steps are taken in later turns."""
         self.walked = 0
         """Number of bytes of records that were walked in this tick."""
 

@@ -1,7 +1,7 @@
 """The replicas hosted by this broker: Kafka's ReplicaManager.
 
 This module makes replicas leaders or followers when `orders.py` calls it. It owns the purgatory, in
-which produce and fetch requests wait. Invariant: a request with a leader epoch that is older than one already seen
+which produce and fetch requests wait. Invariant: a request with a leader epoch below the highest one received so far
 changes nothing (R7).
 """
 

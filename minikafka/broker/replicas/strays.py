@@ -51,7 +51,7 @@ class Strays:
         self._delete = delete
         self._set_aside = set_aside
         self._undecided: set[TopicPartition] = set()
-        """Replicas that may be strays, because no update of the metadata has settled yet whether they are."""
+        """Replicas that may be strays: no update of the metadata has named the leaders of their partitions yet."""
 
     def delete_strays(self, update: MetadataUpdate, *, is_whole: bool) -> None:
         """Delete the replicas of partitions that the update assigns to other brokers.

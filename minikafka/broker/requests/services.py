@@ -29,7 +29,7 @@ from minikafka.replication.partition import Partition
 
 
 class HostedReplicas(Protocol):
-    """The part of the replica manager (`broker/replicas.py`) that handlers use."""
+    """The part of the replica manager (`broker/replicas/manager.py`) that handlers use."""
 
     refusals: Refusals
 

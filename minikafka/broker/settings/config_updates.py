@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConfiguredReplicas(Protocol):
-    """The part of the replica manager (`broker/replicas.py`) that applies changed settings."""
+    """The part of the replica manager (`broker/replicas/manager.py`) that applies changed settings."""
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
         """Read and apply the settings of these topics (None: all topics). Raises CoordinationError."""

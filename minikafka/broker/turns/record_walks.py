@@ -59,7 +59,7 @@ class RecordWalks:
     def add(self, pending: PendingWalk) -> None:
         """Queue a walk. Its next step is taken in a later turn of the event loop.
 
-        If there is no memory for the walk now, the walk begins again when there is, and frees its memory until then.
+        If no memory is left for the walk, it frees what it uses now, and begins again when there is memory.
         """
         self._waiting[pending] = None
         self._admit()

@@ -22,7 +22,10 @@ STEPS_MAX: Final = 64
 
 
 class Rotation:
-    """The slices of one class that wait. Each turn does the oldest. `wake()` makes sure that a turn follows."""
+    """The waiting slices of one class of jobs.
+
+    Each turn does the oldest slice. `wake()` makes sure that a turn follows.
+    """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake

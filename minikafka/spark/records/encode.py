@@ -163,7 +163,7 @@ def _batch(
 
 
 def _records(rows: Rows, starts: Numbers, counts: Numbers) -> tuple[memoryview, Numbers]:
-    """Return the encoded records of all batches, not compressed, and the place of each record and of the end.
+    """Return the encoded records of all batches, not compressed, and where each record begins; last, where they end.
 
     `starts`, `counts`: the first row and the number of rows of each batch.
     """
@@ -213,7 +213,7 @@ def _filled(column: pa.Array) -> pa.Array:
 
 
 def _data(column: pa.Array) -> tuple[memoryview, Numbers]:
-    """Return the bytes of all values of a binary column without gaps, and the place of each value and of the end."""
+    """Return the values of a binary column as bytes without gaps, and where each value begins; last, where they end."""
     _, borders, data = column.buffers()
     offsets = np.frombuffer(borders, np.int32)[column.offset : column.offset + len(column) + 1]
     return memoryview(data)[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]

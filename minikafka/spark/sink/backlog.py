@@ -79,12 +79,12 @@ class Backlog:
         self.in_flight += 1
 
     def lost(self, batch: Batch) -> None:
-        """Handle that the broker does not answer, or answers without the partition."""
+        """Let a batch be sent again, because the answer of the broker is missing or lacks the partition."""
         self._failed(batch)
         self.needs_leader = True
 
     def refused(self, batch: Batch, error: int) -> None:
-        """Handle an error that a retry can fix."""
+        """Let a batch be sent again, because the broker refused it with an error that a retry can fix."""
         self._failed(batch)
         self.needs_leader |= not self.has_gap_before(batch, error)
 

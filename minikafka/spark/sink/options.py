@@ -21,7 +21,7 @@ CREATE: Final = "createTopics"
 
 IN_FLIGHT: Final = "kafka.max.in.flight.requests.per.connection"
 MOST_IN_FLIGHT: Final = 5
-"""A broker recognizes as duplicates only the last five batches of a producer."""
+"""Maximum value of `in_flight`: a broker recognizes as duplicates only the last five batches of a producer."""
 
 DEFAULTS: Final[dict[str, str | None]] = {
     SERVERS: None,

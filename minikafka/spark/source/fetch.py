@@ -65,11 +65,11 @@ class _Progress:
     limit: int = 0
     """Maximum number of bytes in the last request."""
     least_bytes: int = 0
-    """Minimum of this number in the next request."""
+    """Minimum number of bytes to ask for in the next request."""
     bytes_per_offset: float = 0.0
-    """The average of the last response; 0 before the first one."""
+    """Average number of bytes for an offset in the last response; 0 before the first response."""
     batch_bytes: int = 0
-    """Size of the first batch of the last response. The range may end in a batch, which is needed as a whole."""
+    """Size of the first batch of the last response. If the range ends within a batch, the whole batch is needed."""
 
     @property
     def tp(self) -> TopicPartition:

@@ -42,7 +42,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _SMALL_GAP: Final = 100
 """Two ranges with at most this number of offsets between them become one range, because each range is a task."""
 _MOST_RANGES: Final = 8
-"""Maximum number of ranges in one partition. The smallest gaps are read too."""
+"""Maximum number of ranges in one partition. To keep it, the smallest gaps between ranges are read too."""
 
 _TESTS: Final[dict[type, Callable[[str, str], bool]]] = {
     EqualTo: operator.eq,
@@ -66,7 +66,7 @@ class Selection:
     partitions: Spans = _EVERY
     offsets: Spans = _EVERY
     times: Spans = _EVERY
-    """Microseconds since 1970."""
+    """The selected timestamps, in Unix microseconds."""
 
     def includes(self, tp: TopicPartition) -> bool:
         """True if the filters may select records of this partition."""
@@ -114,7 +114,7 @@ def select(filters: Iterable[Filter]) -> Selection:
 
 
 def _spans(one: Filter, number: Callable[[Any], int | None]) -> Spans:
-    """Return the numbers that a filter selects, or every number if it cannot be read."""
+    """Return the numbers that a filter selects, or every number if the filter cannot be read."""
     if isinstance(one, Not):
         found = _compared(one.child, number)
         return _EVERY if found is None else _complement(found)

@@ -61,7 +61,7 @@ _REFUSED: Final = {
     "kafka.value.deserializer": "values are binary; decode them in the query",
     "kafka.interceptor.classes": "there is no Java consumer; remove it",
 }
-"""The connector refuses these options too."""
+"""The options that a read refuses, each with advice. Spark's Kafka connector refuses these options too."""
 _FETCH_BYTES: Final = 4 << 20
 _FETCH_BYTES_WITHOUT_VALUES: Final = 16 << 20
 _RETRIES: Final = "requests for offsets are repeated until kafka.default.api.timeout.ms has passed"

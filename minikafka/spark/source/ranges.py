@@ -90,8 +90,8 @@ def _cut(wanted: OffsetRange, parts: int) -> list[OffsetRange]:
 def default_tasks(ranges: Iterable[OffsetRange], cores: int) -> int:
     """Return the maximum number of tasks if the user sets none: two per core, one for few offsets, more for many.
 
-    Few offsets need no second turn of tasks that evens out the load. The number of cores may be that of the
-    driver alone. With many offsets, a cluster still gets enough tasks.
+    For few offsets, a second task per core would not even out the load. For many offsets, the number of tasks grows
+    with the offsets, because `cores` may count only the driver and not the whole cluster.
     """
     size = sum(wanted.size for wanted in ranges)
     if size < _FEW * cores:

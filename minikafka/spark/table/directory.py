@@ -79,7 +79,10 @@ class TableDirectory(StagingDirectory):
                 self._end_batch()
 
     def files(self, place: str = "") -> list[str]:
-        """Return the paths of all files of the table, relative to its directory. `place`: only below this path."""
+        """Return the paths of all files of the table, relative to its directory.
+
+        `place`: return only the files below this path.
+        """
         return sorted(str(file.relative_to(self.path)) for file in _visible(self.path / place))
 
     def is_empty(self) -> bool:
@@ -156,7 +159,7 @@ class TableDirectory(StagingDirectory):
         self.write_facts(_COMMITS, name, facts)
 
     def _move(self, commit: _Commit) -> None:
-        """Remove the replaced files and move the staged files. Does nothing more for a file that was moved."""
+        """Remove the replaced files and move the staged files. Files that an earlier call has moved are skipped."""
         for replaced in commit.replaced:
             self._remove(replaced)
         for name, final in commit.files.items():

@@ -17,7 +17,7 @@ from minikafka.spark.wire.leaders import Leaders
 
 _KEPT_MAX: Final = 8
 _kept: Final[dict[Hashable, Leaders]] = {}
-"""At most one client without a user for each key. The client that was used last is the last one."""
+"""At most one client without a user for each key, in the order of their last use."""
 
 
 @contextmanager

@@ -88,7 +88,7 @@ class Leaders:
         self._answered: Address | None = None
         """The broker that answered the last request of `call_any`."""
         self._asks_controller = False
-        """True while a topic is looked for that another broker does not know."""
+        """True while the controller is asked for a topic that another broker did not know."""
 
     def refresh(self, topics: Sequence[str], *, creates: bool = False) -> None:
         """Update the leaders of the topics. Asks the known and the configured brokers until one answers.

@@ -15,7 +15,7 @@ from minikafka.spark.wire.protocol import Reader, by_topic
 
 PRODUCE: Final = (0, 8)
 INIT_PRODUCER_ID: Final = (22, 1)
-"""API key and version of a request."""
+"""API key and version of each request of this module."""
 
 _PRODUCE_HEAD: Final = Struct(">hhi")
 _PRODUCE_PARTITION: Final = Struct(">ii")

@@ -24,7 +24,7 @@ FETCH: Final = (1, 11)
 LIST_OFFSETS: Final = (2, 4)
 METADATA: Final = (3, 11)
 OFFSET_FOR_LEADER_EPOCH: Final = (23, 3)
-"""API key and version of a request."""
+"""API key and version of each request of this module."""
 FLEXIBLE: Final = frozenset({METADATA})
 """The requests in a flexible version, whose headers end with tagged fields."""
 

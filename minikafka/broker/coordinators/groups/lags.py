@@ -27,8 +27,8 @@ ReadEnds = Callable[[Collection[TopicPartition]], Awaitable[dict[TopicPartition,
 class GroupLags:
     """Lag gauges of the groups that this broker coordinates. `read_ends` asks the leaders for high watermarks.
 
-    The metrics have the names and labels of the usual exporters for Kafka. A group with too many partitions for the
-    remainder of LAGS_MAX is left out. The other gauge counts the partitions that are left out.
+    The metrics have the names and labels of the usual exporters for Kafka. If a group has more partitions than LAGS_MAX
+    leaves for it, it is left out. `kafka_consumergroup_lag_unknown` counts the partitions that are left out.
     """
 
     def __init__(

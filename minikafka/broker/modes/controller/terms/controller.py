@@ -119,7 +119,7 @@ class ZooKeeperController:
         return self._won.epoch
 
     def check_may_act(self) -> None:
-        """Return if this broker is the active controller. Raises KafkaError NOT_CONTROLLER."""
+        """Raise KafkaError NOT_CONTROLLER if this broker is not the active controller."""
         self._active_term()
 
     def fence(self) -> Check:

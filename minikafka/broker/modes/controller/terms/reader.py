@@ -1,8 +1,8 @@
 """The controller's reads in ZooKeeper, and the watches that cause these reads (E1-E10).
 
-A signal names a part of ZooKeeper. `read` returns the current content of that part as events. A watch fires only
-once, so a read first sets its watch again if it has fired, and misses no later change (T8, S31). Invariants: a watch
-is set at most once at a time. After `disarm`, no watch of this term is left on the server (D10).
+A signal names a part of ZooKeeper. `read` returns the current content of that part as events. A watch fires only once.
+A read therefore sets a watch that has fired again, and only then reads, so that no later change is missed (T8, S31).
+Invariants: a watch is set at most once at a time. After `disarm`, no watch of this term is left on the server (D10).
 """
 
 from __future__ import annotations
