@@ -1,8 +1,9 @@
 """`consume --group`: one member of a group that prints the records that it reads.
 
-aiokafka's consumer reads the records, commits their offsets and shares the partitions with the other members. This
-module tells the user which partitions the member has, and decides when the command ends. The topics are
-subscribed as a pattern, because aiokafka's requests for named topics create missing topics.
+aiokafka's consumer reads the records and shares the partitions with the other members. This module tells the user
+which partitions the member has, commits, and decides when the command ends. The topics are subscribed as a
+pattern, because aiokafka's requests for named topics create missing topics. aiokafka's own commits are off, because
+they are retried forever after a topic is deleted, and no rebalance ends in that time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -21,6 +21,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import BrokerResponseError, IllegalStateError
 from aiokafka.errors import KafkaError as AiokafkaError
+from aiokafka.structs import TopicPartition as AiokafkaPartition
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.meanings import AnsweredError
@@ -36,14 +37,18 @@ logger = logging.getLogger(__name__)
 
 END_CHECK_SECONDS: Final = 0.2
 """Time between two checks whether all partitions were read to their end, while no record arrives."""
+COMMIT_INTERVAL_MS: Final = 5_000
+COMMIT_SECONDS: Final = 5
+"""Time for one commit."""
 CLOSE_SECONDS: Final = 10
-"""Time for the last commit and for leaving the group."""
+"""Time for leaving the group."""
 LOG_APPEND_TIME: Final = 1
 """The type of a timestamp that the broker has set."""
 SETTINGS: Final[dict[str, Any]] = {
     "session_timeout_ms": 45_000,
     "metadata_max_age_ms": 5_000,  # a topic that is created again is read after this time at the latest
     "exclude_internal_topics": False,
+    "enable_auto_commit": False,
     "partition_assignment_strategy": (RangePartitionAssignor, RoundRobinPartitionAssignor),
 }
 
@@ -76,7 +81,7 @@ class Session:
             auto_offset_reset=self.start,
             **SETTINGS,
         )
-        share = Share(client, self.group, self.quiet)
+        share = Share(client, consumer, self.group, self.quiet)
         try:
             await consumer.start()
             pattern = rf"(?:{'|'.join(map(re.escape, topics))})\Z"
@@ -99,27 +104,19 @@ class Session:
         while left != 0:
             if end and await end.is_reached():
                 return
+            await share.commit_if_due()
             try:
-                async with asyncio.timeout(END_CHECK_SECONDS if end else None):
+                async with asyncio.timeout(END_CHECK_SECONDS):
                     record = await consumer.getone()
             except TimeoutError:
                 continue
-            try:
-                show(_consumed(record))
-            except BaseException:
-                with suppress(IllegalStateError):  # a record that was not printed is not committed
-                    consumer.seek(TopicPartition(record.topic, record.partition), record.offset)
-                raise
+            show(_consumed(record))
+            share.printed[TopicPartition(record.topic, record.partition)] = record.offset + 1
             left = left and left - 1
 
     async def _leave(self, consumer: AIOKafkaConsumer, share: Share) -> None:
         """Commit the printed records and leave the group. A failure is only logged."""
-        try:
-            async with asyncio.timeout(CLOSE_SECONDS):
-                if share.is_assigned:
-                    await consumer.commit()
-        except (AiokafkaError, TimeoutError) as error:
-            logger.warning("group %s: commit failed: %s", self.group, error or "no answer")
+        await share.commit()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await consumer.stop()
@@ -149,25 +146,60 @@ class Share(ConsumerRebalanceListener):  # type: ignore[misc]
     From the start of a rebalance until its end, the client has a wait, so that the command tells what it waits for.
     """
 
-    def __init__(self, client: Client, group: str, quiet: bool) -> None:
+    def __init__(self, client: Client, consumer: AIOKafkaConsumer, group: str, quiet: bool) -> None:
         self.partitions: list[TopicPartition] = []
         self.is_assigned = False
+        self.printed: dict[TopicPartition, int] = {}
+        """The offsets after the printed records that are not committed."""
         self._waits = client.waits
+        self._consumer = consumer
         self._group = group
         self._quiet = quiet
+        self._clock = SystemClock()
+        self._commit_due = self._clock.now() + COMMIT_INTERVAL_MS
         self._begin_wait()
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        """Handle the end of a rebalance."""
+        """Handle the end of a rebalance; read on after printed records that could not be committed before it."""
         self._waits.end(self._wait)
         self.is_assigned = True
         self.partitions = sorted(TopicPartition(*tp) for tp in assigned)
+        for tp, offset in self.printed.items():
+            if tp in self.partitions:
+                self._consumer.seek(AiokafkaPartition(*tp), offset)
+        self.printed = {tp: at for tp, at in self.printed.items() if tp in self.partitions}
         self._tell("assigned")
 
-    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+    async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         """Handle the start of a rebalance."""
+        await self.commit()
         self.close()
         self._begin_wait()
+
+    async def commit_if_due(self) -> None:
+        """Commit the printed records every COMMIT_INTERVAL_MS."""
+        if self._clock.now() >= self._commit_due:
+            await self.commit()
+
+    async def commit(self) -> None:
+        """Commit the printed records. A failure is only logged.
+
+        The records stay uncommitted if the subscribed topics have just changed: aiokafka then refuses commits.
+        """
+        self._commit_due = self._clock.now() + COMMIT_INTERVAL_MS
+        offsets = dict(self.printed)
+        if not offsets:
+            return
+        try:
+            async with asyncio.timeout(COMMIT_SECONDS):
+                await self._consumer.commit(
+                    {AiokafkaPartition(*tp): at for tp, at in offsets.items()}
+                )
+        except IllegalStateError:
+            return
+        except (AiokafkaError, TimeoutError) as error:
+            logger.warning("group %s: commit failed: %s", self._group, error or "no answer")
+        self.printed = {tp: at for tp, at in self.printed.items() if offsets.get(tp) != at}
 
     def close(self) -> None:
         """Give up all partitions."""
@@ -178,7 +210,7 @@ class Share(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def _begin_wait(self) -> None:
         about = f"the rebalance of group {self._group}"
-        self._wait = self._waits.begin(about, SystemClock().now())
+        self._wait = self._waits.begin(about, self._clock.now())
 
     def _tell(self, what: str) -> None:
         if self.partitions and not self._quiet:

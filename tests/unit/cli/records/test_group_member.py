@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import IllegalStateError, InvalidGroupIdError, KafkaConnectionError
 from aiokafka.structs import ConsumerRecord
+from aiokafka.util import commit_structure_validate
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
@@ -24,6 +25,8 @@ class Consumer:
     def __init__(self) -> None:
         self.read: int | None = 0
         self.sought: list[tuple[TopicPartition, int]] = []
+        self.committed: dict[TopicPartition, int] = {}
+        self.is_changing = False
 
     async def position(self, tp: TopicPartition) -> int:
         if self.read is None:
@@ -32,6 +35,12 @@ class Consumer:
 
     async def getone(self) -> Any:
         return RECORD
+
+    async def commit(self, offsets: dict[TopicPartition, int]) -> None:
+        commit_structure_validate(offsets)
+        if self.is_changing:
+            raise IllegalStateError("No partitions assigned")
+        self.committed |= offsets
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         self.sought.append((tp, offset))
@@ -45,8 +54,8 @@ class Client:
         return dict.fromkeys(wanted, 5)
 
 
-def share_of(client: Client, quiet: bool = False) -> Share:
-    return Share(client, "g", quiet)  # type: ignore[arg-type]
+def share_of(client: Client, quiet: bool = False, consumer: Consumer | None = None) -> Share:
+    return Share(client, consumer or Consumer(), "g", quiet)  # type: ignore[arg-type]
 
 
 def reading(count: int | None = None) -> Session:
@@ -62,7 +71,7 @@ async def test_end_is_not_reached_before_the_member_has_its_partitions() -> None
     assert not await end.is_reached()
     consumer.read = 5
     assert await end.is_reached()
-    share.on_partitions_revoked([TP])
+    await share.on_partitions_revoked([TP])
     assert not await end.is_reached()
 
 
@@ -74,16 +83,18 @@ async def test_end_is_not_reached_when_a_rebalance_takes_the_partition() -> None
     assert not await End(client, consumer, share).is_reached()  # type: ignore[arg-type]
 
 
-def test_share_tells_each_change_and_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_share_tells_each_change_and_what_it_waits_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     client = Client()
     share = share_of(client)
-    share.on_partitions_revoked([])
+    await share.on_partitions_revoked([])
     wait = client.waits.oldest()
     assert wait is not None
     assert wait.about == "the rebalance of group g"
     share.on_partitions_assigned([TopicPartition("t", 1), TP])
     assert client.waits.oldest() is None
-    share.on_partitions_revoked([TP])
+    await share.on_partitions_revoked([TP])
     assert client.waits.oldest() is not None
     share.on_partitions_assigned([TP])
     share.close()
@@ -108,18 +119,38 @@ async def test_records_keep_negative_timestamps_and_null_headers() -> None:
     client, consumer = Client(), Consumer()
     await reading(2)._read(client, consumer, share_of(client), found.append)  # type: ignore[arg-type]
     assert found == [ConsumedRecord("t", 0, 7, -1, None, b"v", (("h", None),), True)] * 2
-    assert consumer.sought == []
 
 
 async def test_record_that_cannot_be_printed_is_not_committed() -> None:
     client, consumer = Client(), Consumer()
+    share = share_of(client, consumer=consumer)
+    shown: list[ConsumedRecord] = []
 
-    def fail(record: ConsumedRecord) -> None:
-        raise BrokenPipeError
+    def fail_later(record: ConsumedRecord) -> None:
+        if shown:
+            raise BrokenPipeError
+        shown.append(record._replace(offset=7))
 
     with pytest.raises(BrokenPipeError):
-        await reading()._read(client, consumer, share_of(client), fail)  # type: ignore[arg-type]
-    assert consumer.sought == [(TP, 7)]
+        await reading()._read(client, consumer, share, fail_later)  # type: ignore[arg-type]
+    await share.commit()
+    assert consumer.committed == {TP: 8}
+    assert share.printed == {}
+
+
+async def test_member_reads_on_after_printed_records_when_its_topics_change() -> None:
+    consumer = Consumer()
+    share = share_of(Client(), consumer=consumer)
+    share.on_partitions_assigned([TP])
+    share.printed[TP] = 8
+    consumer.is_changing = True
+    await share.on_partitions_revoked([TP])
+    assert consumer.committed == {}
+    consumer.is_changing = False
+    share.on_partitions_assigned([TP])
+    assert consumer.sought == [(TP, 8)]
+    await share.on_partitions_revoked([TP])
+    assert consumer.committed == {TP: 8}
 
 
 def test_errors_of_aiokafka_become_errors_of_this_project() -> None:
