@@ -1,4 +1,4 @@
-"""The partitions of a fetch as plain tuples, which cost less than objects, and the indexes of the tuples' fields.
+"""The partitions of a fetch as tuples, which cost less than objects: in requests plain ones, in responses named ones.
 
 The leader's sessions (`replication`) and the wire protocol (`wire`) both use this module, because they must not
 import each other.
@@ -18,22 +18,6 @@ FETCH_OFFSET: Final = 2
 
 AbortedTransactions: TypeAlias = Sequence[tuple[int, int]]
 """(producer id, first offset) of each aborted transaction in the records, for read_committed consumers."""
-ResponseRow: TypeAlias = tuple[
-    int,
-    int,
-    int,
-    int,
-    int,
-    Sequence[Slice],
-    int,
-    "tuple[int, int] | None",
-    "AbortedTransactions | None",
-    int,
-]
-"""The fields of PartitionData as a plain tuple."""
-SLICES: Final = 5
-SIZE: Final = 6
-DIVERGING: Final = 7
 
 
 class PartitionData(NamedTuple):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import Final, Protocol
 
-from minikafka.base.fetch_rows import PARTITION, RequestRow, ResponseRow
+from minikafka.base.fetch_rows import PARTITION, PartitionData, RequestRow
 from minikafka.replication.partition import Partition
 
 EVICTION_MS: Final = 120_000
@@ -75,7 +75,7 @@ class CachedPartition:
             self.partition.readers.pop(self, None)
             self.partition = None
 
-    def must_respond(self, response: ResponseRow) -> bool:
+    def must_respond(self, response: PartitionData) -> bool:
         """True if the response must contain the partition, because something has changed since the last response.
 
         Also store the high watermark and log start offset of this response, for the next call.

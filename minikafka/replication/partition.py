@@ -360,8 +360,9 @@ class Partition:
         acks: int,
         now: int,
         wall_ms: int,
-        internal: bool,
-        invalid: int,
+        *,
+        internal: bool = False,
+        invalid: int = 0,
     ) -> int:
         """Append one batch as leader: bytes [start, end) of the buffer, the records of a produce request.
 

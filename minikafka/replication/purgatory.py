@@ -359,6 +359,7 @@ class Purgatory:
         acks: int,
         now: int,
         wall_ms: int,
+        *,
         internal: bool = False,
         invalid: int = 0,
     ) -> int:
@@ -370,7 +371,7 @@ class Purgatory:
             self.dirty.append(partition)
         try:
             return partition.append_as_leader(
-                buf, view, start, end, acks, now, wall_ms, internal, invalid
+                buf, view, start, end, acks, now, wall_ms, internal=internal, invalid=invalid
             )
         except StorageFailed as failure:
             self.storage_failed(partition, failure)

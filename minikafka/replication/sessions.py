@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
-from minikafka.base.fetch_rows import PARTITION, SIZE, PartitionData, RequestRow, ResponseRow
+from minikafka.base.fetch_rows import PARTITION, PartitionData, RequestRow
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Slice
 from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
@@ -43,7 +43,10 @@ ANSWER_ROWS_MAX: Final = 1_000
 STEP_ROWS: Final = 64
 """Number of partitions of a request that one step processes, in about 0.3 ms."""
 
-Topics: TypeAlias = list[tuple[bytes, list[ResponseRow]]]
+_new_row: Final = tuple.__new__
+"""Makes a PartitionData of all its fields, which saves 0.2 of 8.2 µs per fetch against calling the class."""
+
+Topics: TypeAlias = list[tuple[bytes, list[PartitionData]]]
 
 
 class Responder(Protocol):
@@ -365,7 +368,7 @@ class Session:
                 self.parked = False
                 self.responder.respond(0, [(item.topic, [answer])])
             return
-        topics: dict[bytes, list[ResponseRow]] = {}
+        topics: dict[bytes, list[PartitionData]] = {}
         left, rows = self.max_bytes, ANSWER_ROWS_MAX
         rest: list[Item] = []
         for item in self.dirty:
@@ -375,7 +378,7 @@ class Session:
             item.dirty = False
             answer = self._answer(item, left)
             if answer is not None:
-                left -= answer[SIZE]
+                left -= answer.size
                 rows -= 1
                 topics.setdefault(item.topic, []).append(answer)
         self.dirty = rest
@@ -419,11 +422,11 @@ class Session:
         if self.parked and now >= self.deadline and self.dirty:
             self.serve(now)
         if self.parked and now >= self.deadline:
-            topics: dict[bytes, list[ResponseRow]] = {}
+            topics: dict[bytes, list[PartitionData]] = {}
             self._add_high_watermarks(topics, now)
             self.answer_now(list(topics.items()))
 
-    def _answer(self, item: Item, left: int) -> ResponseRow | None:
+    def _answer(self, item: Item, left: int) -> PartitionData | None:
         if item.error or item.diverging is not None:
             return self._refused(item)
         partition, progress = item.partition, item.progress
@@ -461,17 +464,20 @@ class Session:
             throttle.record(len(data))
         log.traffic.replication_bytes_out += len(data)
         high_watermark = item.sent_high_watermark = partition.high_watermark
-        return (  # the fields of PartitionData, whose creation costs more
-            item.number,
-            0,
-            high_watermark,
-            partition.last_stable_offset,
-            log.log_start_offset,
-            (data,) if data else NOTHING,
-            len(data),
-            None,
-            None,
-            -1,
+        return _new_row(
+            PartitionData,
+            (
+                item.number,
+                0,
+                high_watermark,
+                partition.last_stable_offset,
+                log.log_start_offset,
+                (data,) if data else NOTHING,
+                len(data),
+                None,
+                None,
+                -1,
+            ),
         )
 
     def _read_or_defer(
@@ -486,11 +492,11 @@ class Session:
         self.purgatory.storage_failed(partition, failure)
         item.error = _STORAGE_ERROR
 
-    def _refused(self, item: Item) -> ResponseRow:
+    def _refused(self, item: Item) -> PartitionData:
         start = item.partition.log.log_start_offset if item.partition is not None else -1
         return PartitionData(item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging)
 
-    def _add_high_watermarks(self, topics: dict[bytes, list[ResponseRow]], now: int) -> None:
+    def _add_high_watermarks(self, topics: dict[bytes, list[PartitionData]], now: int) -> None:
         """Add to the response, `topics`, the partitions whose high watermark has moved since it was last sent (R33).
 
         Also propose the follower for ISRs that it could not join at its last fetch, because another ISR change was

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from minikafka.base.errors import ProtocolViolation
-from minikafka.base.fetch_rows import DIVERGING, SIZE, SLICES, RequestRow, ResponseRow
+from minikafka.base.fetch_rows import PartitionData, RequestRow
 from minikafka.base.ports import Slice
 from minikafka.record.varints import read_uvarint, uvarint
 from minikafka.wire.primitives import skip_tags
@@ -298,7 +298,7 @@ def encode_response(
     version: int,
     error: int,
     session_id: int,
-    topics: Sequence[tuple[bytes, Sequence[ResponseRow]]],
+    topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
 ) -> list[Slice]:
     """Return the whole response as a list of buffers, length prefix included."""
     return finished(encode_response_in_steps(correlation, version, error, session_id, topics))
@@ -309,7 +309,7 @@ def encode_response_in_steps(
     version: int,
     error: int,
     session_id: int,
-    topics: Sequence[tuple[bytes, Sequence[ResponseRow]]],
+    topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
 ) -> Generator[None, None, list[Slice]]:
     """Do what `encode_response` does, as a generator that yields after every `STEP_ROWS` partitions."""
     if version >= FLEXIBLE:
@@ -327,7 +327,7 @@ def encode_response_in_steps(
             if not rows % STEP_ROWS:
                 yield
             current += _partition_header(data, version)
-            slices, size = data[SLICES], data[SIZE]
+            slices, size = data.slices, data.size
             if size:
                 total += len(current) + size
                 out.append(current)
@@ -340,7 +340,7 @@ def encode_response_in_steps(
     return out
 
 
-def _partition_header(data: ResponseRow, version: int) -> bytes:
+def _partition_header(data: PartitionData, version: int) -> bytes:
     partition, error, hw, lso, start, _, size, _, aborted, preferred = data
     count = -1 if aborted is None else len(aborted)
     if version >= 5:
@@ -356,7 +356,7 @@ def _encode_flexible(
     correlation: int,
     error: int,
     session_id: int,
-    topics: Sequence[tuple[bytes, Sequence[ResponseRow]]],
+    topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
 ) -> Generator[None, None, list[Slice]]:
     head = current = bytearray(_PREFIX.pack(0, correlation, 0, 0, error, session_id))
     current += uvarint(len(topics) + 1)
@@ -366,7 +366,7 @@ def _encode_flexible(
         current += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
         for row in partitions:
             current += _flexible_header(row)
-            slices, size, diverging = row[SLICES], row[SIZE], row[DIVERGING]
+            slices, size, diverging = row.slices, row.size, row.diverging
             current += uvarint(size + 1)
             if size:
                 total += len(current) + size
@@ -387,7 +387,7 @@ def _encode_flexible(
     return out
 
 
-def _flexible_header(data: ResponseRow) -> bytes:
+def _flexible_header(data: PartitionData) -> bytes:
     partition, error, hw, lso, start, _, _, _, aborted, preferred = data
     if not aborted:
         count = 0 if aborted is None else 1

@@ -16,7 +16,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, TypeAlias
 
-from minikafka.base.fetch_rows import RequestRow, ResponseRow
+from minikafka.base.fetch_rows import PartitionData, RequestRow
 from minikafka.base.ports import Slice
 from minikafka.record.varints import read_uvarint, uvarint
 from minikafka.wire.fetch import FOLLOWER_VERSION
@@ -89,7 +89,7 @@ def encode_single_response(
     correlation: int,
     session_id: int,
     topic: bytes,
-    row: ResponseRow,
+    row: PartitionData,
 ) -> Sequence[Slice] | None:
     """Return the response for one partition as a list of buffers, length prefix included.
 

@@ -280,7 +280,7 @@ class ProduceApi:
             else:
                 buf, view, start, end = verdict, memoryview(verdict), 0, len(verdict)
         return self.purgatory.append(
-            partition, buf, view, start, end, acks, self.now, self.wall_ms, False, invalid
+            partition, buf, view, start, end, acks, self.now, self.wall_ms, invalid=invalid
         )
 
     # ---- the general path

@@ -172,7 +172,7 @@ def produce_marker(world: Replicas) -> None:
     marker = end_marker()
     world[0].purgatory.dirty.append(world[0].partition)
     world[0].partition.append_as_leader(
-        marker, memoryview(marker), 0, len(marker), -1, world.now, 0, True, 0
+        marker, memoryview(marker), 0, len(marker), -1, world.now, 0, internal=True
     )
     world[0].purgatory.finish_tick(world.now)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from minikafka.base.fetch_rows import RequestRow
+from minikafka.base.fetch_rows import PartitionData, RequestRow
 from minikafka.replication import consumer_sessions
 from minikafka.replication.consumer_sessions import (
     EVICTION_MS,
@@ -19,7 +19,7 @@ from minikafka.replication.consumer_sessions import (
 
 pytestmark = pytest.mark.row("R50")
 
-NOTHING = (0, 0, -1, -1, 0, (), 0, None, None, -1)
+NOTHING = PartitionData(0, 0, -1, -1, 0, (), 0)
 """A response without records, with high watermark -1 and log start offset 0."""
 
 
@@ -193,8 +193,8 @@ def test_session_response_contains_only_partitions_with_records_or_changes(
 
 def test_partition_is_sent_again_when_its_error_has_ended() -> None:
     (item,) = opened(new_cache(1), 1).items.values()
-    fine = (0, 0, 5, 5, 0, (), 0, None, None, -1)
+    fine = PartitionData(0, 0, 5, 5, 0, (), 0)
     assert item.must_respond(fine)
     assert not item.must_respond(fine)
-    assert item.must_respond((0, 6, -1, -1, -1, (), 0, None, None, -1))
+    assert item.must_respond(PartitionData(0, 6, -1, -1, -1, (), 0))
     assert item.must_respond(fine)

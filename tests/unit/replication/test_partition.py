@@ -498,7 +498,7 @@ class TestLastStableOffset:
         replica = r[0]
         replica.purgatory.dirty.append(replica.partition)
         required = replica.partition.append_as_leader(
-            batch, memoryview(batch), 0, len(batch), -1, r.now, 0, internal, 0
+            batch, memoryview(batch), 0, len(batch), -1, r.now, 0, internal=internal
         )
         replica.purgatory.finish_tick(r.now)
         return required
@@ -602,7 +602,7 @@ def test_offline_leader_does_not_advance_the_high_watermark_or_append() -> None:
     partition = r[0].partition
     r[0].purgatory.dirty.clear()
     batch = bytearray(build([Record(timestamp=1, value=b"m1")]))
-    field = (batch, memoryview(batch), 0, len(batch), -1, r.now, 0, False, 0)
+    field = (batch, memoryview(batch), 0, len(batch), -1, r.now, 0)
     assert partition.append_as_leader(*field) == 1
     r[0].log.flush()
     partition.offline = True

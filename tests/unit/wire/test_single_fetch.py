@@ -97,7 +97,7 @@ def test_truncated_request_or_wrong_fixed_byte_is_left_to_the_general_decoder() 
 def test_a_response_with_one_partition_has_the_bytes_of_the_general_encoder(
     topic: bytes, size: int
 ) -> None:
-    row = (3, 0, 50, 49, 1, (b"x" * size,), size, None, None, -1)
+    row = PartitionData(3, 0, 50, 49, 1, (b"x" * size,), size)
     answer = encode_single_response(9, 77, topic, row)
     assert answer is not None
     assert b"".join(answer) == b"".join(fetch.encode_response(9, 12, 0, 77, [(topic, [row])]))

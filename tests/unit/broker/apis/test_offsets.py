@@ -48,7 +48,8 @@ def append(partition: Partition, timestamp: int) -> None:
 
 
 def append_batch(partition: Partition, batch: bytearray) -> None:
-    assert partition.append_as_leader(batch, memoryview(batch), 0, len(batch), 1, 0, 0, True, 0) > 0
+    size = len(batch)
+    assert partition.append_as_leader(batch, memoryview(batch), 0, size, 1, 0, 0, internal=True) > 0
     partition.log.flush()
     partition.written(0)
 

@@ -391,9 +391,9 @@ async def test_large_produce_request_writes_the_batches_of_a_step_before_the_nex
     purgatory, most = connected.replicas.purgatory, 0
     append = type(purgatory).append
 
-    def counted(*batch: Any) -> int:
+    def counted(*batch: Any, **options: Any) -> int:
         nonlocal most
-        result = append(*batch)
+        result = append(*batch, **options)
         most = max(most, len(purgatory.dirty))
         return result
 
