@@ -89,6 +89,10 @@ class Session:
             await self._read(client, consumer, share, show)
         except AiokafkaError as error:
             raise _translated(error, f"group {self.group}") from error
+        except UnicodeDecodeError as error:
+            raise MinikafkaError(
+                f"a record has a header whose name is not UTF-8: {error}"
+            ) from error
         finally:
             await self._leave(consumer, share)
 
