@@ -12,6 +12,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -154,7 +155,7 @@ class Share(ConsumerRebalanceListener):  # type: ignore[misc]
         self.partitions: list[TopicPartition] = []
         self.is_assigned = False
         self.printed: dict[TopicPartition, int] = {}
-        """The offsets after the printed records that are not committed."""
+        """The offsets to commit: after the printed records, or where the member began."""
         self._waits = client.waits
         self._consumer = consumer
         self._group = group
@@ -163,7 +164,7 @@ class Share(ConsumerRebalanceListener):  # type: ignore[misc]
         self._commit_due = self._clock.now() + COMMIT_INTERVAL_MS
         self._begin_wait()
 
-    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         """Handle the end of a rebalance; read on after printed records that could not be committed before it."""
         self._waits.end(self._wait)
         self.is_assigned = True
@@ -173,6 +174,15 @@ class Share(ConsumerRebalanceListener):  # type: ignore[misc]
                 self._consumer.seek(AiokafkaPartition(*tp), offset)
         self.printed = {tp: at for tp, at in self.printed.items() if tp in self.partitions}
         self._tell("assigned")
+        await self._note_positions()
+
+    async def _note_positions(self) -> None:
+        """Commit also where the member began: with `-o end`, the next member continues there."""
+        with suppress(IllegalStateError, TimeoutError):
+            async with asyncio.timeout(END_CHECK_SECONDS):
+                for tp in self.partitions:
+                    position = await self._consumer.position(AiokafkaPartition(*tp))
+                    self.printed.setdefault(tp, position)
 
     async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         """Handle the start of a rebalance."""

@@ -67,7 +67,7 @@ async def test_end_is_not_reached_before_the_member_has_its_partitions() -> None
     share = share_of(client)
     end = End(client, consumer, share)  # type: ignore[arg-type]
     assert not await end.is_reached()
-    share.on_partitions_assigned([TP])
+    await share.on_partitions_assigned([TP])
     assert not await end.is_reached()
     consumer.read = 5
     assert await end.is_reached()
@@ -78,7 +78,7 @@ async def test_end_is_not_reached_before_the_member_has_its_partitions() -> None
 async def test_end_is_not_reached_when_a_rebalance_takes_the_partition() -> None:
     client, consumer = Client(), Consumer()
     share = share_of(client)
-    share.on_partitions_assigned([TP])
+    await share.on_partitions_assigned([TP])
     consumer.read = None
     assert not await End(client, consumer, share).is_reached()  # type: ignore[arg-type]
 
@@ -92,11 +92,11 @@ async def test_share_tells_each_change_and_what_it_waits_for(
     wait = client.waits.oldest()
     assert wait is not None
     assert wait.about == "the rebalance of group g"
-    share.on_partitions_assigned([TopicPartition("t", 1), TP])
+    await share.on_partitions_assigned([TopicPartition("t", 1), TP])
     assert client.waits.oldest() is None
     await share.on_partitions_revoked([TP])
     assert client.waits.oldest() is not None
-    share.on_partitions_assigned([TP])
+    await share.on_partitions_assigned([TP])
     share.close()
     assert client.waits.oldest() is None
     assert capsys.readouterr().err.splitlines() == [
@@ -107,9 +107,9 @@ async def test_share_tells_each_change_and_what_it_waits_for(
     ]
 
 
-def test_quiet_share_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_quiet_share_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     share = share_of(Client(), quiet=True)
-    share.on_partitions_assigned([TP])
+    await share.on_partitions_assigned([TP])
     share.close()
     assert capsys.readouterr().err == ""
 
@@ -141,13 +141,13 @@ async def test_record_that_cannot_be_printed_is_not_committed() -> None:
 async def test_member_reads_on_after_printed_records_when_its_topics_change() -> None:
     consumer = Consumer()
     share = share_of(Client(), consumer=consumer)
-    share.on_partitions_assigned([TP])
+    await share.on_partitions_assigned([TP])
     share.printed[TP] = 8
     consumer.is_changing = True
     await share.on_partitions_revoked([TP])
     assert consumer.committed == {}
     consumer.is_changing = False
-    share.on_partitions_assigned([TP])
+    await share.on_partitions_assigned([TP])
     assert consumer.sought == [(TP, 8)]
     await share.on_partitions_revoked([TP])
     assert consumer.committed == {TP: 8}
@@ -161,3 +161,12 @@ def test_errors_of_aiokafka_become_errors_of_this_project() -> None:
     lost = _translated(KafkaConnectionError("no broker"), "group g")
     assert isinstance(lost, KafkaError)
     assert lost.code is ErrorCode.NETWORK_EXCEPTION
+
+
+async def test_member_that_printed_nothing_commits_where_it_began() -> None:
+    consumer = Consumer()
+    consumer.read = 5
+    share = share_of(Client(), consumer=consumer)
+    await share.on_partitions_assigned([TP])
+    await share.commit()
+    assert consumer.committed == {TP: 5}
