@@ -22,7 +22,7 @@ LINES_MAX: Final = 200
 _KEPT: Final = "minikafka_logs"
 """The attribute of a report that names the directories of the kept logs. pytest-xdist transfers such attributes."""
 _shown: Final = pytest.StashKey[dict[Path, int]]()
-"""By log file, the number of bytes that no report of the current test needs to show."""
+"""By log file, the number of bytes at its start that no report of the current test needs to show."""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -43,13 +43,17 @@ class LoadedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     producer_id: int = NO_TRANSACTION
-    """The producer in whose transaction the record was written. The transaction's end follows as a call of its own."""
+    """The producer in whose transaction the record was written.
+
+    The host reports the end of the transaction with `Core.transaction_ended`.
+    """
 
 
 class Core(Protocol):
     """The logic of a coordinator, for the partitions that its broker leads. The methods return commands.
 
-    A command is an `Answer`, an `Append`, or an object of the coordinator's own that its host gets a function for.
+    A command is an `Answer`, an `Append`, or an object of another type. The creator of the host gives it a function
+    that carries out such objects.
     """
 
     partition_count: int
@@ -77,7 +81,7 @@ class Core(Protocol):
         """Return the time at which to call `handle_timer`, None for never."""
 
     def handle_timer(self, now: int) -> Iterable[Any]:
-        """Process what is due."""
+        """Process the timers that are due."""
 
 
 def partition_of(key: str, count: int) -> int:

@@ -152,7 +152,7 @@ class Client:
 
     @property
     def waits(self) -> Waits:
-        """What the calls in progress wait for."""
+        """The waits of the calls in progress."""
         return self._metadata.waits
 
     # Topics

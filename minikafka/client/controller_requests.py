@@ -16,7 +16,7 @@ from minikafka.client.network import Network
 from minikafka.client.retries import GRACE_MS, Retries
 
 CONTROLLER: Final = "the controller"
-"""What these requests wait for."""
+"""The text for `Wait.about`: these requests wait for the controller."""
 
 Item = TypeVar("Item", bound=Hashable)
 

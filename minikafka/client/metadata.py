@@ -82,7 +82,7 @@ class Metadata:
         self._stale = False
         self._refreshing = asyncio.Lock()
         self.waits = Waits()
-        """What the calls of this client wait for."""
+        """The waits of this client's calls."""
 
     def invalidate(self) -> None:
         """Mark the metadata as stale, because a request went to the wrong broker or failed."""

@@ -1,4 +1,4 @@
-"""What a client's calls wait for, for a user interface that shows it. The module changes no behaviour."""
+"""The waits of a client's calls, for a user interface that shows them. The module changes no behaviour."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ CONNECTED: Final = "connected"
 _CLEAN_END: Final = "has stopped"
 _FAILED: Final = "minikafka: "
 _ERROR: Final = re.compile(r"error|exception|fail|severe|cannot|denied|in use", re.IGNORECASE)
-"""Words in the last line of ZooKeeper's log that says why it ended."""
+"""Words that show that the last line of ZooKeeper's log says why ZooKeeper ended."""
 _HALTED: Final = "so nothing can be elected, created or changed"
 _SPACE: Final = ("No space left on device", "Disk quota exceeded")
 _TOO_LARGE: Final = "File too large"
@@ -36,7 +36,7 @@ class Cause:
 
     @property
     def sentence(self) -> str:
-        """The facts and the remedy."""
+        """The facts and the remedy as one text."""
         return f"{self.text}; {self.remedy}" if self.remedy else self.text
 
     def as_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The commands of remedies. `where`: options that name the cluster, with a space in front, or ""."""
+    """Returns the commands that remedies name. `where`: options that name the cluster, with a space in front, or ""."""
 
     where: str = ""
     is_attached: bool = False

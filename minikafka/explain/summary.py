@@ -231,8 +231,9 @@ class Story:
     def _died_at(self, broker: int, until: int) -> int | None:
         """Return the time (Unix ms) at which the broker died; None if unknown.
 
-        The time is that of the first line in which another broker lost the connection to this broker. The lines
-        between this broker's last line and `until` (Unix ms) are searched, with a tolerance of `_CLOCK_SLACK_MS`.
+        The time is that of the first line in which another broker lost the connection to this broker. This method
+        searches the other brokers' lines from the time of this broker's last line to `until` (Unix ms), with a
+        tolerance of `_CLOCK_SLACK_MS`.
         """
         alive = self._last_words.before(broker, until)
         times = [

@@ -51,7 +51,10 @@ def aligned(ledgers: Sequence[Sequence[Line]]) -> list[list[Line]]:
 
 
 def _missing(anchor: _Anchor, time: int) -> int:
-    """Return the milliseconds to add to the effect's time, as the controller's clock shows it."""
+    """Return the milliseconds to add to `time` to bring it between the controller's request and the response.
+
+    `time`: the time of the effect, after the shifts of both brokers' clocks that are known so far.
+    """
     if time < anchor.sent - IGNORED_MS:
         return anchor.sent - time
     if anchor.answered is not None and time > anchor.answered + IGNORED_MS:
@@ -90,8 +93,8 @@ def _anchor(place: int, line: Line, sent: Line, answered: Mapping[str, Any] | No
 def _moved(ledger: Sequence[Line], steps: Sequence[tuple[int, int]]) -> list[Line]:
     """Return the lines of one broker with corrected times.
 
-    `steps`: places in the ledger, with the milliseconds to add from there on. The lines between a start of the
-    broker and the next step belong to this step, because a restarted broker may have another clock.
+    `steps`: places in the ledger, with the milliseconds to add from there on. The lines between a start of the broker
+    and the next step get the shift of that step, because a restarted broker may have another clock.
     """
     if not any(shift for _, shift in steps):
         return list(ledger)

@@ -28,7 +28,7 @@ class Checked(NamedTuple):
     """The entries of both index files, which agree with the end of the log file.
 
     `unread`: the batches in this byte range may have a larger timestamp than the last entry of `times`. The batch of
-    that entry before the range, and the last batches after it, were compared.
+    that entry, which lies before this range, and the last batches, which lie after it, were compared.
     """
 
     positions: OffsetIndex
@@ -104,9 +104,11 @@ def unread_range(
     """Compare the last entries with the log file, which has `size` bytes; return the unread range (`Checked.unread`).
 
     Return None if the entries contradict the log file. `is_part`: entries before `index` were not read, so None is also
-    returned if they are needed. An entry of `index` must name the last offset of a batch at its position or later
-    (Kafka writes one entry for several batches), an entry of `times` the largest timestamp of the batch that holds its
-    offset. No batch at the end may have a larger timestamp than the last entry.
+    returned if they are needed.
+
+    An entry of `index` must name the last offset of a batch at its position or later, because Kafka writes one entry
+    for several batches. An entry of `times` must name the largest timestamp of the batch that holds its offset. No
+    batch at the end of the log file may have a larger timestamp than the last entry.
     """
     tail_start = index.positions[-1] if len(index) else 0
     tail = list(headers(tail_start, size))
@@ -125,7 +127,7 @@ def unread_range(
     )
     begins = [_begin(index, offset, is_part) for _, offset in rows]
     for (timestamp, offset), begin in zip(rows, begins, strict=True):
-        if begin < 0 or not _has_batch(headers(begin, size), base_offset + offset, timestamp):
+        if begin < 0 or not _has_timestamp(headers(begin, size), base_offset + offset, timestamp):
             return None
     return (begins[0], tail_start)
 
@@ -138,8 +140,8 @@ def _begin(index: OffsetIndex, offset: int, is_part: bool) -> int:
     return -1 if is_part else 0
 
 
-def _has_batch(batches: Iterable[tuple[int, Header]], offset: int, timestamp: int) -> bool:
-    """True if the first of these batches that does not lie below the offset has this largest timestamp."""
+def _has_timestamp(batches: Iterable[tuple[int, Header]], offset: int, timestamp: int) -> bool:
+    """True if `timestamp` is the largest timestamp of the batch that holds the offset, or else of the next batch."""
     following = (header for _, header in batches if _last_offset(header) >= offset)
     header = next(following, None)
     return header is not None and header[MAX_TIMESTAMP] == timestamp

@@ -695,7 +695,8 @@ class Log:
         """Raise the recovery point to `end_offset` after an fsync of all files.
 
         `end_offset`, `layout_generation`: the written log end and `Log.layout_generation` at the start of the fsync.
-        If truncation, deletion or compaction has changed the latter since then, the recovery point stays the same.
+        If truncation, deletion or compaction has changed `Log.layout_generation` since then, the recovery point stays
+        the same.
         """
         if layout_generation == self.layout_generation:
             self.recovery_point = max(self.recovery_point, end_offset)

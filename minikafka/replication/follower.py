@@ -208,8 +208,8 @@ class Follower:
     def next_row(self) -> tuple[bytes, RequestRow] | None:
         """Return (topic, `RequestRow`) of the only partition in the next fetch, which is the common case.
 
-        In this case, it does the work of `next_fetch` and saves 0.3 of 1.2 µs with the encoding.
-        Return None if the next fetch lists no partition or several, or forgets a partition.
+        In this case, this method replaces `next_fetch`, which saves 0.3 of the 1.2 µs that `next_fetch` and the
+        encoding take. Return None if the next fetch lists no partition or several, or forgets a partition.
         """
         if len(self.to_list) != 1 or self.forgotten:
             return None

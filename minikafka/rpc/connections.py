@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 256
 _SHARE: Final = 8
-"""One of this number of file descriptors may be a connection of the control plane."""
+"""At most one in `_SHARE` file descriptors may be a connection of the control plane."""
 READ_TIMEOUT_MS: Final = 30_000
 """A connection is closed if no whole request arrives for this long, even if some bytes arrive."""
 _WARNING_MS: Final = 60_000

@@ -289,7 +289,7 @@ def _print(found: Mapping[str, Any]) -> None:
 
 
 def _counted(values: Sequence[int | str]) -> str:
-    """Return the number of brokers or partitions, and which ones."""
+    """Return a text with the number of brokers or partitions, and with their ids or names."""
     if not values:
         return "0"
     partitions = [_partition(value) for value in values if isinstance(value, str)]

@@ -1,1 +1,1 @@
-"""The run of the asynchronous part of a command, and what it says while it waits."""
+"""Running of the asynchronous part of a command, and the notes that it prints while it waits."""

@@ -1,4 +1,4 @@
-"""What a command waits for, said on standard error as soon as a wait lasts.
+"""Notes on standard error about what a command waits for, printed when a wait lasts.
 
 Invariant: a line is printed only while the command still waits, and only if it differs from the line before.
 """
@@ -85,7 +85,7 @@ class ClientWaits:
         self.client: Client | None = None
         self._servers = servers
         self._known = ""
-        """The root causes of the whole cluster, if the last examination found some while its wait ended."""
+        """The root causes that the last examination found, if the wait that it examined had ended by then; else ""."""
 
     async def reason(self) -> str:
         """Return what the oldest call waits for and why; "" if no call has waited for FIRST_MS.

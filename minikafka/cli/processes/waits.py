@@ -1,4 +1,7 @@
-"""What `up`, `start`, `stop`, `restart` and `down` wait for. Each function returns a `Reason` for `execution.run`."""
+"""The reasons why `up`, `start`, `stop`, `restart` and `down` wait.
+
+Each function returns a `Reason` for `execution.run`.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _KEY_MAX: Final = 64
 """For a key of more bytes than this, the dict holds a hash of the key."""
 _BUCKET_ENTRIES: Final = 48
 _SHORT: Final = 15
-"""A bucket holds keys of at most this many bytes as they are, and a hash of this many bytes of longer keys."""
+"""A bucket holds a key of at most this many bytes unchanged, and a longer key as a hash of this size."""
 _HASHED: Final = b"\xff"
 _PAD: Final = [bytes(_SHORT - size) + bytes((size,)) for size in range(_SHORT + 1)]
 _OFFSET: Final = Struct(">q")
