@@ -1,8 +1,8 @@
 """The root causes of a cluster's problems, each with the command that mends it; for all commands that explain or wait.
 
 `causes_of` depends only on `Sights`, so that tests need no cluster. Invariants: a cause states only what was observed.
-A process that is down or paused because of another cause is still a cause of its own, but a broker without a ZooKeeper
-session is not, if ZooKeeper itself does not serve.
+A process that is down or paused is a cause, even if another cause explains it. A broker without a ZooKeeper session is
+no cause if ZooKeeper itself does not serve.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Commands:
     is_attached: bool = False
 
     def up(self, effect: str) -> str:
-        """Return the remedy that starts ZooKeeper and every broker that is down, and resumes what is paused."""
+        """Return the remedy that starts ZooKeeper and every broker that is down, and resumes the paused ones."""
         if self.is_attached:
             return f"start_zookeeper() and start() of the program that runs the cluster {effect}"
         return f"`minikafka up{self.where}` {effect}"

@@ -99,7 +99,7 @@ def _moved(ledger: Sequence[Line], steps: Sequence[tuple[int, int]]) -> list[Lin
     if not any(shift for _, shift in steps):
         return list(ledger)
     steps = sorted(steps)
-    places = list(_beginnings(ledger, [place for place, _ in steps]))
+    places = list(_first_shifted_lines(ledger, [place for place, _ in steps]))
     moved = []
     for place, line in enumerate(ledger):
         step = bisect_right(places, place) - 1
@@ -108,8 +108,8 @@ def _moved(ledger: Sequence[Line], steps: Sequence[tuple[int, int]]) -> list[Lin
     return moved
 
 
-def _beginnings(ledger: Sequence[Line], places: Sequence[int]) -> Iterator[int]:
-    """Yield, for each of these places in a ledger, the place of the first line to which its step applies."""
+def _first_shifted_lines(ledger: Sequence[Line], places: Sequence[int]) -> Iterator[int]:
+    """Yield, for the place of each step, the place of the first line whose time the step shifts."""
     starts = [
         place
         for place, line in enumerate(ledger)

@@ -1,9 +1,8 @@
 """Functions that read ledgers from disk, also while brokers are writing or after a crash.
 
-Invariant: lines of one broker keep the order of writing. Lines of several brokers are merged by time, after the
-times of brokers with wrong clocks have been corrected, except that an effect always follows its request, and a
-response always follows its effect. A line that is not valid JSON is skipped (for example, the last line of a killed
-process).
+Invariant: lines of one broker keep the order of writing. Lines of several brokers are merged by time, after the times
+of brokers with wrong clocks have been corrected. Whatever the times, an effect follows its request, and a response
+follows its effect. A line that is not valid JSON is skipped (for example, the last line of a killed process).
 """
 
 from __future__ import annotations

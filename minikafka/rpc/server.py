@@ -37,7 +37,7 @@ _SERVER_NAME: Final = {"Server": "minikafka"}
 HOME: Final = ("GET", "/")
 METRICS: Final = ("GET", "/metrics")
 NEW_CHALLENGE: Final = ("GET", f"/{CHALLENGE}")
-"""Only these three requests need no signature. Their bodies are not read."""
+"""Only the requests `HOME`, `METRICS` and `NEW_CHALLENGE` need no signature. Their bodies are not read."""
 _HOME_PAGE: Final = """\
 <!doctype html>
 <html lang="en">

@@ -1,8 +1,8 @@
 """Checks of a message's bytes against its schema, made before kio decodes them.
 
-Invariant: a check allocates nothing for counts and lengths in the bytes. Every count and length is compared with
-the remaining bytes, the elements of a message are counted against a limit, and unknown tagged fields, which
-KIP-482 lets a newer peer send, are cut out. As in Kafka, U+FFFD replaces the bytes of a string that are not UTF-8.
+Invariant: a check allocates nothing for counts and lengths in the bytes. Every count and length is compared with the
+remaining bytes, and the elements of a message are counted against a limit. Unknown tagged fields, which KIP-482 lets a
+newer peer send, are cut out. As in Kafka, U+FFFD replaces the bytes of a string that are not UTF-8.
 
 Without this module, kio's native reader would allocate as many elements as an array claims, and a failed
 allocation ends the process. The reader would also fail on unknown tagged fields and on strings that are not UTF-8.

@@ -87,7 +87,7 @@ class TopicStore(Protocol):
         """
 
     async def mark_for_deletion(self, topic: str) -> bool:
-        """Mark a topic, which the mode then deletes. Return False if the topic was already marked.
+        """Mark a topic for deletion; the mode deletes it later. Return False if the topic was already marked.
 
         Raises KafkaError NOT_CONTROLLER.
         """

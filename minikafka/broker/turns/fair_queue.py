@@ -32,9 +32,9 @@ _HEAD_START: Final = 100
 def take_steps(
     steps: Generator[Any, None, Any], clock: Clock, until: int, size_max: int = INT_MAX
 ) -> bool:
-    """Take one step, then further steps until the time `until` (monotonic ms), or until one yields a larger size.
+    """Take at least one step, until the time `until` (monotonic ms) or until a step yields more than `size_max`.
 
-    Return True if a step has yielded a size above `size_max`. Raises StopIteration after the last step.
+    Return True if a step has yielded more than `size_max`. Raises StopIteration after the last step.
     """
     while True:
         if (next(steps) or 0) > size_max:

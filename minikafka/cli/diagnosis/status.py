@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @timeout_option
 @json_option
 def status(topics: tuple[str, ...], watch: float | None, data: str | None, as_json: bool) -> None:
-    """Show processes, controller and partitions, as reported by the brokers that answer, and what is wrong.
+    """Show processes, controller and partitions, as reported by the brokers that answer, and all problems.
 
     With TOPICs, show only their partitions. Partitions of internal topics have a line each only if their topic is
     named.

@@ -84,7 +84,7 @@ class IdempotentProducer:
         """Size in bytes, before compression, of the batches that were encoded since requests were sent."""
 
     def send(self, tables: Iterable[Divided]) -> None:
-        """Encode all rows, and send what may be sent now. `flush` waits for the rest."""
+        """Encode all rows, and send the batches that may be sent now. `flush` sends the other batches."""
         self._deadline.restart()
         for table in tables:
             size = sizes(table.rows)
@@ -149,7 +149,7 @@ class IdempotentProducer:
                 raise Unreachable("no broker gives out a producer id")
 
     def _advance(self) -> None:
-        """Send what may be sent, then wait for an answer, or for another leader if no leader is known."""
+        """Send the batches that may be sent, then wait for an answer, or for a leader if none is known."""
         self._exchange()
         stuck = [tp for tp in self._waiting if self._backlogs[tp].is_stuck]
         if stuck:
@@ -161,7 +161,7 @@ class IdempotentProducer:
             self._give_up()
 
     def _exchange(self) -> None:
-        """Send what may be sent, and handle the answers that have arrived."""
+        """Send the batches that may be sent, and handle the answers that have arrived."""
         self._send_requests()
         while self._receive(0.0):
             self._send_requests()

@@ -92,7 +92,7 @@ class Selection:
         if not self.includes(whole.tp):
             return []
         inside = ((max(whole.start, since), whole.end),)
-        parts = _few(_intersection(self.offsets, inside))
+        parts = _without_small_gaps(_intersection(self.offsets, inside))
         return [OffsetRange(whole.tp, low, high) for low, high in parts]
 
 
@@ -196,7 +196,7 @@ def _intersection(first: Spans, second: Spans) -> Spans:
     return tuple(found)
 
 
-def _few(spans: Spans) -> Spans:
+def _without_small_gaps(spans: Spans) -> Spans:
     """Return at most `_MOST_RANGES` ranges that contain `spans`, without small gaps."""
     gaps = sorted((after[0] - before[1] for before, after in pairwise(spans)), reverse=True)
     limit = gaps[_MOST_RANGES - 1] if len(gaps) >= _MOST_RANGES else 0

@@ -100,7 +100,8 @@ def removal(name: str) -> Delete:
 async def read_changes(
     nodes: NodeReader, names: Iterable[str], faults: Faults
 ) -> dict[str, Entity | None]:
-    """Return the entities that the existing change notifications among `names` name, by notification.
+    """Return, by name of a change notification, the entity whose settings it announces; absent notifications are left
+    out.
 
     The entity of a notification that is not readable is None. Raises CoordinationError.
     """
