@@ -375,6 +375,21 @@ class TestStaleResponses:
         )
         return data, memoryview(data), 0, len(data)
 
+    @pytest.mark.row("R44")
+    def test_partition_is_fetched_again_after_a_response_with_a_damaged_batch(self) -> None:
+        world, machine = self.follower_with_records()
+        world.produce(0, b"c")
+        world[0].sessions.clear()
+        machine.disconnected()
+        machine.next_fetch()
+        data, view, start, end = self.records(2)
+        data[-1] ^= 1
+        machine.on_partition(KEY, 0, 3, 0, (data, view, start, end), None)
+        assert (world[1].values(), machine.followed[KEY].state) == ([b"a", b"b"], DELAYED)
+        world.retry(1)
+        world.fetch(1, 0)
+        assert world[1].values() == [b"a", b"b", b"c"]
+
     def test_records_of_a_removed_partition_are_ignored(self) -> None:
         world, machine = self.follower_with_records()
         machine.remove(TP)

@@ -7,7 +7,7 @@ from support.logs import clean, end_marker, transactional_batch
 from support.replication import KEY, LAG_MS, TP, Replicas
 
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import PartitionState
+from minikafka.base.model import LeaderAndIsr, PartitionState
 from minikafka.record.batch import Record, build
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
 from minikafka.replication.progress import FollowerProgress
@@ -609,3 +609,70 @@ def test_offline_leader_does_not_advance_the_high_watermark_or_append() -> None:
     assert not partition.maybe_advance_high_watermark(r.now)
     assert partition.check_leader_epoch(-1) == ErrorCode.KAFKA_STORAGE_ERROR
     assert partition.append_as_leader(*field) == -ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.row("R31")
+def test_record_of_a_leader_alone_in_the_isr_is_not_committed_before_it_is_written() -> None:
+    """The high watermark may be checked between append and write, for example when an ISR change is committed."""
+    r = Replicas((0,))
+    r.elect(0)
+    partition = r[0].partition
+    batch = bytearray(build([Record(0, 1000, None, b"m1", ())]))
+    view = memoryview(batch)
+    assert partition.append_as_leader(batch, view, 0, len(batch), 1, r.now, 0, False, 0) == 1
+    assert not partition.maybe_advance_high_watermark(r.now)
+    assert r[0].hw == 0
+    r[0].log.flush()
+    assert partition.written(r.now)
+    assert r[0].hw == 1
+
+
+@pytest.mark.row("R40")
+def test_fetch_above_the_log_end_in_the_latest_epoch_diverges_at_the_log_end() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    assert r[0].partition.diverging(0, 1) is None
+    assert r[0].partition.diverging(0, 2) == (0, 1)
+
+
+@pytest.mark.row("R26")
+def test_proposed_isr_has_the_epochs_of_the_leader_and_the_version_of_the_last_change() -> None:
+    r = Replicas((0, 1, 2))
+    r.elect(0)
+    partition = r[0].partition
+    r.produce(0, b"m1")
+    r.sync(0, 1)
+    r.now += LAG_MS + 1
+    r.sync(0, 1)
+    assert partition.maybe_shrink_isr(r.now)
+    assert partition.proposed_state() == LeaderAndIsr(0, 0, (0, 1), 1, 1)
+    partition.isr_committed(7, r.now)
+    assert partition.proposed_state() == LeaderAndIsr(0, 0, (0, 1), 1, 7)
+
+
+class DirtyReader:
+    """A consumer session that counts how often its partition is marked dirty."""
+
+    marks = 0
+
+    def mark_dirty(self) -> None:
+        self.marks += 1
+
+
+def test_change_of_role_wakes_consumers_and_releases_the_followers() -> None:
+    """Otherwise a waiting consumer gets no answer, and a former follower's session keeps reading the partition."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    r.sync(0, 1)
+    partition, reader = r[0].partition, DirtyReader()
+    progress = partition.followers[1]
+    assert progress.item is not None
+    partition.readers[reader] = None
+    r.elect(1)
+    assert (reader.marks, partition.readers) == (1, {})
+    assert (partition.followers, progress.item, partition.leader) == ({}, None, 1)
+    partition.readers[reader] = None
+    partition.stop()
+    assert reader.marks == 2

@@ -41,7 +41,9 @@ def test_leader_alone_in_the_isr_commits_records_when_it_writes_them() -> None:
 
 
 @pytest.mark.row("X18", "C16")
-def test_s01_restarted_follower_does_not_truncate_to_its_checkpoint() -> None:
+@pytest.mark.parametrize("is_reconciled", [False, True])
+def test_s01_restarted_follower_does_not_truncate_to_its_checkpoint(is_reconciled: bool) -> None:
+    """The leader dies before or after the follower has compared the logs, but before the follower fetches."""
     r = Replicas((0, 1))
     r.elect(0)
     r.produce(0, b"m1", b"m2")
@@ -50,6 +52,8 @@ def test_s01_restarted_follower_does_not_truncate_to_its_checkpoint() -> None:
     r.crash(1)
     r.restart(1, checkpoint=1)
     r.send_leader_and_isr(1)
+    if is_reconciled:
+        r.ask(1, 0)
     r.crash(0)
     r.elect(1, isr=(1,))
     assert r[1].values() == [b"m1", b"m2"]

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import pytest
 from support.memory_cluster import MemoryCluster
+from support.replication import Replicas
 from support.session_consumer import SessionConsumer
 from support.until import until
 
@@ -15,6 +16,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import Broker
 from minikafka.broker.modes.controller.terms.reader import Signal
 from minikafka.broker.reports.controller_gauges import CONTROLLER_STATES
+from minikafka.broker.reports.gauges import MANAGER
 from minikafka.client import NewTopic, NotProduced, Record
 from minikafka.controller import events
 
@@ -245,3 +247,27 @@ async def test_metrics_count_unclean_elections_and_the_requests_queued_for_each_
         name = "kafka_controller_controllerstats_uncleanleaderelections_total"
         await until(lambda: read(active).get(name + '{topic="t",partition="0"}') == 1)
         assert read(active)[name] == totals(active)["UncleanLeaderElectionsPerSec"] == 1
+
+
+@pytest.mark.row("R36")
+@pytest.mark.parametrize(
+    ("isr", "adding", "counted"),
+    [
+        ((0, 1, 2), (), []),
+        ((0, 1), (), ["UnderReplicatedPartitions", "AtMinIsrPartitionCount"]),
+        ((0, 1), (2,), ["ReassigningPartitions", "AtMinIsrPartitionCount"]),
+        ((0,), (), ["UnderReplicatedPartitions", "UnderMinIsrPartitionCount"]),
+    ],
+)
+def test_partition_counts_as_short_of_replicas_by_its_isr_without_added_replicas(
+    isr: tuple[int, ...], adding: tuple[int, ...], counted: list[str]
+) -> None:
+    replicas = Replicas((0, 1, 2), isr=isr, min_insync_replicas="2")
+    replicas.elect(0)
+    partition = replicas[0].partition
+    partition.adding = adding
+    names = [name for name in MANAGER if "PartitionCount" in name or name.endswith("Partitions")]
+    values = {
+        name: MANAGER[name][1](None, [partition]) for name in names if name != "PartitionCount"
+    }
+    assert [name for name, value in values.items() if value] == counted
