@@ -394,3 +394,14 @@ def test_partitions_reassigned_together_share_one_request_per_broker_and_step():
     assert len(world.writes) == 1
     assert len(world.sent_to(0, LeaderAndIsrRequest)) == 1
     assert len(world.sent_to(3, LeaderAndIsrRequest)) == 2  # A1 and A2
+
+
+@pytest.mark.row("I5")
+def test_reassignment_whose_topic_node_cannot_be_written_is_not_begun():
+    """Otherwise the next controller would not know the replicas that brokers have started (U1)."""
+    world = six()
+    del world.topics["t"]
+    assert world.reassign({T0: [4, 5, 6]})[T0].code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.context.assignments[T0] == ReplicaAssignment((1, 2, 3))
+    assert T0 not in world.context.reassigning
+    assert [sent for to, sent in world.sent if isinstance(sent, LeaderAndIsrRequest)] == []

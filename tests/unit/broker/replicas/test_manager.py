@@ -220,6 +220,16 @@ async def test_stop_replica_keeps_the_log_unless_it_requests_deletion(hosted: Ho
     assert T0 not in hosted.replicas.logs.logs
 
 
+@pytest.mark.row("R64")
+async def test_deletion_of_a_replica_is_durable_when_it_is_answered(hosted: Hosted) -> None:
+    """The controller then deletes the topic's nodes, and a replica that a power cut restores would be a stray."""
+    assert await hosted.tell(state()) == [0]
+    synced = hosted.cluster.storages[0].synced
+    synced.clear()
+    assert await hosted.stop(T0, 3, delete=True) == 0
+    assert "/data" in synced
+
+
 @pytest.mark.row("C14")
 async def test_replica_is_not_hosted_when_the_broker_is_not_assigned(hosted: Hosted) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from support.allocations import PRODUCT, Allocations, Budget
 from support.group_client import GroupClient
 from support.memory_cluster import MemoryCluster
 from support.memory_storage import MemoryFile
 from support.memory_transport import MemoryLink
+from support.seeded_loop import run_seeded
 from support.until import until
 
+from benchmarks.allocations import PRODUCT, Allocations, Budget
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Link
 from minikafka.client import NewTopic
@@ -178,19 +179,23 @@ def commit_request() -> bytes:
 
 
 COMMIT_REQUEST = commit_request()
+CONFIG = {"offsets_topic_num_partitions": 1, "offsets_topic_replication_factor": 1}
 
 
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    config = {"offsets_topic_num_partitions": 1, "offsets_topic_replication_factor": 1}
-    async with MemoryCluster(1, **config) as cluster, cluster.client() as admin:
-        await admin.create_topics(NewTopic("t", 1, 1))
-        user = GroupClient(cluster, "g")
-        assert await user.commit({("t", 0): 1}) == {0}
-        user.close()
-        made = Stage(cluster)
-        await made.connect()
-        yield made
+def run(scenario: Callable[[Stage], Awaitable[None]]) -> None:
+    """Run a scenario in virtual time, so that the counts do not depend on the speed of the machine."""
+
+    async def scene() -> None:
+        async with MemoryCluster(1, **CONFIG) as cluster, cluster.client() as admin:
+            await admin.create_topics(NewTopic("t", 1, 1))
+            user = GroupClient(cluster, "g")
+            assert await user.commit({("t", 0): 1}) == {0}
+            user.close()
+            stage = Stage(cluster)
+            await stage.connect()
+            await scenario(stage)
+
+    run_seeded(1, scene())
 
 
 @pytest.fixture
@@ -212,51 +217,59 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.mark.row("N4")
-async def test_requests_of_the_hot_path_stay_within_their_allocation_budgets(stage: Stage) -> None:
-    gc.disable()
-    try:
+def test_requests_of_the_hot_path_stay_within_their_allocation_budgets() -> None:
+    async def scenario(stage: Stage) -> None:
         for number in range(WARM_UP + REQUESTS):
             stage.is_counting = number >= WARM_UP
             stage.round()
             await stage.commit_offset()
+        for kind, budget in BUDGETS.items():
+            excess = stage.costs[kind].excess(REQUESTS, budget)
+            assert not excess, f"{kind}: {excess}"
+
+    gc.disable()
+    try:
+        run(scenario)
     finally:
         gc.enable()
-    for kind, budget in BUDGETS.items():
-        excess = stage.costs[kind].excess(REQUESTS, budget)
-        assert not excess, f"{kind}: {excess}"
 
 
 @pytest.mark.row("N4")
 @pytest.mark.parametrize(("count", "reads"), [(1, {}), (64, {"pread": 1})])
-async def test_tick_of_many_produce_requests_makes_as_many_system_calls_as_one(
-    stage: Stage, calls: Counter[str], count: int, reads: dict[str, int]
+def test_tick_of_many_produce_requests_makes_as_many_system_calls_as_one(
+    calls: Counter[str], count: int, reads: dict[str, int]
 ) -> None:
     """Small writes stay in memory. The records of a larger one are read from the file for the follower."""
-    stage.round()
-    offset = stage.partition.log.log_end_offset
-    calls.clear()
-    stage.producer.send(stage.produce_request * count)
-    assert calls == {"pwritev": 1, **reads, "send": 1}, (
-        "one write, and one response to the follower"
-    )
-    calls.clear()
-    stage.follower_fetch("commit", offset + count)
-    assert calls == {"send": 1}, "all responses to the producer"
+
+    async def scenario(stage: Stage) -> None:
+        stage.round()
+        offset = stage.partition.log.log_end_offset
+        calls.clear()
+        stage.producer.send(stage.produce_request * count)
+        assert calls == {"pwritev": 1, **reads, "send": 1}, "a write, a response to the follower"
+        calls.clear()
+        stage.follower_fetch("commit", offset + count)
+        assert calls == {"send": 1}, "all responses to the producer"
+
+    run(scenario)
 
 
 @pytest.mark.row("N4")
-async def test_fetch_and_offset_commit_make_one_system_call_per_read_write_and_response(
-    stage: Stage, calls: Counter[str]
+def test_fetch_and_offset_commit_make_one_system_call_per_read_write_and_response(
+    calls: Counter[str],
 ) -> None:
-    stage.round()
-    offset = stage.partition.log.log_end_offset
-    calls.clear()
-    stage.send("consumer fetch", stage.consumer, consumer_fetch(offset - 1))
-    assert calls == {"pread": 1, "send": 1}
-    await stage.commit_offset()
-    calls.clear()
-    await stage.commit_offset()
-    assert calls == {"pwritev": 1, "send": 1}
+    async def scenario(stage: Stage) -> None:
+        stage.round()
+        offset = stage.partition.log.log_end_offset
+        calls.clear()
+        stage.send("consumer fetch", stage.consumer, consumer_fetch(offset - 1))
+        assert calls == {"pread": 1, "send": 1}
+        await stage.commit_offset()
+        calls.clear()
+        await stage.commit_offset()
+        assert calls == {"pwritev": 1, "send": 1}
+
+    run(scenario)
 
 
 def test_excess_over_a_budget_names_the_line_that_made_the_objects() -> None:

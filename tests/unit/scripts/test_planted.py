@@ -1,0 +1,55 @@
+"""The bugs of scripts/planted: each can be planted, has tests, and every safety rule has at least one bug."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.planted import ROOT, Outcome, Plant, read_plants, try_plant
+
+PLANTS = read_plants()
+SAFETY_ROWS = {f"R{number}" for number in range(26, 46)}
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.what)
+def test_planted_bug_replaces_a_text_that_occurs_once_and_has_existing_tests(plant: Plant) -> None:
+    assert plant.applies(ROOT), f"adapt scripts/plants.toml: not once in the file:\n{plant.old}"
+    assert plant.old != plant.new
+    compile((ROOT / "minikafka" / plant.file).read_text().replace(plant.old, plant.new), "", "exec")
+    assert plant.tests
+    for test in plant.tests:
+        file, *names = test.split("::")
+        source = (ROOT / file).read_text()
+        assert all(re.search(rf"(def|class) {name}\b", source) for name in names), test
+
+
+def test_every_rule_and_every_safety_row_has_a_planted_bug() -> None:
+    rules = re.findall(r"^\| ([SU]\d+) \|", (ROOT / "docs" / "rules.md").read_text(), re.MULTILINE)
+    planted = {rule for plant in PLANTS for rule in plant.rules}
+    assert len(rules) > 20
+    assert {*rules, *SAFETY_ROWS} - planted == set()
+
+
+@pytest.mark.parametrize(
+    ("new", "result", "found_by"),
+    [
+        ("answer = 2", "found", "test_answer.py::test_it"),
+        ("answer = 1  # harmless", "SURVIVED", ""),
+    ],
+)
+def test_plant_is_found_if_one_of_its_tests_fails(
+    tmp_path: Path, new: str, result: str, found_by: str
+) -> None:
+    file = tmp_path / "minikafka" / "a.py"
+    file.parent.mkdir()
+    file.write_text("answer = 1\n")
+    test = "import sys\nsys.path.insert(0, 'minikafka')\ndef test_it():\n    import a\n    assert a.answer == 1\n"
+    (tmp_path / "test_answer.py").write_text(test)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    plant = Plant(("S01",), "a bug", "a.py", "answer = 1", new, ("test_answer.py",))
+    assert try_plant(plant, tmp_path) == Outcome(plant, result, found_by)
+    assert file.read_text() == "answer = 1\n"
+    absent = Plant(("S01",), "a bug", "a.py", "answer = 3", new, ("test_answer.py",))
+    assert try_plant(absent, tmp_path).result == "CANNOT BE PLANTED"
