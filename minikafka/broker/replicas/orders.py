@@ -1,7 +1,7 @@
 """Orders to the replicas of this broker, as its coordination mode gives them.
 
-Invariant: an order for many partitions is carried out with pauses, in which clients and heartbeats are served, and it
-is abandoned after a pause in which it became stale.
+Invariant: an order for many partitions is carried out with pauses, in which clients and heartbeats are served. If the
+order becomes stale in a pause, it is abandoned.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ def _consumed(record: Any) -> ConsumedRecord:
 
 
 def _translated(error: AiokafkaError, about: str) -> MinikafkaError:
-    """Return an error of aiokafka as one of this project."""
+    """Return a MinikafkaError with the code or text of an error of aiokafka."""
     if isinstance(error, BrokerResponseError):
         return AnsweredError(error_code(error.errno), about)
     if error.retriable:
