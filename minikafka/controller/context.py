@@ -4,7 +4,7 @@ Its indexes keep the work for an event proportional to the number of changed par
 Invariants: a partition has an assignment exactly while it is known. `replica_statuses[b]` contains the
 partitions with a replica on broker b, `led[b]` contains the partitions whose leader is broker b, and
 `unavailable` contains the partitions that are New or Offline. `leadership` contains only states that
-ZooKeeper accepted or returned.
+ZooKeeper accepted or returned. An Online partition has a leadership.
 Sets whose order matters are stored as dicts, so that every process iterates in the same order.
 """
 
@@ -183,6 +183,7 @@ class Context:
 
     def set_leadership(self, tp: TopicPartition, state: LeaderAndIsr) -> None:
         """Record a leader and ISR that ZooKeeper accepted or returned."""
+        assert tp in self.assignments, tp
         self._forget_leader(tp)
         self.leadership[tp] = state
         self.led.setdefault(state.leader, {})[tp] = None
@@ -203,6 +204,8 @@ class Context:
         if status is PartitionStatus.NON_EXISTENT:
             self.partition_statuses.pop(tp, None)
         else:
+            assert tp in self.assignments, tp
+            assert status is not PartitionStatus.ONLINE or tp in self.leadership, tp
             self.partition_statuses[tp] = status
         if status in (PartitionStatus.NEW, PartitionStatus.OFFLINE):
             self.unavailable[tp] = None
@@ -220,6 +223,7 @@ class Context:
         if status is ReplicaStatus.NON_EXISTENT:
             self.replica_statuses.get(broker_id, {}).pop(tp, None)
         else:
+            assert tp in self.assignments, tp
             self.replica_statuses.setdefault(broker_id, {})[tp] = status
 
     def replicas_to_delete(self) -> list[ReplicaStatus]:

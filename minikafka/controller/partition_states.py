@@ -316,6 +316,8 @@ class PartitionStateMachine:
 
     def _next_leadership(self, tp: TopicPartition, choice: Choice) -> LeaderAndIsr:
         current = self._context.leadership[tp]
+        assert choice.leader in choice.isr, choice
+        assert choice.unclean or set(choice.isr) <= set(current.isr), (choice, current)
         return LeaderAndIsr(
             choice.leader,
             current.leader_epoch + 1,

@@ -125,6 +125,8 @@ class Group:
             raise IllegalTransition(
                 f"group {self.group_id}: {self.state.value} to {state.value} is not a legal transition"
             )
+        has_leader = self.leader in self.members
+        assert has_leader or state not in (COMPLETING, STABLE), (self.group_id, state)
         self.state = state
         self.state_timestamp = wall_ms
 
@@ -234,6 +236,7 @@ class Group:
         """Set the caller that waits for the member's JoinGroup response; None if no caller waits."""
         self.joining += (caller is not None) - (member.join_caller is not None)
         member.join_caller = caller
+        assert 0 <= self.joining <= len(self.members), (self.group_id, self.joining)
 
     def _withdraw_support(self, member: Member) -> None:
         for name in {name for name, _ in member.protocols}:

@@ -82,6 +82,7 @@ class Held:
         """Stop counting the bytes, because the coordinator drops the group."""
         if self._memory is not None:
             self._memory.used -= self.bytes
+            assert self.bytes >= 0 <= self._memory.used, (self.bytes, self._memory.used)
             self._memory = None
 
 

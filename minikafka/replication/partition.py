@@ -169,6 +169,7 @@ class Partition:
         new_epoch = state.leader_epoch > self.leader_epoch
         if not self.is_leader and state.leader_epoch > 0:
             self.early_batches.unknown_until = now + FIRST_BATCHES_MS
+        assert state.leader == self.broker_id, state
         self._set_state(state)
         self.is_leader, self.is_follower = True, False
         if new_epoch:
@@ -197,6 +198,7 @@ class Partition:
         """
         new_epoch = state.leader_epoch > self.leader_epoch
         was_leader = self.is_leader
+        assert state.leader != self.broker_id, state
         self._set_state(state)
         self.is_leader, self.is_follower = False, True
         self._set_followers({})
@@ -295,9 +297,9 @@ class Partition:
         """Delete the records below the offset, which must not lie above the high watermark.
 
         These records can no longer be read; the next check of retention (`broker/replicas/upkeep.py`) removes their
-        segments. A leader sends the new log start offset to its followers at once, and the followers delete the records
-        too.
+        segments. A leader sends the new log start offset to its followers at once; they delete the records too.
         """
+        assert offset <= self.high_watermark, (offset, self)
         self.log.advance_log_start_offset(offset)
         self._set_high_watermark(self.high_watermark)
         for progress in self.followers.values():
@@ -543,8 +545,7 @@ class Partition:
 
     def expand_isr(self, broker_id: BrokerId) -> None:
         """Propose the ISR with this replica added; no other change may be pending."""
-        assert type(self.isr_state) is Committed
-        self.isr_state = PendingExpand(self.isr_state.isr, broker_id)
+        self._propose(PendingExpand(self.isr_state.isr, broker_id))
 
     def maybe_shrink_isr(self, now: int) -> bool:
         """Propose the ISR without the followers that lag; return True if any follower lags (R30).
@@ -564,8 +565,13 @@ class Partition:
         )
         if not lagging:
             return False
-        self.isr_state = PendingShrink(self.isr_state.isr, lagging)
+        self._propose(PendingShrink(self.isr_state.isr, lagging))
         return True
+
+    def _propose(self, change: PendingExpand | PendingShrink) -> None:
+        assert type(self.isr_state) is Committed, self.isr_state
+        assert set(change.maximal) == {*change.isr, *change.proposed}, change
+        self.isr_state = change
 
     def proposed_state(self) -> LeaderAndIsr:
         """Return the state that the leader writes with compare-and-set: its leadership and the proposed ISR (R26)."""
@@ -579,6 +585,7 @@ class Partition:
 
     def isr_committed(self, state_version: int, now: int) -> bool:
         """Commit the proposed ISR, which was stored at `state_version`; return True if the high watermark moved."""
+        assert type(self.isr_state) is not Committed, self
         self.isr_state = Committed(self.isr_state.proposed)
         self.state_version = state_version
         self._isr_changed()

@@ -55,10 +55,10 @@ class Bench:
         )
 
     def begin(self, status: PartitionStatus) -> None:
-        self.context.set_partition_status(T0, status)
         if status in (ONLINE, OFFLINE):
             self.nodes[T0] = state(0, [0, 1, 2])
             self.context.set_leadership(T0, self.nodes[T0])
+        self.context.set_partition_status(T0, status)
 
     def move(self, target: PartitionStatus, election: Election | None = None) -> dict:  # type: ignore[type-arg]
         if target is ONLINE and election is None:

@@ -1,5 +1,7 @@
 import pytest
 
+from minikafka.groups.group import Group
+from minikafka.groups.offsets import GroupOffsets
 from minikafka.groups.states import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, GroupState, is_legal
 
 LEGAL = {
@@ -20,3 +22,11 @@ LEGAL = {
 @pytest.mark.parametrize("after", GroupState)
 def test_group_state_transitions_are_the_same_as_in_kafka(before, after):
     assert is_legal(before, after) == ((before, after) in LEGAL)
+
+
+def test_group_without_a_leader_cannot_complete_a_rebalance():
+    group = Group("g", 0, GroupOffsets("g"), 0)
+    group.move(PREPARING, 0)
+    with pytest.raises(AssertionError, match="COMPLETING"):
+        group.move(COMPLETING, 0)
+    assert group.state is PREPARING
