@@ -619,7 +619,7 @@ def test_record_of_a_leader_alone_in_the_isr_is_not_committed_before_it_is_writt
     partition = r[0].partition
     batch = bytearray(build([Record(0, 1000, None, b"m1", ())]))
     view = memoryview(batch)
-    assert partition.append_as_leader(batch, view, 0, len(batch), 1, r.now, 0, False, 0) == 1
+    assert partition.append_as_leader(batch, view, 0, len(batch), 1, r.now, 0) == 1
     assert not partition.maybe_advance_high_watermark(r.now)
     assert r[0].hw == 0
     r[0].log.flush()
