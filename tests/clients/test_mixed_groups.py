@@ -20,6 +20,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from support.real_clients import stop_aiokafka
 from support.running_cluster import create_topic, kill
 
 from minikafka.base.model import TopicPartition
@@ -162,7 +163,7 @@ async def aio(bootstrap: str, topic: str, assignor: str, **more: Any) -> AsyncIt
     finally:
         reading.cancel()
         await asyncio.wait([reading])
-        await consumer.stop()
+        await stop_aiokafka(consumer)
 
 
 async def shared(*members: Member) -> None:

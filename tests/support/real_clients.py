@@ -168,8 +168,19 @@ class Aiokafka:
                         reading[tp.partition] += [(r.offset, r.value) for r in found]
                         left -= len(found)
         finally:
-            await consumer.stop()
+            await stop_aiokafka(consumer)
         return reading
+
+
+async def stop_aiokafka(consumer: aiokafka.AIOKafkaConsumer) -> None:
+    """Stop a consumer and close its connections, even if the consumer is about to retry a fetch from a dead broker.
+
+    In that case aiokafka 0.14.0 raises CancelledError from `stop` and leaves the connections open.
+    """
+    try:
+        await consumer.stop()
+    except asyncio.CancelledError:
+        await consumer._client.close()
 
 
 class KafkaPython:

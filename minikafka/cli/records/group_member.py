@@ -115,8 +115,10 @@ class Session:
                     record = await consumer.getone()
             except TimeoutError:
                 continue
+            tp = TopicPartition(record.topic, record.partition)
+            share.printed.setdefault(tp, record.offset)  # the offset to commit if `show` fails
             show(_consumed(record))
-            share.printed[TopicPartition(record.topic, record.partition)] = record.offset + 1
+            share.printed[tp] = record.offset + 1
             left = left and left - 1
 
     async def _leave(self, consumer: AIOKafkaConsumer, share: Share) -> None:
@@ -124,7 +126,7 @@ class Session:
         await share.commit()
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                await consumer.stop()
+                await _stop(consumer)
         except TimeoutError:
             logger.warning("group %s: the coordinator does not answer", self.group)
         share.close()
@@ -156,6 +158,8 @@ class Share(ConsumerRebalanceListener):  # type: ignore[misc]
         self.is_assigned = False
         self.printed: dict[TopicPartition, int] = {}
         """The offsets to commit: after the printed records, or where the member began."""
+        self._unnoted: list[TopicPartition] = []
+        """The partitions whose start is not in `printed` yet."""
         self._waits = client.waits
         self._consumer = consumer
         self._group = group
@@ -173,16 +177,21 @@ class Share(ConsumerRebalanceListener):  # type: ignore[misc]
             if tp in self.partitions:
                 self._consumer.seek(AiokafkaPartition(*tp), offset)
         self.printed = {tp: at for tp, at in self.printed.items() if tp in self.partitions}
+        self._unnoted = list(self.partitions)
         self._tell("assigned")
-        await self._note_positions()
 
     async def _note_positions(self) -> None:
-        """Commit also where the member began: with `-o end`, the next member continues there."""
+        """Add where the member began in partitions without a printed record to the offsets to commit.
+
+        With `-o end`, the next member continues there. aiokafka may have to ask a leader for the position.
+        """
         with suppress(IllegalStateError, TimeoutError):
-            async with asyncio.timeout(END_CHECK_SECONDS):
-                for tp in self.partitions:
-                    position = await self._consumer.position(AiokafkaPartition(*tp))
-                    self.printed.setdefault(tp, position)
+            async with asyncio.timeout(COMMIT_SECONDS):
+                while self._unnoted:
+                    tp = self._unnoted[-1]
+                    if tp not in self.printed:
+                        self.printed[tp] = await self._consumer.position(AiokafkaPartition(*tp))
+                    self._unnoted.pop()
 
     async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         """Handle the start of a rebalance."""
@@ -201,6 +210,7 @@ class Share(ConsumerRebalanceListener):  # type: ignore[misc]
         The records stay uncommitted if the subscribed topics have just changed: aiokafka then refuses commits.
         """
         self._commit_due = self._clock.now() + COMMIT_INTERVAL_MS
+        await self._note_positions()
         offsets = dict(self.printed)
         if not offsets:
             return
@@ -221,6 +231,7 @@ class Share(ConsumerRebalanceListener):  # type: ignore[misc]
         self._tell("gave up")
         self.is_assigned = False
         self.partitions = []
+        self._unnoted = []
 
     def _begin_wait(self) -> None:
         about = f"the rebalance of group {self._group}"
@@ -259,6 +270,23 @@ class End:
         ):  # a rebalance has begun, or a position needs a leader
             return False
         return self._share.is_assigned
+
+
+async def _stop(consumer: AIOKafkaConsumer) -> None:
+    """Leave the group and close all connections.
+
+    If aiokafka is about to retry a fetch from a dead broker, its `stop` leaves the group, but then raises
+    CancelledError instead of closing the connections.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    cancelled = task.cancelling()
+    try:
+        await consumer.stop()
+    except asyncio.CancelledError:
+        if task.cancelling() > cancelled:
+            raise
+        await consumer._client.close()
 
 
 def _consumed(record: Any) -> ConsumedRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -27,8 +28,20 @@ class Consumer:
         self.sought: list[tuple[TopicPartition, int]] = []
         self.committed: dict[TopicPartition, int] = {}
         self.is_changing = False
+        self.is_stopped = False
+        self.has_positions = asyncio.Event()
+        self.has_positions.set()
+        self._client = self
+
+    async def stop(self) -> None:
+        """Fail as aiokafka does while it waits for the next fetch from a dead broker."""
+        raise asyncio.CancelledError
+
+    async def close(self) -> None:
+        self.is_stopped = True
 
     async def position(self, tp: TopicPartition) -> int:
+        await self.has_positions.wait()
         if self.read is None:
             raise IllegalStateError(f"{tp} is not assigned")
         return self.read
@@ -170,3 +183,37 @@ async def test_member_that_printed_nothing_commits_where_it_began() -> None:
     await share.on_partitions_assigned([TP])
     await share.commit()
     assert consumer.committed == {TP: 5}
+
+
+async def test_member_commits_where_it_began_in_partitions_without_printed_records() -> None:
+    consumer = Consumer()
+    consumer.read = 5
+    consumer.has_positions.clear()  # the leaders have not answered yet when the partitions are assigned
+    share = share_of(Client(), consumer=consumer)
+    await share.on_partitions_assigned([TP, TopicPartition("t", 1)])
+    share.printed[TP] = 8
+    consumer.has_positions.set()
+    await share.commit()
+    assert consumer.committed == {TP: 8, TopicPartition("t", 1): 5}
+
+
+async def test_first_record_is_not_committed_if_it_cannot_be_printed() -> None:
+    client, consumer = Client(), Consumer()
+    share = share_of(client, consumer=consumer)
+    await share.on_partitions_assigned([TP])
+    consumer.read = 8  # aiokafka counts a record as read when it returns the record
+
+    def fail(record: ConsumedRecord) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        await reading()._read(client, consumer, share, fail)  # type: ignore[arg-type]
+    await share.commit()
+    assert consumer.committed == {TP: 7}
+
+
+async def test_member_closes_its_connections_when_a_fetch_waits_for_a_dead_broker() -> None:
+    consumer = Consumer()
+    share = share_of(Client(), consumer=consumer)
+    await reading()._leave(consumer, share)  # type: ignore[arg-type]
+    assert consumer.is_stopped
