@@ -1,15 +1,17 @@
 """Reads the offset ranges of a task in blocks, and follows leader changes.
 
 Each leader is asked for all its ranges in one Fetch request, so many small ranges take few requests. Invariants:
-the blocks of a partition are in offset order, and no batch is in two blocks. Every block contains at least one
-complete batch. The memory of a task has one response, and each leader has at most one request outstanding.
+the blocks are in the order of the ranges, so that a task that runs again has its rows in the same order. No batch is
+in two blocks, and every block contains at least one complete batch. Each leader has at most one request outstanding.
+Blocks of later ranges are held: beyond `fetch_bytes` of them, only the first unfinished range is requested.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -70,6 +72,8 @@ class _Progress:
     """Average number of bytes for an offset in the last response; 0 before the first response."""
     batch_bytes: int = 0
     """Size of the first batch of the last response. If the range ends within a batch, the whole batch is needed."""
+    held: list[Block] = field(default_factory=list)
+    """The blocks that are not yielded yet."""
 
     @property
     def tp(self) -> TopicPartition:
@@ -90,7 +94,7 @@ class _Progress:
 
 
 class RangesReader:
-    """Fetches offset ranges from the leaders of their partitions. Two ranges of a partition are read in order.
+    """Fetches offset ranges from the leaders of their partitions.
 
     `deadline` limits the time without a new batch.
     """
@@ -109,6 +113,9 @@ class RangesReader:
         self._open = [
             _Progress(one, one.start, one.start, least_bytes=least) for one in ranges if one.size
         ]
+        self._undelivered = deque(self._open)
+        """The ranges of which not all blocks are yielded, in order."""
+        self._held_bytes = 0
         self._deadline = deadline
         self._fetch_bytes = fetch_bytes
         self._fail_on_data_loss = fail_on_data_loss
@@ -129,17 +136,29 @@ class RangesReader:
             if not self._asked:
                 self._repair()
                 continue
-            found = self._receive()
+            self._receive()
             self._open = [one for one in self._open if not one.is_done]
             self._ask_leaders()  # the next responses arrive while the caller decodes this one
-            yield from found
+            yield from self._in_order()
             self._deadline.restart()
+        yield from self._in_order()
+
+    def _in_order(self) -> Iterator[Block]:
+        """Yield the held blocks up to the first range that is not finished."""
+        while self._undelivered:
+            first = self._undelivered[0]
+            held, first.held = first.held, []
+            self._held_bytes -= sum(len(block.response.records) for block in held)
+            yield from held
+            if not first.is_done:
+                return
+            self._undelivered.popleft()
 
     def _ask_leaders(self) -> None:
         """Send a Fetch to each leader of a ready range that has no request outstanding."""
         by_leader: dict[Address, dict[TopicPartition, _Progress]] = {}
         first = {one.tp: one for one in reversed(self._open)}
-        for one in self._open:
+        for one in self._open if self._held_bytes < self._fetch_bytes else self._open[:1]:
             if one.state is not _State.READY or first[one.tp] is not one:
                 continue
             address = self._leaders.address(one.tp)
@@ -178,17 +197,17 @@ class RangesReader:
                 break
         return entries
 
-    def _receive(self) -> list[Block]:
-        """Return the blocks of the response to the oldest outstanding request."""
+    def _receive(self) -> None:
+        """Hold the blocks of the response to the oldest outstanding request."""
         address = next(iter(self._asked))
         connection, asked = self._asked.pop(address)
         try:
             answers = protocol.parse_fetch(connection.receive(), asked)
         except OSError as error:
             self._lose(address, asked.values(), error)
-            return []
-        blocks = []
+            return
         short = []
+        has_blocks = False
         for tp, one in asked.items():
             answer = answers[tp]
             if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -198,12 +217,13 @@ class RangesReader:
                 logger.info("The leader of %s refused: %s", tp, ErrorCode(answer.error).name)
                 one.state = _State.STUCK
             elif self._advance(one, answer.records):
-                blocks.append(Block(one.wanted, one.start, answer))
+                one.held.append(Block(one.wanted, one.start, answer))
+                self._held_bytes += len(answer.records)
+                has_blocks = True
             else:
                 short.append(one)
-        if not blocks:
+        if not has_blocks:
             self._wait_for_whole_batches(short, answers)
-        return blocks
 
     def _advance(self, one: _Progress, records: memoryview) -> bool:
         """Move past the complete batches of a response. Return False if no batch is complete."""

@@ -196,11 +196,9 @@ def plan_batch(options: ReadOptions, selection: Selection = EVERYTHING) -> list[
 
 
 def tasks(options: ReadOptions, ranges: Sequence[OffsetRange]) -> list[Ranges]:
-    """Divide planned ranges among tasks. Asks no broker: an unknown leader only makes the division less good."""
+    """Divide planned ranges among tasks. Asks no broker."""
     most = options.max_tasks or default_tasks(ranges, cores.known())
-    most = max(most, options.min_partitions or 0)
-    with kept(options) as leaders:
-        return grouped(ranges, most, options.max_records, leaders.address)
+    return grouped(ranges, max(most, options.min_partitions or 0), options.max_records)
 
 
 def first_positions(options: ReadOptions) -> Positions:

@@ -8,8 +8,8 @@ order.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -99,60 +99,29 @@ def default_tasks(ranges: Iterable[OffsetRange], cores: int) -> int:
     return max(2 * cores, size // _WORTH_A_TASK)
 
 
-@dataclass
-class _Task:
-    """A task to which ranges are being added."""
+def grouped(ranges: Sequence[OffsetRange], tasks: int, max_records: int | None) -> list[Ranges]:
+    """Divide ranges among at most `tasks` tasks of similar size. No task stays empty.
 
-    size: int = 0
-    ranges: list[OffsetRange] = field(default_factory=list)
-
-
-def grouped(
-    ranges: Sequence[OffsetRange],
-    tasks: int,
-    max_records: int | None,
-    leader: Callable[[TopicPartition], Hashable],
-) -> list[Ranges]:
-    """Divide ranges among at most `tasks` tasks of similar size. Each task reads from few leaders.
-
-    If a task would have more than `max_records` offsets, there are more tasks. No range may be larger.
-    Each range is added to a task of its leader as long as the task has less than its share, otherwise to the
-    smallest task. The largest ranges come first, so that the small ones even out the sizes. No task stays empty.
+    If a task would have more than `max_records` offsets, there are more tasks. No range may be larger. The largest
+    ranges come first, so that the small ones even out the sizes. The result depends only on the arguments, not on the
+    leaders, so that a micro-batch that is planned again has the same tasks.
     """
     if len(ranges) <= tasks:
         return [(wanted,) for wanted in ranges]
-    share = -(-sum(wanted.size for wanted in ranges) // tasks)
-    found = [_Task() for _ in range(tasks)]
-    smallest = [(0, index) for index in range(tasks)]
-    of_leader: dict[Hashable, list[tuple[int, int]]] = {}
-    empty = tasks
-    for left, wanted in zip(
-        range(len(ranges), 0, -1), sorted(ranges, key=_largest_first), strict=True
-    ):
-        own = of_leader.setdefault(leader(wanted.tp), [])
-        index = _least(own, found)
-        most = min(share, max_records or share)
-        if index is None or found[index].size + wanted.size > most or left <= empty:
-            index = _least(smallest, found)
-        assert index is not None
-        if max_records is not None and found[index].size + wanted.size > max_records:
+    found: list[list[OffsetRange]] = [[] for _ in range(tasks)]
+    sizes = [(0, index) for index in range(tasks)]
+    for wanted in sorted(ranges, key=_largest_first):
+        size, index = sizes[0]
+        if max_records is not None and size + wanted.size > max_records:
             index = len(found)
-            found.append(_Task())
-        task = found[index]
-        empty -= not task.ranges and index < tasks
-        task.ranges.append(wanted)
-        task.size += wanted.size
-        for heap in (own, smallest):
-            heapq.heappush(heap, (task.size, index))
-    kept = [tuple(sorted(task.ranges, key=_place)) for task in found if task.ranges]
-    return sorted(kept, key=lambda one: _place(one[0]))
-
-
-def _least(heap: list[tuple[int, int]], tasks: Sequence[_Task]) -> int | None:
-    """Return the index of the smallest task in a heap of (size, index). Remove entries with a former size."""
-    while heap and tasks[heap[0][1]].size != heap[0][0]:
-        heapq.heappop(heap)
-    return heap[0][1] if heap else None
+            found.append([])
+            heapq.heappush(sizes, (wanted.size, index))
+        else:
+            heapq.heapreplace(sizes, (size + wanted.size, index))
+        found[index].append(wanted)
+    return sorted(
+        (tuple(sorted(part, key=_place)) for part in found), key=lambda part: _place(part[0])
+    )
 
 
 def _largest_first(wanted: OffsetRange) -> tuple[int, TopicPartition, int]:

@@ -71,7 +71,8 @@ def read(
 def read_all(
     brokers: FetchBrokers, ranges: list[OffsetRange], fetch_bytes: int = 1 << 20
 ) -> dict[OffsetRange, list[int]]:
-    """Return the offsets that one reader yields for each range."""
+    """Return the offsets that one reader yields for each range. The blocks must be in the order of the ranges."""
+    order: list[int] = []
     found: dict[OffsetRange, list[int]] = {wanted: [] for wanted in ranges}
     with closing(Leaders([("127.0.0.1", brokers.ports[0])], "test", 10)) as leaders:
         reader = RangesReader(
@@ -82,6 +83,8 @@ def read_all(
             parts = list(sections(block.response.records, block.start, end, checksum.find()))
             rows = decode(parts, *block.wanted.tp, block.start, end, with_headers=False)
             found[block.wanted] += rows.column("offset").to_pylist()
+            order.append(ranges.index(block.wanted))
+    assert order == sorted(order)
     return found
 
 

@@ -58,31 +58,25 @@ def test_split_ranges_cover_the_same_offsets_in_order(seed):
     assert len(found) >= min(min_partitions or 0, sum(one.size for one in ranges)) // 2
 
 
-def nowhere(tp: TopicPartition) -> None:
-    """Return the leader of a partition if no leader is known."""
-
-
 def test_ranges_that_are_fewer_than_the_tasks_are_not_grouped():
     ranges = [of(0, 0, 10), of(1, 0, 1)]
-    assert grouped(ranges, 2, None, nowhere) == [(ranges[0],), (ranges[1],)]
-    assert grouped([], 2, None, nowhere) == []
+    assert grouped(ranges, 2, None) == [(ranges[0],), (ranges[1],)]
+    assert grouped([], 2, None) == []
 
 
 def test_large_range_is_alone_in_its_task():
     ranges = [of(number, 0, 1_000 if number == 3 else 1) for number in range(20)]
-    assert (ranges[3],) in grouped(ranges, 2, None, nowhere)
+    assert (ranges[3],) in grouped(ranges, 2, None)
 
 
 def test_parts_of_a_partition_in_one_task_are_in_order():
     parts = [of(0, 20, 30), of(0, 0, 10), of(0, 10, 20)]
-    assert grouped(parts, 1, None, nowhere) == [(parts[1], parts[2], parts[0])]
+    assert grouped(parts, 1, None) == [(parts[1], parts[2], parts[0])]
 
 
-def test_equal_ranges_of_four_leaders_become_tasks_of_one_leader_each():
+def test_equal_ranges_become_tasks_of_equal_size():
     ranges = [of(number, 0, 10) for number in range(200)]
-    found = grouped(ranges, 4, None, lambda tp: tp.partition % 4)
-    assert [len({one.tp.partition % 4 for one in task}) for task in found] == [1, 1, 1, 1]
-    assert [len(task) for task in found] == [50] * 4
+    assert [len(task) for task in grouped(ranges, 4, None)] == [50] * 4
 
 
 def test_default_number_of_tasks_grows_with_the_cores_and_the_offsets():
@@ -99,9 +93,8 @@ def test_grouped_ranges_keep_every_offset_and_the_bounds_of_tasks(seed):
     max_records, min_partitions = rng.choice([None, 50, 5_000]), rng.choice([None, 3, 90])
     partitions = [of(number, 7, 7 + size) for number, size in enumerate(sizes)]
     ranges = split(partitions, max_records, min_partitions)
-    leaders = {wanted.tp: rng.randrange(3) for wanted in ranges}
     tasks = max(rng.randrange(1, 12), min_partitions or 0)
-    found = grouped(ranges, tasks, max_records, leaders.get)
+    found = grouped(ranges, tasks, max_records)
     assert sorted((one for task in found for one in task), key=place) == ranges
     for task in found:
         assert task
