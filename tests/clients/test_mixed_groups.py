@@ -112,6 +112,8 @@ async def kafka_python(bootstrap: str, topic: str, assignor: str) -> AsyncIterat
         heartbeat_interval_ms=200,
         partition_assignment_strategy=[KAFKA_PYTHON[assignor]],
     )
+    # Without metadata of the topic, kafka-python joins twice, and hangs if a poll ends between the two answers.
+    await asyncio.to_thread(consumer.partitions_for_topic, topic)
 
     def poll() -> list[bytes]:
         return [record.value for records in consumer.poll(50).values() for record in records]
