@@ -116,6 +116,17 @@ class Partition:
         return b"".join(found)[: max(limit, len(found[0]))]
 
 
+def _holder() -> socket.socket:
+    """Return a socket that is bound to a free port and does not listen.
+
+    A listener may be bound to the same port. Without a listener, connections to the port are refused.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder
+
+
 class FetchBrokers:
     """`count` brokers that share metadata. A test may change the metadata at any time."""
 
@@ -144,13 +155,13 @@ class FetchBrokers:
         """Brokers that do not know any topic yet."""
         self.creates_topics = True
         """`auto.create.topics.enable`. A metadata request that creates a topic does not return it yet."""
+        self.holders = [_holder() for _ in range(count)]
+        """Sockets that keep the ports of killed brokers from other processes."""
+        self.ports = {index: held.getsockname()[1] for index, held in enumerate(self.holders)}
         self.listeners: dict[int, socket.socket] = {}
         self.connections: dict[int, list[socket.socket]] = {index: [] for index in range(count)}
         for index in range(count):
             self.start(index)
-        self.ports = {
-            index: listener.getsockname()[1] for index, listener in self.listeners.items()
-        }
 
     def handlers(self) -> dict[tuple[int, int], Callable[[int, Body], bytes]]:
         """Return the method for each API key and version that the brokers serve."""
@@ -178,7 +189,7 @@ class FetchBrokers:
             moved.epochs.append((moved.epoch, moved.high_watermark))
 
     def start(self, index: int) -> None:
-        listener = socket.create_server(("127.0.0.1", getattr(self, "ports", {}).get(index, 0)))
+        listener = socket.create_server(("127.0.0.1", self.ports[index]))
         with self.lock:
             self.listeners[index] = listener
             self.live.add(index)
@@ -209,11 +220,13 @@ class FetchBrokers:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Stop all brokers, and wait until their threads have ended."""
+        """Stop all brokers, wait until their threads have ended, and give their ports back."""
         for index in list(self.connections):
             self.kill(index)
         while self.threads:
             self.threads.pop().join(10)
+        for holder in self.holders:
+            holder.close()
 
     def _spawn(self, target: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)

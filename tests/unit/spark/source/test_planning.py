@@ -139,7 +139,8 @@ def test_dead_bootstrap_server_is_skipped(brokers, options):
 
 
 def test_planning_fails_at_its_deadline_without_brokers(brokers, options):
-    brokers.close()
+    for broker in brokers.ports:
+        brokers.kill(broker)
     with pytest.raises(Unreachable, match="no broker answers"):
         plan_batch(options(kafka_default_api_timeout_ms="200"))
 
