@@ -9,15 +9,14 @@ from minikafka.record.header import HEADER
 
 
 def _check_and_stamp(size: int, operations: int) -> Outcome:
-    buffer = bytearray(batch_of(size))
-    view = memoryview(buffer)
+    batch = memoryview(bytearray(batch_of(size)))
 
     def work() -> int:
         errors = 0
         for _ in range(operations):
-            header = HEADER.unpack_from(buffer, 0)
-            errors += check_produced(view, 0, size, header, False)
-            stamp(buffer, 0, 0, header[1], 7)
+            header = HEADER.unpack_from(batch)
+            errors += check_produced(batch, header, False)
+            stamp(batch, 0, 0, header[1], 7)
         return errors
 
     return timed(operations, work)

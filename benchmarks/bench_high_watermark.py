@@ -15,9 +15,8 @@ LAG_MAX_MS = 30_000
 
 def record_follower_fetches(operations: int) -> Outcome:
     """Call `Partition.record_follower_fetch`. Every second call advances the high watermark."""
-    buffer = bytearray(batch_of(SIZE))
-    view = memoryview(buffer)
-    header = HEADER.unpack_from(buffer, 0)
+    batch = memoryview(bytearray(batch_of(SIZE)))
+    header = HEADER.unpack_from(batch)
     state = PartitionState(
         TopicPartition("t", 0), REPLICAS[0], EPOCH, REPLICAS, 0, 1, REPLICAS, is_new=True
     )
@@ -26,7 +25,7 @@ def record_follower_fetches(operations: int) -> Outcome:
         partition = Partition(state.tp, REPLICAS[0], log, LAG_MAX_MS, lambda broker_id: True)
         partition.become_leader(state, 0)
         for _ in range(rounds):
-            log.append(buffer, view, 0, SIZE, header, EPOCH, 0)
+            log.append(batch, header, EPOCH, 0)
             log.flush()
         followers = [partition.followers[replica] for replica in REPLICAS[1:]]
 

@@ -52,7 +52,7 @@ def append_and_flush(operations: int) -> Outcome:
 
         def tick() -> None:
             for start in range(0, SIZE * TICK, SIZE):
-                log.append(buffer, view, start, start + SIZE, header, EPOCH, 0)
+                log.append(view[start : start + SIZE], header, EPOCH, 0)
             log.flush()
 
         return timed(operations, lambda: after_ticks(operations, tick, log))

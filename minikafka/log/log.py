@@ -182,25 +182,16 @@ class Log:
 
     # ---- the per-batch path
 
-    def append(
-        self,
-        buf: bytearray,
-        view: memoryview,
-        start: int,
-        end: int,
-        header: Header,
-        leader_epoch: int,
-        wall_ms: int,
-    ) -> int:
-        """Append one checked batch, bytes [start, end) of the buffer, as leader; return its base offset.
+    def append(self, batch: memoryview, header: Header, leader_epoch: int, wall_ms: int) -> int:
+        """Append one checked batch, a slice of the receive buffer, as leader; return its base offset.
 
-        Base offset and leader epoch are stamped into the buffer, and `pending` keeps a slice of `view`: the buffer
+        Base offset and leader epoch are stamped into the buffer, and `pending` keeps the slice: the buffer
         must not change before `flush()`. Raises StorageFailed, and appends nothing, when the file of the segment
         cannot be created.
         """
         base_offset = self.log_end_offset
         position = self.position
-        end_position = position + end - start
+        end_position = position + len(batch)
         last_offset = base_offset + header[LAST_OFFSET_DELTA]
         timestamp = header[MAX_TIMESTAMP]
         if (
@@ -211,8 +202,8 @@ class Log:
             self._before_append(base_offset, timestamp, end_position, last_offset, wall_ms)
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
-        stamp(buf, start, base_offset, header[BATCH_LENGTH], leader_epoch)
-        self.pending.append(view[start:end])
+        stamp(batch, 0, base_offset, header[BATCH_LENGTH], leader_epoch)
+        self.pending.append(batch)
         segment = self._active
         if timestamp > segment.max_timestamp or position > segment.next_index_position:
             # `Segment.note` does nothing for other batches: skipping the call saves 25 of 435 ns.
@@ -220,7 +211,7 @@ class Log:
         if header[PRODUCER_ID] >= 0:
             self.producers.update(header, base_offset)
             if header[ATTRIBUTES] & CONTROL:
-                self._note_marker(header, view[start:end])
+                self._note_marker(header, batch)
         self.log_end_offset = last_offset + 1
         self.position = end_position
         return base_offset

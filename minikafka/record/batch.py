@@ -92,11 +92,11 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-def check_produced(view: memoryview, start: int, end: int, header: Header, internal: bool) -> int:
-    """Return the error code for a records field [start, end) that a leader is to append, 0 if the field is valid.
+def check_produced(field: memoryview, header: Header, internal: bool) -> int:
+    """Return the error code for a records field that a leader is to append, 0 if the field is valid.
 
-    `header` is `HEADER` unpacked at `start`. The rules are Kafka's (ProduceRequest, UnifiedLog, LogValidator). The
-    CRC is checked last, because it costs most. `internal`: one of the broker's own coordinators wrote the batch.
+    `header` is `HEADER` unpacked from the field. The rules are Kafka's (ProduceRequest, UnifiedLog, LogValidator).
+    The CRC is checked last, because it costs most. `internal`: one of the broker's own coordinators wrote the batch.
     Such a batch may be a control batch, may be transactional, and needs no sequence number. A transactional batch
     of a client gets INVALID_TXN_STATE, because this broker has no open transactions.
     """
@@ -104,7 +104,7 @@ def check_produced(view: memoryview, start: int, end: int, header: Header, inter
     if (
         magic != 2
         or header[BASE_OFFSET] != 0
-        or length != end - start - OVERHEAD
+        or length != len(field) - OVERHEAD
         or length < HEADER_BYTES - OVERHEAD
         or not 0 <= attributes <= _LAST_CODEC
         or count <= 0
@@ -112,21 +112,20 @@ def check_produced(view: memoryview, start: int, end: int, header: Header, inter
         or (producer_id >= 0 and sequence < 0)
         or count * _LEAST_RECORD_BYTES > length
     ):
-        error = _refusal(end - start, header, internal)
+        error = _refusal(len(field), header, internal)
         if error:
             return error
         if attributes & TRANSACTIONAL and not internal:
-            return _NO_TRANSACTION if crc32c(view[start + CRC_START : end]) == crc else _CORRUPT
-    return 0 if crc32c(view[start + CRC_START : end]) == crc else _CORRUPT
+            return _NO_TRANSACTION if crc32c(field[CRC_START:]) == crc else _CORRUPT
+    return 0 if crc32c(field[CRC_START:]) == crc else _CORRUPT
 
 
-def refusal_of_fragment(buf: Buffer, start: int, end: int) -> int:
+def refusal_of_fragment(field: memoryview) -> int:
     """Return the error code for a records field that is null, empty or too short for a batch header.
 
     As in Kafka, the code is CORRUPT_MESSAGE for garbage. It is INVALID_RECORD, which clients do not retry,
     for a field without a whole message or with magic 0 or 1.
     """
-    field = bytes(memoryview(buf)[start:end]) if 0 <= start < end else b""
     if len(field) < OVERHEAD:
         return _INVALID_RECORD
     length = int.from_bytes(field[8:OVERHEAD], "big", signed=True)
@@ -287,12 +286,12 @@ def marker_of(batch: memoryview) -> Marker:
     return Marker(_unpack_header(batch)[PRODUCER_ID], COMMIT in kinds)
 
 
-def stamp_append_time(buf: bytearray, start: int, end: int, wall_ms: int) -> None:
+def stamp_append_time(batch: memoryview, wall_ms: int) -> None:
     """Set the timestamp type of the batch to LogAppendTime, its max timestamp to `wall_ms`, and its CRC."""
-    attributes = _unpack_header(buf, start)[ATTRIBUTES]
-    _APPEND_TIME.pack_into(buf, start + CRC_START, attributes | LOG_APPEND_TIME)
-    _INT64.pack_into(buf, start + _MAX_TIMESTAMP_AT, wall_ms)
-    _UINT32.pack_into(buf, start + CRC_AT, crc32c(memoryview(buf)[start + CRC_START : end]))
+    attributes = _unpack_header(batch)[ATTRIBUTES]
+    _APPEND_TIME.pack_into(batch, CRC_START, attributes | LOG_APPEND_TIME)
+    _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, wall_ms)
+    _UINT32.pack_into(batch, CRC_AT, crc32c(batch[CRC_START:]))
 
 
 def records(buf: Buffer, *, control: bool = False) -> Iterator[Record]:

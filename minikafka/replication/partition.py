@@ -355,10 +355,7 @@ class Partition:
 
     def append_as_leader(
         self,
-        buf: bytearray,
-        view: memoryview,
-        start: int,
-        end: int,
+        field: memoryview,
         acks: int,
         now: int,
         wall_ms: int,
@@ -366,7 +363,7 @@ class Partition:
         internal: bool = False,
         invalid: int = 0,
     ) -> int:
-        """Append one batch as leader: bytes [start, end) of the buffer, the records of a produce request.
+        """Append one batch as leader: the records field of a produce request, a slice of the receive buffer.
 
         Return the offset after the batch, or a negated error code; set `appended_base` to the batch's base offset.
         `internal`: one of the broker's own coordinators wrote the batch. `invalid`: the error code from the check of
@@ -377,22 +374,22 @@ class Partition:
             return -_STORAGE_ERROR if self.offline else -_NOT_LEADER
         if acks < 0 and self.under_min_isr:
             return -_NOT_ENOUGH
-        if end - start < HEADER_BYTES:
-            return -refusal_of_fragment(buf, start, end)
-        header = _unpack_header(buf, start)
-        error = check_produced(view, start, end, header, internal) or invalid
+        if len(field) < HEADER_BYTES:
+            return -refusal_of_fragment(field)
+        header = _unpack_header(field)
+        error = check_produced(field, header, internal) or invalid
         if error:
             return -error
-        if end - start > self.max_message_bytes:
+        if len(field) > self.max_message_bytes:
             return -_TOO_LARGE
         if header[PRODUCER_ID] >= 0 and not internal:
             known = log.producers.check(header)
             if known != APPEND and (result := self._unexpected(header, known, now)):
                 return result
         if self.log_append_time:
-            stamp_append_time(buf, start, end, wall_ms)
-            header = _unpack_header(buf, start)
-        self.appended_base = log.append(buf, view, start, end, header, self.leader_epoch, wall_ms)
+            stamp_append_time(field, wall_ms)
+            header = _unpack_header(field)
+        self.appended_base = log.append(field, header, self.leader_epoch, wall_ms)
         return log.log_end_offset
 
     def _unexpected(self, header: Header, known: int, now: int) -> int:

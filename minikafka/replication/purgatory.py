@@ -352,10 +352,7 @@ class Purgatory:
     def append(
         self,
         partition: Partition,
-        buf: bytearray,
-        view: memoryview,
-        start: int,
-        end: int,
+        field: memoryview,
         acks: int,
         now: int,
         wall_ms: int,
@@ -365,13 +362,14 @@ class Purgatory:
     ) -> int:
         """Append one batch as leader; the batch is written at the end of the event-loop tick.
 
-        Return the result of `Partition.append_as_leader`, or -KAFKA_STORAGE_ERROR if the disk fails.
+        The bytes of `field`, the records field of a produce request, must not change until then. Return the result
+        of `Partition.append_as_leader`, or -KAFKA_STORAGE_ERROR if the disk fails.
         """
         if not partition.log.pending:
             self.dirty.append(partition)
         try:
             return partition.append_as_leader(
-                buf, view, start, end, acks, now, wall_ms, internal=internal, invalid=invalid
+                field, acks, now, wall_ms, internal=internal, invalid=invalid
             )
         except StorageFailed as failure:
             self.storage_failed(partition, failure)

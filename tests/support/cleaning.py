@@ -137,7 +137,7 @@ class _Writer:
             )
         )
         if self.rng.random() < 0.1:
-            stamp_append_time(data, 0, len(data), self.time)
+            stamp_append_time(memoryview(data), self.time)
         append(self.log, data, epoch=self.log.log_end_offset // 500)
 
     def _record(self) -> Record:

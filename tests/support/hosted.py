@@ -73,7 +73,7 @@ class Hosted:
         """Append and write one batch; return the offset after the batch, or minus the error code."""
         data, purgatory = bytearray(batch(*values)), self.replicas.purgatory
         partition = self.replicas.partitions[tp]
-        end = purgatory.append(partition, data, memoryview(data), 0, len(data), acks, 0, 0)
+        end = purgatory.append(partition, memoryview(data), acks, 0, 0)
         purgatory.finish_tick(self.broker.clock.now())
         return end
 

@@ -97,7 +97,7 @@ def append(log: Log, data: bytearray | None = None, *, epoch: int = 0, wall_ms: 
     """Append one batch as leader, without flushing; return the batch's base offset."""
     data = batch() if data is None else data
     header = HEADER.unpack_from(data)
-    return log.append(data, memoryview(data), 0, len(data), header, epoch, wall_ms)
+    return log.append(memoryview(data), header, epoch, wall_ms)
 
 
 def produce(log: Log, *counts: int, epoch: int = 0, **fields: Any) -> None:

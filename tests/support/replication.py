@@ -191,9 +191,7 @@ class Replicas:
 
     def _append(self, replica: Replica, batch: bytearray, acks: int) -> int:
         partition = replica.partition
-        required = partition.append_as_leader(
-            batch, memoryview(batch), 0, len(batch), acks, self.now, 0
-        )
+        required = partition.append_as_leader(memoryview(batch), acks, self.now, 0)
         if required > 0 and acks < 0:
             entry = (
                 partition,

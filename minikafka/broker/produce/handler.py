@@ -211,9 +211,7 @@ class ProduceApi:
         head = self.memo.get(view[start + CLIENT_ID : head_end].tobytes())
         if head is not None and head.version == version and not head.partition.log_append_time:
             records = single_records(buf, head_end, end, version)
-            if records >= 0 and self._append_one(
-                buf, view, records, end - head.tail, correlation, head
-            ):
+            if records >= 0 and self._append_one(view, records, end - head.tail, correlation, head):
                 return None
         return self._append_any(buf, view, version, correlation, start, body, end)
 
@@ -224,20 +222,14 @@ class ProduceApi:
         self.refused.clear()  # break the reference cycle of refusals and responses
 
     def _append_one(
-        self,
-        buf: bytearray,
-        view: memoryview,
-        start: int,
-        end: int,
-        correlation: int,
-        head: SingleHead,
+        self, view: memoryview, start: int, end: int, correlation: int, head: SingleHead
     ) -> bool:
         """Append the only batch of a request. Return False if `_steps` must handle the request.
 
         The reason is that the batch is refused, or that later turns of the event loop must finish its check.
         """
         partition, acks = head.partition, head.acks
-        required = self._append(partition, buf, view, start, end, acks)
+        required = self._append(partition, view, start, end, acks)
         if required is None or required < 0:
             return False
         if not acks:
@@ -259,18 +251,13 @@ class ProduceApi:
         return True
 
     def _append(
-        self,
-        partition: Partition,
-        buf: bytearray,
-        view: memoryview,
-        start: int,
-        end: int,
-        acks: int,
+        self, partition: Partition, view: memoryview, start: int, end: int, acks: int
     ) -> int | None:
         """Check and append one batch. Return the result of `Purgatory.append`; None while the check is unfinished."""
         verdict = self.checks.check(
             partition.record_rules, view, start, end, self.now, self.wall_ms
         )
+        field = view[start:end]
         invalid = 0
         if verdict != 0:
             if verdict is None:
@@ -278,9 +265,9 @@ class ProduceApi:
             if isinstance(verdict, int):
                 invalid = verdict
             else:
-                buf, view, start, end = verdict, memoryview(verdict), 0, len(verdict)
+                field = memoryview(verdict)
         return self.purgatory.append(
-            partition, buf, view, start, end, acks, self.now, self.wall_ms, invalid=invalid
+            partition, field, acks, self.now, self.wall_ms, invalid=invalid
         )
 
     # ---- the general path
@@ -302,11 +289,11 @@ class ProduceApi:
         if request is not None:
             self.parts += sum(len(parts) for _, parts in request.topics)
             if request.head_end and self._append_first(
-                buf, view, request, version, correlation, start, end
+                view, request, version, correlation, start, end
             ):
                 return None
         is_large = request is None or end - body > _LARGE_BYTES or self.parts > _PARTS_MAX
-        steps = self._steps(buf, view, chain((request,), decoding), correlation, version)
+        steps = self._steps(view, chain((request,), decoding), correlation, version)
         if is_large or any(steps):
             self.large.begin(self._in_turns(steps), has_many=request is None)
             return AGAIN
@@ -314,7 +301,6 @@ class ProduceApi:
 
     def _append_first(
         self,
-        buf: bytearray,
         view: memoryview,
         request: ProduceRequest,
         version: int,
@@ -329,7 +315,7 @@ class ProduceApi:
             head is not None
             and part.start >= 0
             and part.end + head.tail == end
-            and self._append_one(buf, view, part.start, part.end, correlation, head)
+            and self._append_one(view, part.start, part.end, correlation, head)
         )
 
     def _remember(self, head: bytes, request: ProduceRequest, version: int) -> SingleHead | None:
@@ -364,13 +350,7 @@ class ProduceApi:
         return pack
 
     def _append_part(
-        self,
-        buf: bytearray,
-        view: memoryview,
-        topic: bytes,
-        part: PartitionRecords,
-        acks: int,
-        version: int,
+        self, view: memoryview, topic: bytes, part: PartitionRecords, acks: int, version: int
     ) -> PendingPartition | None:
         """Append one batch and return its result; None while the check of its records is unfinished."""
         number, start, end = part
@@ -381,26 +361,26 @@ class ProduceApi:
         partition = self.replicas.find(topic, number)
         if self.refused and (topic, number) in self.refused:
             refusal = self.refused[topic, number]
-            producer = producer_of(buf, start, end)
+            producer = producer_of(view[start:end])
             if refusal.applies_to(producer):
                 return PendingPartition(number, refusal.error)
             if refusal.is_ended_by(producer):
                 del self.refused[topic, number]
         if partition is None:
             error = self.replicas.error_for_wire(topic, number)
-            return self._refuse(topic, number, error, buf, start, end)
+            return self._refuse(topic, number, error, view[start:end])
         if (
             version < _ZSTD_SINCE
             and end - start > _ATTRIBUTES_LOW
-            and buf[start + _ATTRIBUTES_LOW] & CODEC_MASK == ZSTD
+            and view[start + _ATTRIBUTES_LOW] & CODEC_MASK == ZSTD
         ):
             return PendingPartition(number, _UNSUPPORTED_COMPRESSION)
-        required = self._append(partition, buf, view, start, end, acks)
+        required = self._append(partition, view, start, end, acks)
         if required is None:
             return None
         if required < 0:
             _count_refusal(partition, -required, end - start)
-            return self._refuse(topic, number, -required, buf, start, end)
+            return self._refuse(topic, number, -required, view[start:end])
         append_time = self.wall_ms if partition.log_append_time else -1
         if acks >= 0:
             required = ALREADY
@@ -410,7 +390,6 @@ class ProduceApi:
 
     def _steps(
         self,
-        buf: bytearray,
         view: memoryview,
         decoding: Iterator[ProduceRequest | None],
         correlation: int,
@@ -430,7 +409,7 @@ class ProduceApi:
             self.answers.measure(self.now)
         for (topic, parts), (_, answers) in zip(request.topics, topics, strict=True):
             for part in parts:
-                while (answer := self._append_part(buf, view, topic, part, acks, version)) is None:
+                while (answer := self._append_part(view, topic, part, acks, version)) is None:
                     yield True
                 self.checks.release(part.start)
                 answers.append(answer)
@@ -485,12 +464,10 @@ class ProduceApi:
         if refusal is not None and refusal.response is None:
             refusal.response = response
 
-    def _refuse(
-        self, topic: bytes, number: int, error: int, buf: bytearray, start: int, end: int
-    ) -> PendingPartition:
+    def _refuse(self, topic: bytes, number: int, error: int, field: memoryview) -> PendingPartition:
         """Return the error as the batch's result. If the error is retriable, also refuse later batches (`Refusal`)."""
         if error in RETRIABLE:
-            refusal = Refusal(error, producer_of(buf, start, end), self.now)
+            refusal = Refusal(error, producer_of(field), self.now)
             self.refused.setdefault((topic, number), refusal)
         return PendingPartition(number, error)
 

@@ -68,9 +68,9 @@ class Refusal:
         return self.is_sent and (producer_id < 0 or sequence > 0 or now >= self.until)
 
 
-def producer_of(buf: bytearray, start: int, end: int) -> Producer:
-    """Return the producer of the batch in buf[start:end]; (-1, -1, -1) if the batch header is incomplete."""
-    if end - start < HEADER_BYTES:
+def producer_of(field: memoryview) -> Producer:
+    """Return the producer of the batch in a records field; (-1, -1, -1) if the batch header is incomplete."""
+    if len(field) < HEADER_BYTES:
         return -1, -1, -1
-    header = HEADER.unpack_from(buf, start)
+    header = HEADER.unpack_from(field)
     return header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE]

@@ -64,13 +64,10 @@ class InternalAppends:
         if partition is None:
             done.set_exception(_error(self._error_for(tp), tp))
             return done
-        buffer = bytearray(batch)  # a copy, because the append writes offset and epoch into it
+        copied = memoryview(bytearray(batch))  # the append writes offset and epoch into it
         required = self._purgatory.append(
             partition,
-            buffer,
-            memoryview(buffer),
-            0,
-            len(buffer),
+            copied,
             _ALL,
             self._clock.now(),
             self._clock.wall_ms(),

@@ -171,9 +171,7 @@ def test_last_stable_offset_of_a_log_inside_a_transactional_batch_is_the_log_sta
 def produce_marker(world: Replicas) -> None:
     marker = end_marker()
     world[0].purgatory.dirty.append(world[0].partition)
-    world[0].partition.append_as_leader(
-        marker, memoryview(marker), 0, len(marker), -1, world.now, 0, internal=True
-    )
+    world[0].partition.append_as_leader(memoryview(marker), -1, world.now, 0, internal=True)
     world[0].purgatory.finish_tick(world.now)
 
 

@@ -16,7 +16,7 @@ def test_benchmark_batch_has_the_requested_size_and_is_valid_for_a_leader(size):
     data = batch_of(size)
 
     assert len(data) == size
-    assert check_produced(memoryview(data), 0, size, HEADER.unpack_from(data, 0), False) == 0
+    assert check_produced(memoryview(data), HEADER.unpack_from(data, 0), False) == 0
 
 
 @pytest.mark.parametrize("version", [7, 9])

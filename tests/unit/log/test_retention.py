@@ -223,7 +223,7 @@ class TestEarliestTimestamp:
     def test_earliest_timestamp_of_a_log_append_time_batch_is_its_append_time(self) -> None:
         log = open_log(MemoryStorage())
         data = batch(2, timestamp=100)
-        stamp_append_time(data, 0, len(data), 700)
+        stamp_append_time(memoryview(data), 700)
         append(log, data)
         log.flush()
         assert earliest_timestamp(log) == 700

@@ -498,7 +498,7 @@ class TestLastStableOffset:
         replica = r[0]
         replica.purgatory.dirty.append(replica.partition)
         required = replica.partition.append_as_leader(
-            batch, memoryview(batch), 0, len(batch), -1, r.now, 0, internal=internal
+            memoryview(batch), -1, r.now, 0, internal=internal
         )
         replica.purgatory.finish_tick(r.now)
         return required
@@ -602,13 +602,13 @@ def test_offline_leader_does_not_advance_the_high_watermark_or_append() -> None:
     partition = r[0].partition
     r[0].purgatory.dirty.clear()
     batch = bytearray(build([Record(timestamp=1, value=b"m1")]))
-    field = (batch, memoryview(batch), 0, len(batch), -1, r.now, 0)
-    assert partition.append_as_leader(*field) == 1
+    arguments = memoryview(batch), -1, r.now, 0
+    assert partition.append_as_leader(*arguments) == 1
     r[0].log.flush()
     partition.offline = True
     assert not partition.maybe_advance_high_watermark(r.now)
     assert partition.check_leader_epoch(-1) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert partition.append_as_leader(*field) == -ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.append_as_leader(*arguments) == -ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @pytest.mark.row("R31")
@@ -618,8 +618,7 @@ def test_record_of_a_leader_alone_in_the_isr_is_not_committed_before_it_is_writt
     r.elect(0)
     partition = r[0].partition
     batch = bytearray(build([Record(0, 1000, None, b"m1", ())]))
-    view = memoryview(batch)
-    assert partition.append_as_leader(batch, view, 0, len(batch), 1, r.now, 0) == 1
+    assert partition.append_as_leader(memoryview(batch), 1, r.now, 0) == 1
     assert not partition.maybe_advance_high_watermark(r.now)
     assert r[0].hw == 0
     r[0].log.flush()

@@ -48,8 +48,7 @@ def append(partition: Partition, timestamp: int) -> None:
 
 
 def append_batch(partition: Partition, batch: bytearray) -> None:
-    size = len(batch)
-    assert partition.append_as_leader(batch, memoryview(batch), 0, size, 1, 0, 0, internal=True) > 0
+    assert partition.append_as_leader(memoryview(batch), 1, 0, 0, internal=True) > 0
     partition.log.flush()
     partition.written(0)
 

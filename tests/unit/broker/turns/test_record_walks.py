@@ -28,6 +28,7 @@ from minikafka.log.log import Log
 from minikafka.record.batch import Record, build, records
 from minikafka.record.codecs import compress
 from minikafka.record.walk import RecordRules, Walk, judge
+from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import Purgatory
 from minikafka.wire.codec import decode_response, encode_request, request
 from minikafka.wire.versions import API_VERSIONS, PRODUCE
@@ -206,9 +207,11 @@ async def test_recompressed_batches_of_one_request_are_not_held_together(
             held.append(verdict)
         most = max(most, len(held))
 
-    def used(*batch: Any, **options: Any) -> int:
-        held[:] = [one for one in held if one is not batch[2]]
-        return append(*batch, **options)
+    def used(
+        self: Purgatory, partition: Partition, field: memoryview, *rest: int, **options: Any
+    ) -> int:
+        held[:] = [one for one in held if one is not field.obj]
+        return append(self, partition, field, *rest, **options)
 
     monkeypatch.setattr(Walk, "end", ended)
     monkeypatch.setattr(Purgatory, "append", used)

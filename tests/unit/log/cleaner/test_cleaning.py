@@ -165,7 +165,7 @@ def test_rewritten_batch_with_append_time_stores_the_append_time_in_each_record(
     """As in Kafka: the records have no timestamps of their own any more, even if the base timestamp stays."""
     made = [Record(timestamp=1_000 + i, key=b"%d" % i, value=b"1") for i in range(3)]
     data = bytearray(build(made))
-    stamp_append_time(data, 0, len(data), 1_000)
+    stamp_append_time(memoryview(data), 1_000)
     log = open_log(MemoryStorage(), segment_bytes=1, cleanup_policy=("compact",))
     append(log, data)
     append(log, bytearray(build([made[1]])))
