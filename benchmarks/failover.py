@@ -63,6 +63,8 @@ class Writer(threading.Thread):
         self._first_after: tuple[float, threading.Event] | None = None
         self.first_ack = 0.0
         self._ended = threading.Event()
+        self.may_write = threading.Event()
+        """Cleared while the other cluster is measured."""
         self._sent = 0
 
     def expect(self, moment: float) -> threading.Event:
@@ -74,12 +76,14 @@ class Writer(threading.Thread):
     def end(self) -> None:
         """Send no further record, and wait for the last answer."""
         self._ended.set()
+        self.may_write.set()
         self.join(ANSWER_SECONDS)
 
     def run(self) -> None:
         turn = self.number
         while not self._ended.is_set():
             turn += 1
+            self.may_write.wait()
             with suppress(OSError, LoadError, KeyError, StopIteration):
                 self._write_to_leader(self.brokers[turn % len(self.brokers)])
             time.sleep(PAUSE_SECONDS)
@@ -92,7 +96,7 @@ class Writer(threading.Thread):
         rows = {row.partition_index: row.leader_id for row in metadata.topics[0].partitions}
         with kafka.Session(*addresses[rows[self.number]]) as session:
             session.socket.settimeout(ANSWER_SECONDS)
-            while not self._ended.is_set():
+            while self.may_write.is_set() and not self._ended.is_set():
                 self._write(session)
                 time.sleep(PAUSE_SECONDS)
 
@@ -136,6 +140,7 @@ class Run:
 
     async def kill(self, *, controller: bool) -> None:
         """Kill one broker, take the figures, and bring the broker back."""
+        self._let_write(True)
         await asyncio.sleep(CALM_SECONDS)
         view = await peer.in_thread(self._view)
         others = [broker for broker in self.cluster.ports if broker != view.controller_id]
@@ -158,6 +163,14 @@ class Run:
         )
         await peer.in_thread(partial(kafka.leaders_of, self._brokers[0], self.topic))
         await peer.in_thread(self._elect_preferred)
+        self._let_write(False)
+
+    def _let_write(self, may_write: bool) -> None:
+        for writer in self._writers:
+            if may_write:
+                writer.may_write.set()
+            else:
+                writer.may_write.clear()
 
     def _view(self) -> Any:
         with kafka.Session(*self._brokers[0]) as session:
