@@ -1,9 +1,9 @@
 """How long unmodified producers stop when the leader of their partition is killed.
 
-Run it as `python -m benchmarks.failover_clients`. Each client sends a record every 5 ms with acks=all to one partition with three replicas, with its default settings
-(`tests/clients/drivers`). After some seconds the leader is killed, which is not the controller. The figure is the
-longest time without an acknowledgement. Apache Kafka takes every kill in turn, if MINIKAFKA_KAFKA_JARS names the
-directory of its jars; the Java client needs these jars too.
+Run it as `python -m benchmarks.failover_clients`. Each client sends a record every 5 ms with acks=all to one partition
+with three replicas, with its default settings (`tests/clients/drivers`). After some seconds the leader is killed, which
+is not the controller. The figure is the longest time without an acknowledgement. Apache Kafka takes every kill in turn,
+if MINIKAFKA_KAFKA_JARS names the directory of its jars; the Java client needs these jars too.
 """
 
 from __future__ import annotations
