@@ -205,6 +205,8 @@ class UpdateMetadataRequest:
     live_brokers: tuple[Broker, ...]
     topic_ids: tuple[tuple[str, bytes], ...]
     cause: str = ""
+    suspects: tuple[BrokerId, ...] = ()
+    """Live brokers that refused a connection of the controller, so that they have probably died."""
 
 
 class ClusterMetadata(NamedTuple):
@@ -214,6 +216,7 @@ class ClusterMetadata(NamedTuple):
     partitions: tuple[PartitionState, ...]
     live_brokers: tuple[Broker, ...]
     topic_ids: tuple[tuple[str, bytes], ...]
+    suspects: tuple[BrokerId, ...] = ()
 
 
 MetadataUpdate: TypeAlias = ClusterMetadata | UpdateMetadataRequest

@@ -54,6 +54,7 @@ class Context:
         "controller_id",
         "deletions",
         "epoch",
+        "false_suspicions",
         "ineligible",
         "leadership",
         "led",
@@ -62,6 +63,8 @@ class Context:
         "reassigning",
         "replica_statuses",
         "shutting_down",
+        "suspects",
+        "suspicions",
         "topic_ids",
         "topics",
         "unavailable",
@@ -75,6 +78,8 @@ class Context:
         self.brokers: dict[BrokerId, Broker] = {}
         """Registered brokers, including those that are shutting down."""
         self.shutting_down: set[BrokerId] = set()
+        self.suspects: dict[BrokerId, int] = {}
+        """Registered broker that has probably died -> broker epoch of its registration (`suspicions.py`)."""
         self.offline_directories: dict[BrokerId, set[TopicPartition]] = {}
         """Replicas that a live broker cannot serve, because their log directory failed (R67)."""
         self.topic_ids: dict[str, bytes] = {}
@@ -93,6 +98,7 @@ class Context:
         """Partitions with a reassignment in progress."""
         self.unclean_elections = 0
         self.unclean_elections_of: dict[TopicPartition, int] = {}
+        self.suspicions = self.false_suspicions = 0
 
     def copy_from(self, other: Context) -> None:
         """Replace the content of this context by a copy of another context, without shared containers."""
@@ -104,23 +110,31 @@ class Context:
     def add_broker(self, broker: Broker) -> None:
         """Add a registered broker.
 
-        The shutting-down mark and the failed directories of an earlier registration are removed.
+        The shutting-down mark, the suspicion and the failed directories of an earlier registration are removed.
         """
+        suspected = self.suspects.get(broker.id) == broker.epoch
         self.forget_broker(broker.id)
         self.brokers[broker.id] = broker
+        if suspected:
+            self.suspects[broker.id] = broker.epoch
 
     def forget_broker(self, broker_id: BrokerId) -> None:
-        """Remove a broker together with its shutting-down mark and its failed directories (R20)."""
+        """Remove a broker with its shutting-down mark, its suspicion and its failed directories (R20)."""
         self.brokers.pop(broker_id, None)
         self.shutting_down.discard(broker_id)
+        self.suspects.pop(broker_id, None)
         self.offline_directories.pop(broker_id, None)
 
     def is_online(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
-        """True if the replica may be the leader or in the ISR.
+        """True if the replica may be in the ISR, and may stay the leader.
 
         Its broker must be registered and not shutting down, and its log directory must not have failed.
         """
         return broker_id not in self.shutting_down and self.is_reachable(tp, broker_id)
+
+    def may_lead(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
+        """True if the replica may be elected: it is online, and its broker is not a suspect."""
+        return broker_id not in self.suspects and self.is_online(tp, broker_id)
 
     def is_reachable(self, tp: TopicPartition, broker_id: BrokerId) -> bool:
         """True if the replica's broker is registered and its log directory has not failed.

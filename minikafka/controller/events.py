@@ -57,6 +57,8 @@ class ControllerElected:
     """Targets in `/admin/reassign_partitions`."""
     preferred_elections: tuple[TopicPartition, ...] | None = None
     """Partitions in `/admin/preferred_replica_election`; None if the node does not exist."""
+    suspects: Mapping[BrokerId, int] = field(default_factory=dict)
+    """Brokers that refused a connection to their control listener, each with its broker epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,26 @@ class BrokersChanged:
     """All brokers that are registered now. A broker that has restarted has another `Broker.epoch` (R19)."""
 
     brokers: Mapping[BrokerId, Broker]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSuspected:
+    """A broker refused a connection of this controller, so that its process has probably died.
+
+    `evidence`: the refused address and the reporter, as text for a person. The registration still exists.
+    """
+
+    broker_id: BrokerId
+    broker_epoch: int
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class SuspicionEnded:
+    """A suspect answered a signed request, in the broker epoch in which it is suspected."""
+
+    broker_id: BrokerId
+    broker_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +216,8 @@ class UncleanElectionEnabled:
 ExternalEvent: TypeAlias = (
     ControllerElected
     | BrokersChanged
+    | BrokerSuspected
+    | SuspicionEnded
     | TopicsChanged
     | AssignmentChanged
     | DeletionsChanged

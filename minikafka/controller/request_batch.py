@@ -125,6 +125,7 @@ class RequestBatch:
         if recipients:
             states = tuple(self._metadata_states())
             brokers = tuple(context.brokers.values())
+            suspects = tuple(context.suspects)
             topic_ids = self._topic_ids(state.tp for state in states)
             self._state_changes.log_request(
                 "Sending UpdateMetadata request to brokers %s for %d partitions",
@@ -143,6 +144,7 @@ class RequestBatch:
                         brokers,
                         topic_ids,
                         self._state_changes.cause,
+                        suspects,
                     ),
                 )
         self._metadata_brokers.clear()

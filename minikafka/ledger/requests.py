@@ -42,6 +42,8 @@ def request_lines(request: ControllerRequest) -> Iterator[dict[str, Any]]:
     head: dict[str, Any] = {"request": name_of(request), "broker_epoch": request.broker_epoch}
     if isinstance(request, UpdateMetadataRequest):
         head["live_brokers"] = [broker.id for broker in request.live_brokers]
+        if request.suspects:
+            head["suspects"] = request.suspects
         parts = _state_parts(request.partitions)
     elif isinstance(request, LeaderAndIsrRequest):
         parts = _state_parts.__wrapped__(request.partitions)

@@ -159,6 +159,7 @@ def encode(request: ControllerRequest, shared: SharedRows | None = None) -> tupl
         body["brokers"] = [_broker_row(broker) for broker in request.live_leaders]
         return LEADER_AND_ISR, body
     body["brokers"] = [_broker_row(broker) for broker in request.live_brokers]
+    body["suspects"] = list(request.suspects)
     return UPDATE_METADATA, body
 
 
@@ -171,15 +172,18 @@ def decode(method: str, body: object) -> ControllerRequest:
         )
     if method not in STATE_CHANGES:
         raise _invalid(f"{method[:40]!r} is not a controller request")
-    fields = _fields(body, *_REQUEST_FIELDS, "brokers", "topic_ids")
-    kind = LeaderAndIsrRequest if method == LEADER_AND_ISR else UpdateMetadataRequest
-    return kind(
+    suspects = ("suspects",) if method == UPDATE_METADATA else ()
+    fields = _fields(body, *_REQUEST_FIELDS, "brokers", "topic_ids", *suspects)
+    common = (
         *_epochs(fields),
         _rows(fields["partitions"], _Decoder().state),
         _rows(fields["brokers"], _broker),
         _rows(fields["topic_ids"], _topic_id),
         _cause(fields),
     )
+    if method == LEADER_AND_ISR:
+        return LeaderAndIsrRequest(*common)
+    return UpdateMetadataRequest(*common, _rows(fields["suspects"], _broker_id))
 
 
 def encode_response(response: ControllerResponse) -> Body:

@@ -102,7 +102,7 @@ def _is_led(services: Services, tp: TopicPartition, kind: int) -> bool:
         return True
     if kind == PREFERRED:
         return state.leader == state.replicas[0]
-    return services.metadata.is_alive(state.leader)
+    return state.leader in services.metadata.brokers
 
 
 def _failed(

@@ -28,6 +28,8 @@ class Snapshot:
     version: int = 0
     controller_id: BrokerId = -1
     brokers: Mapping[BrokerId, Broker] = field(default_factory=dict)
+    suspects: frozenset[BrokerId] = frozenset()
+    """Live brokers that have probably died. Clients may still use them."""
     topics: Mapping[str, Mapping[int, PartitionState]] = field(default_factory=dict)
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
@@ -80,8 +82,8 @@ class MetadataCache:
         return self.snapshot.topic_ids
 
     def is_alive(self, broker_id: BrokerId) -> bool:
-        """True if the broker is alive according to the last update."""
-        return broker_id in self.snapshot.brokers
+        """True if the broker is alive and not a suspect, according to the last update."""
+        return broker_id in self.snapshot.brokers and broker_id not in self.snapshot.suspects
 
     def update(self, update: MetadataUpdate, *, is_whole: bool = False) -> None:
         """Replace the snapshot by a snapshot with the update's brokers and changed partitions.
@@ -101,6 +103,7 @@ class MetadataCache:
             version=old.version + 1,
             controller_id=update.controller_id,
             brokers={broker.id: broker for broker in update.live_brokers},
+            suspects=frozenset(update.suspects),
             topics=topics,
             topic_ids=ids,
             topic_names=names,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.endpoints import endpoints
 
@@ -161,3 +163,10 @@ def test_ledger_line_of_a_received_request_names_its_partitions(
 def test_ledger_line_of_a_failed_request_has_its_error() -> None:
     line = failed_line(STOP, "NotConnected")
     assert (line["phase"], line["error"]) == ("failed", "NotConnected")
+
+
+def test_ledger_line_of_metadata_names_the_suspects() -> None:
+    (line,) = request_lines(replace(update_metadata(state(0)), suspects=(2,)))
+    assert line["suspects"] == (2,)
+    (line,) = request_lines(update_metadata(state(0)))
+    assert "suspects" not in line

@@ -61,6 +61,7 @@ UPDATE_METADATA = UpdateMetadataRequest(
     ),
     BROKERS,
     (),
+    suspects=(2,),
 )
 STOP_REPLICA = StopReplicaRequest(
     1,
@@ -167,6 +168,12 @@ def test_controller_request_without_the_required_fields_is_refused(body: object)
 def test_body_with_an_additional_key_is_refused() -> None:
     method, body = messages.encode(LEADER_AND_ISR)
     assert refused(method, body | {"surprise": 1})
+
+
+def test_suspects_that_are_no_broker_ids_are_refused() -> None:
+    method, body = messages.encode(UPDATE_METADATA)
+    assert refused(method, body | {"suspects": [-1]})
+    assert refused(method, body | {"suspects": ["2"]})
 
 
 @pytest.mark.parametrize(

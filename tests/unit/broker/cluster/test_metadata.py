@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from support.cold import broker, state
 from support.loop_clock import LoopClock
@@ -27,6 +28,15 @@ def test_update_replaces_changed_partitions_and_all_live_brokers() -> None:
     assert cache.snapshot.topic_names == {b"i" * 16: "a"}
     assert (cache.is_alive(1), cache.is_alive(2)) == (True, False)
     assert cache.version == before.version + 1
+
+
+def test_suspect_is_not_alive_but_stays_visible_to_clients() -> None:
+    cache = MetadataCache(LoopClock())
+    cache.update(replace(request(), suspects=(2,)))
+    assert (cache.is_alive(1), cache.is_alive(2)) == (True, False)
+    assert set(cache.brokers) == {1, 2}
+    cache.update(request())
+    assert cache.is_alive(2)
 
 
 def test_topic_that_is_being_deleted_is_removed_from_the_metadata() -> None:

@@ -24,6 +24,7 @@ from minikafka.controller.events import (
     AnswerControlledShutdown,
     AssignmentChanged,
     BrokersChanged,
+    BrokerSuspected,
     ControlledShutdownRequested,
     ControllerElected,
     DeletionsChanged,
@@ -37,6 +38,7 @@ from minikafka.controller.events import (
     ReassignmentsSubmitted,
     StepReached,
     StopReplicaAnswered,
+    SuspicionEnded,
     TopicsChanged,
     UncleanElectionEnabled,
 )
@@ -69,11 +71,22 @@ def _elected(event: ControllerElected) -> Iterator[Fields]:
         "deletions": sorted(event.deletions)[:PARTITIONS_MAX],
         "targets": _targets(list(event.reassignments.items())[:PARTITIONS_MAX]),
         "preferred_elections": by_topic((event.preferred_elections or ())[:PARTITIONS_MAX]),
+        **({"suspects": _epochs(event.suspects)} if event.suspects else {}),
     }
+
+
+def _epochs(of: Mapping[int, int]) -> Fields:
+    """Return broker id -> broker epoch with the ids as text, because keys in JSON must be strings."""
+    return {str(id_): epoch for id_, epoch in of.items()}
 
 
 def _brokers(event: BrokersChanged) -> Iterator[Fields]:
     yield {"brokers": {str(id_): broker.epoch for id_, broker in event.brokers.items()}}
+
+
+def _suspicion(event: BrokerSuspected | SuspicionEnded) -> Iterator[Fields]:
+    evidence = {"evidence": event.evidence} if isinstance(event, BrokerSuspected) else {}
+    yield {"of": event.broker_id, "broker_epoch": event.broker_epoch, **evidence}
 
 
 def _topics(event: TopicsChanged) -> Iterator[Fields]:
@@ -169,6 +182,8 @@ def _unclean(event: UncleanElectionEnabled) -> Iterator[Fields]:
 _LINES_OF: Final[dict[type, Callable[[Any], Iterator[Fields]]]] = {
     ControllerElected: _elected,
     BrokersChanged: _brokers,
+    BrokerSuspected: _suspicion,
+    SuspicionEnded: _suspicion,
     TopicsChanged: _topics,
     AssignmentChanged: _assignment,
     DeletionsChanged: _deletions,

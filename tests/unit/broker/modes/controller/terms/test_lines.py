@@ -49,6 +49,8 @@ MANY = [TopicPartition("t", i) for i in range(PARTITIONS_MAX + 1)]
 EVENTS: list[Any] = [
     events.ControllerElected({1: BROKER}, {"t": image([1], [1])}, {}, frozenset({"u"}), {T0: (2,)}),
     events.BrokersChanged({1: BROKER}),
+    events.BrokerSuspected(1, 77, "connection to h:1 refused"),
+    events.SuspicionEnded(1, 77),
     events.TopicsChanged({"t": image([1])}, ("u",)),
     events.AssignmentChanged("t", image([1]).assignment),
     events.DeletionsChanged(frozenset({"t"})),
