@@ -26,8 +26,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 from minikafka.cluster.processes import die_with
 from minikafka.pipeline.check.pipeline import CheckSettings, run
-from minikafka.pipeline.report import Report
-from minikafka.pipeline.tables import TableSettings, table_stream
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.streams.tables import TableSettings, table_stream
 from minikafka.spark.session import session
 
 SOURCE = "deaths"

@@ -18,9 +18,9 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from minikafka.base.model import TopicPartition
-from minikafka.pipeline.failures import PipelineError
-from minikafka.pipeline.report import Bar, Report
-from minikafka.pipeline.summary import Summary, Table
+from minikafka.pipeline.session.failures import PipelineError
+from minikafka.pipeline.session.report import Bar, Report
+from minikafka.pipeline.session.summary import Summary, Table
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.archive import save
 from minikafka.spark.archive.directory import ArchiveDirectory

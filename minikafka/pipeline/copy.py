@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline import run as pipeline
-from minikafka.pipeline.definition import Definition, Source, Step, TopicSink, source_defaults
-from minikafka.pipeline.report import Report
-from minikafka.pipeline.streams import AVAILABLE_NOW, Trigger
-from minikafka.pipeline.summary import Summary
+from minikafka.pipeline.run import pipeline
+from minikafka.pipeline.run.definition import Definition, Source, Step, TopicSink, source_defaults
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.session.summary import Summary
+from minikafka.pipeline.streams.streams import AVAILABLE_NOW, Trigger
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.sink.options import ORIGIN, TOPIC
 

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.pipeline.archive import listed_tiles
-from minikafka.pipeline.failures import PipelineError
-from minikafka.pipeline.report import Report
-from minikafka.pipeline.summary import Summary, Table
+from minikafka.pipeline.session.failures import PipelineError
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.session.summary import Summary, Table
 from minikafka.pipeline.times import date_of, printed
 from minikafka.pipeline.topics import topic_settings
 from minikafka.runtime.clock import SystemClock

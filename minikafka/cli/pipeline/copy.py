@@ -86,7 +86,7 @@ def copy(
             "--keep-partitions has no effect with --sql: select the column partition"
         )
     from minikafka.pipeline.copy import CopySettings, definition_of, run
-    from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
+    from minikafka.pipeline.streams.streams import AVAILABLE_NOW, CONTINUOUS
 
     settings = CopySettings(
         topics=topics,

@@ -35,7 +35,7 @@ from minikafka.cli.terminal.topic_errors import require_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client
-    from minikafka.pipeline.context import Work
+    from minikafka.pipeline.session.context import Work
 
 
 _MASTERS: Final = re.compile(r"local(\[.+\]|-cluster\[.+\])?|spark://\S+:\d+.*|yarn|k8s://.+")
@@ -91,8 +91,8 @@ class Launch:
         if check is not None:
             check()
         from minikafka.cli.pipeline.output import TerminalDisplay, print_summary
-        from minikafka.pipeline.context import SparkSettings, execute
-        from minikafka.pipeline.report import Report
+        from minikafka.pipeline.session.context import SparkSettings, execute
+        from minikafka.pipeline.session.report import Report
 
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)

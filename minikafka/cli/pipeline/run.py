@@ -28,9 +28,14 @@ from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
 @launch_options
 def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool | None) -> None:
     """Run the pipeline that FILE describes: sources, SQL steps and a sink (docs/pipelines.md)."""
-    from minikafka.pipeline import run as pipeline
-    from minikafka.pipeline.definition import Overrides, brokers_at_start, parse, topics_at_start
-    from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
+    from minikafka.pipeline.run import pipeline
+    from minikafka.pipeline.run.definition import (
+        Overrides,
+        brokers_at_start,
+        parse,
+        topics_at_start,
+    )
+    from minikafka.pipeline.streams.streams import AVAILABLE_NOW, CONTINUOUS
 
     triggers = {None: None, True: AVAILABLE_NOW, False: CONTINUOUS}
     given = Overrides(launch.servers, triggers[available_now], checkpoint)

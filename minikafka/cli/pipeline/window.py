@@ -93,9 +93,9 @@ def window(
 ) -> None:
     """Count records per window of time. Without --checkpoint, count all records that the topics hold now."""
     from minikafka.pipeline.durations import seconds
-    from minikafka.pipeline.streams import AVAILABLE_NOW, CONTINUOUS
-    from minikafka.pipeline.window import run
-    from minikafka.pipeline.window_settings import WindowSettings
+    from minikafka.pipeline.streams.streams import AVAILABLE_NOW, CONTINUOUS
+    from minikafka.pipeline.window.pipeline import run
+    from minikafka.pipeline.window.settings import WindowSettings
 
     if watermark is not None and not checkpoint:
         raise click.UsageError("--watermark has no effect without --checkpoint")

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from minikafka.pipeline.failures import PipelineError
+from minikafka.pipeline.session.failures import PipelineError
 
 Counts: TypeAlias = Mapping[tuple[str, ...], int]
 """Number of reads per topic, or number of sends per topic and outcome."""

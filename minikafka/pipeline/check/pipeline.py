@@ -34,9 +34,9 @@ from minikafka.pipeline.check.replicas import (
     log_directories,
     running_brokers,
 )
-from minikafka.pipeline.failures import PipelineError
-from minikafka.pipeline.report import Report
-from minikafka.pipeline.summary import Fact, Summary, Table
+from minikafka.pipeline.session.failures import PipelineError
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.session.summary import Fact, Summary, Table
 
 _FIRST: Final = 5
 """Maximum number of anomalies of each kind that the summary shows."""

@@ -15,7 +15,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import offsets_of, parse_number, parse_replica_directory
 from minikafka.log import checkpoints
 from minikafka.log.directory import LOCK
-from minikafka.pipeline.failures import PipelineError
+from minikafka.pipeline.session.failures import PipelineError
 
 _LOG: Final = ".log"
 

@@ -17,10 +17,10 @@ from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.pipeline import archive, restore
 from minikafka.pipeline.archive import ArchiveSettings
-from minikafka.pipeline.failures import PipelineError, explain
-from minikafka.pipeline.report import Report
 from minikafka.pipeline.restore import RestoreSettings
-from minikafka.pipeline.summary import Summary
+from minikafka.pipeline.session.failures import PipelineError, explain
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.session.summary import Summary
 from minikafka.record.batch import Record
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.archive.directory import ArchiveDirectory

@@ -19,8 +19,8 @@ from minikafka.pipeline.check import matching, pipeline
 from minikafka.pipeline.check.anomalies import KINDS
 from minikafka.pipeline.check.kept import kept
 from minikafka.pipeline.check.pipeline import CheckSettings, run
-from minikafka.pipeline.failures import PipelineError
-from minikafka.pipeline.report import Report
+from minikafka.pipeline.session.failures import PipelineError
+from minikafka.pipeline.session.report import Report
 from minikafka.record.batch import Record
 from minikafka.spark.records.encode import Producer
 

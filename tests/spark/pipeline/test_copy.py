@@ -11,8 +11,8 @@ from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.pipeline.copy import CopySettings, definition_of, run
-from minikafka.pipeline.failures import explain
-from minikafka.pipeline.report import Report
+from minikafka.pipeline.session.failures import explain
+from minikafka.pipeline.session.report import Report
 from minikafka.record.batch import Record
 
 

@@ -13,7 +13,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.client.groups.offsets import OffsetAndMetadata
 from minikafka.pipeline.lag import LagSettings, run
-from minikafka.pipeline.report import Report
+from minikafka.pipeline.session.report import Report
 from minikafka.record.batch import Record
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.client import NewTopic
-from minikafka.pipeline.definition import Overrides, parse
-from minikafka.pipeline.failures import PipelineError, explain
-from minikafka.pipeline.report import Report, Silent
-from minikafka.pipeline.run import run
-from minikafka.pipeline.summary import Summary, Table
+from minikafka.pipeline.run.definition import Overrides, parse
+from minikafka.pipeline.run.pipeline import run
+from minikafka.pipeline.session.failures import PipelineError, explain
+from minikafka.pipeline.session.report import Report, Silent
+from minikafka.pipeline.session.summary import Summary, Table
 from minikafka.record.batch import Record
 
 CLICKS = [

@@ -13,8 +13,8 @@ from minikafka.base.errors import MinikafkaError
 from minikafka.cli.pipeline import launch
 from minikafka.cli.pipeline.group import pipeline
 from minikafka.client import NewTopic
-from minikafka.pipeline import context
-from minikafka.pipeline.failures import explain
+from minikafka.pipeline.session import context
+from minikafka.pipeline.session.failures import explain
 from minikafka.record.batch import Record
 
 FILE = """

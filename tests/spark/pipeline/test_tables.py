@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline.failures import PipelineError, explain
-from minikafka.pipeline.tables import TableSettings, save_table, table_stream
+from minikafka.pipeline.session.failures import PipelineError, explain
+from minikafka.pipeline.streams.tables import TableSettings, save_table, table_stream
 from minikafka.spark.table.directory import TableDirectory
 
 

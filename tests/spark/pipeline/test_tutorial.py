@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from support.commands import ENVIRONMENT
 
 from minikafka.cli.main import commands
-from minikafka.pipeline import context
+from minikafka.pipeline.session import context
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "pipelines.md").read_text()

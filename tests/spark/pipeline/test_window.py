@@ -15,10 +15,10 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.client import NewTopic
-from minikafka.pipeline import window
-from minikafka.pipeline.failures import PipelineError
-from minikafka.pipeline.report import Report
-from minikafka.pipeline.window import WindowSettings, run
+from minikafka.pipeline.session.failures import PipelineError
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.window import pipeline
+from minikafka.pipeline.window.pipeline import WindowSettings, run
 from minikafka.record.batch import Record
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.table.directory import OtherQuery
@@ -233,7 +233,7 @@ async def test_each_run_of_a_stream_accounts_for_every_record_that_it_read(
 ):
     topic, to, slide = "out-of-order", "out-of-order-windows", 25
     await client.create_topics(NewTopic(topic, 1, 3), NewTopic(to, 1, 3))
-    monkeypatch.setattr(window, "MAX_OFFSETS_PER_TRIGGER", "70")
+    monkeypatch.setattr(pipeline, "MAX_OFFSETS_PER_TRIGGER", "70")
     chance = random.Random(slide)
     runs = [[start + 15 * n - chance.randrange(1200) for n in range(100)] for start in (-800, 200)]
     settings = WindowSettings(
@@ -251,7 +251,7 @@ async def test_each_run_of_a_stream_accounts_for_every_record_that_it_read(
     for times, account in zip(runs, accounts, strict=True):
         await client.produce(topic, [valued(1000 * one) for one in times], partition=0)
         with monkeypatch.context() as patch:
-            patch.setattr(window, "_send", lambda *_: 1 / 0)
+            patch.setattr(pipeline, "_send", lambda *_: 1 / 0)
             with pytest.raises(Exception, match="ZeroDivisionError"):
                 run(spark, settings, Report())
         facts = run(spark, settings, Report()).facts

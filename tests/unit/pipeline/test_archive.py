@@ -12,9 +12,9 @@ from support.fetch_brokers import FetchBrokers
 from minikafka.base.model import TopicPartition
 from minikafka.pipeline import archive
 from minikafka.pipeline.archive import ArchiveSettings
-from minikafka.pipeline.failures import PipelineError
-from minikafka.pipeline.report import Report
-from minikafka.pipeline.summary import Summary
+from minikafka.pipeline.session.failures import PipelineError
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.session.summary import Summary
 from minikafka.spark.archive.directory import ArchiveDirectory
 from minikafka.spark.archive.tiles import Tile
 from minikafka.spark.staging import DirectoryBusy

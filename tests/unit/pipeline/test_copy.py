@@ -8,8 +8,8 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.copy import CopySettings, definition_of
-from minikafka.pipeline.definition import TopicSink
-from minikafka.pipeline.streams import AVAILABLE_NOW, MAX_OFFSETS_PER_TRIGGER
+from minikafka.pipeline.run.definition import TopicSink
+from minikafka.pipeline.streams.streams import AVAILABLE_NOW, MAX_OFFSETS_PER_TRIGGER
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.source import options as source_options
 from minikafka.spark.source.options import Mode

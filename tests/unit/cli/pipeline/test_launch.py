@@ -15,8 +15,8 @@ from minikafka.cli.pipeline import launch as module
 from minikafka.cli.pipeline.group import pipeline
 from minikafka.cli.pipeline.launch import Launch, launch_options
 from minikafka.client import retries
-from minikafka.pipeline import context
-from minikafka.pipeline.summary import Summary
+from minikafka.pipeline.session import context
+from minikafka.pipeline.session.summary import Summary
 
 
 @click.command()

@@ -10,7 +10,7 @@ from support.replica_logs import ReplicaLogs, batch
 from minikafka.base.model import TopicPartition
 from minikafka.log import checkpoints
 from minikafka.pipeline.check.replicas import Replica, find, log_directories, running_brokers
-from minikafka.pipeline.failures import PipelineError
+from minikafka.pipeline.session.failures import PipelineError
 
 TP = TopicPartition("a-b", 3)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.pipeline import run
-from minikafka.pipeline.definition import (
+from minikafka.pipeline.run import pipeline
+from minikafka.pipeline.run.definition import (
     ConsoleSink,
     Decode,
     Definition,
@@ -14,8 +14,8 @@ from minikafka.pipeline.definition import (
     TopicSink,
     Watermark,
 )
-from minikafka.pipeline.streams import Trigger
-from minikafka.pipeline.summary import Table
+from minikafka.pipeline.session.summary import Table
+from minikafka.pipeline.streams.streams import Trigger
 
 ONCE = Definition(
     name="once",
@@ -40,7 +40,7 @@ DROPPED = {"duplicates": 2, "late": 1, "late_groups": 0}
 
 
 def test_summary_names_the_reason_for_each_dropped_row():
-    found = run._summary(ONCE, COUNTS, {"batches": 1}, 1, DROPPED)
+    found = pipeline._summary(ONCE, COUNTS, {"batches": 1}, 1, DROPPED)
     assert found.ok
     assert found.facts == {
         "batches": 1,
@@ -57,13 +57,13 @@ def test_summary_names_the_reason_for_each_dropped_row():
 
 @pytest.mark.parametrize(("late", "rest"), [(0, 1), (3, -2)])
 def test_summary_is_not_ok_if_dropped_rows_do_not_add_up(late, rest):
-    found = run._summary(ONCE, COUNTS, {}, 1, DROPPED | {"late": late})
+    found = pipeline._summary(ONCE, COUNTS, {}, 1, DROPPED | {"late": late})
     assert found.facts["rows_unaccounted"] == rest
     assert not found.ok
 
 
 def test_run_without_micro_batches_has_dropped_no_rows():
-    found = run._summary(ONCE, {}, {"batches": 0}, 0, dict.fromkeys(DROPPED, 0))
+    found = pipeline._summary(ONCE, {}, {"batches": 0}, 0, dict.fromkeys(DROPPED, 0))
     assert found.ok
     assert set(found.facts.values()) == {0}
     assert found.tables == ()
@@ -71,4 +71,4 @@ def test_run_without_micro_batches_has_dropped_no_rows():
 
 def test_summary_of_the_console_counts_only_dead_letters():
     sink = Definition(ONCE.name, ONCE.sources, (), ConsoleSink(), ONCE.trigger, None)
-    assert run._summary(sink, {}, {"batches": 1}, 3).facts == {"batches": 1, "dead_letters": 3}
+    assert pipeline._summary(sink, {}, {"batches": 1}, 3).facts == {"batches": 1, "dead_letters": 3}

@@ -10,9 +10,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline import dead_letters
-from minikafka.pipeline.checkpoint_query import check_query
-from minikafka.pipeline.columns import (
+from minikafka.pipeline.run.columns import (
     MALFORMED,
     REASON,
     RECORDS,
@@ -22,12 +20,14 @@ from minikafka.pipeline.columns import (
     with_watermark,
     without_duplicates,
 )
-from minikafka.pipeline.definition import ConsoleSink, Definition, Source, Step
-from minikafka.pipeline.places import PLACES, places_table
-from minikafka.pipeline.report import Report
-from minikafka.pipeline.sinks import save, shaped, stream_writer
-from minikafka.pipeline.streams import Trigger, run_stream
-from minikafka.pipeline.summary import Fact, Summary, Table
+from minikafka.pipeline.run.definition import ConsoleSink, Definition, Source, Step
+from minikafka.pipeline.run.sinks import save, shaped, stream_writer
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.session.summary import Fact, Summary, Table
+from minikafka.pipeline.streams import dead_letters
+from minikafka.pipeline.streams.checkpoint_query import check_query
+from minikafka.pipeline.streams.places import PLACES, places_table
+from minikafka.pipeline.streams.streams import Trigger, run_stream
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.sink.options import TOPIC

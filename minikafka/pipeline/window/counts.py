@@ -12,10 +12,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from minikafka.pipeline.columns import SHOWN_MAX, text
-from minikafka.pipeline.places import PLACE, PLACES, first_places
+from minikafka.pipeline.run.columns import SHOWN_MAX, text
+from minikafka.pipeline.streams.places import PLACE, PLACES, first_places
 from minikafka.pipeline.times import MICROS_MAX, timestamp_of
-from minikafka.pipeline.window_settings import KEY, WindowSettings
+from minikafka.pipeline.window.settings import KEY, WindowSettings
 
 GROUP: Final = "group"
 ERROR: Final = "_error"

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
 
-from minikafka.pipeline.places import PLACE
+from minikafka.pipeline.streams.places import PLACE
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.sink.options import TOPIC

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from minikafka.pipeline import report as module
-from minikafka.pipeline.report import Bar, Report, Silent
+from minikafka.pipeline.session import report as module
+from minikafka.pipeline.session.report import Bar, Report, Silent
 
 
 class Seen(Silent):

@@ -25,8 +25,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline.places import added
-from minikafka.pipeline.report import Bar, Report
+from minikafka.pipeline.session.report import Bar, Report
+from minikafka.pipeline.streams.places import added
 from minikafka.spark.progress import offsets_behind
 from minikafka.spark.source.positions import behind
 

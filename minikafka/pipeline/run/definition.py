@@ -13,8 +13,8 @@ from typing import Final, TypeAlias
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.toml import read_toml
-from minikafka.pipeline.streams import MAX_OFFSETS_PER_TRIGGER, Trigger, parse_trigger
-from minikafka.pipeline.toml_table import TomlTable, shown
+from minikafka.pipeline.run.toml_table import TomlTable, shown
+from minikafka.pipeline.streams.streams import MAX_OFFSETS_PER_TRIGGER, Trigger, parse_trigger
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import TOPIC

@@ -7,7 +7,7 @@ from typing import Final
 
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline import plot
-from minikafka.pipeline.streams import AVAILABLE_NOW, Trigger
+from minikafka.pipeline.streams.streams import AVAILABLE_NOW, Trigger
 from minikafka.spark.table.directory import TableDirectory
 
 KEY: Final = "key"

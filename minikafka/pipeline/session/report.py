@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from pyspark.sql import SparkSession
 
-from minikafka.pipeline.summary import Table
+from minikafka.pipeline.session.summary import Table
 
 _INTERVAL_S: Final = 0.5
 """Seconds between two requests for the state of Spark's stages."""

@@ -10,11 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline.columns import as_json
-from minikafka.pipeline.definition import ConsoleSink, ParquetSink, Sink, TopicSink
-from minikafka.pipeline.report import Report
-from minikafka.pipeline.summary import Table
-from minikafka.pipeline.tables import TableSettings, save_table, table_stream
+from minikafka.pipeline.run.columns import as_json
+from minikafka.pipeline.run.definition import ConsoleSink, ParquetSink, Sink, TopicSink
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.session.summary import Table
+from minikafka.pipeline.streams.tables import TableSettings, save_table, table_stream
 from minikafka.pipeline.times import facts_of
 from minikafka.spark import append_to_topics
 from minikafka.spark.datasource import FORMAT

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline import tables
-from minikafka.pipeline.tables import TableSettings, table_stream
+from minikafka.pipeline.streams import tables
+from minikafka.pipeline.streams.tables import TableSettings, table_stream
 from minikafka.spark.table.directory import MicroBatch, OtherQuery, TableDirectory
 
 

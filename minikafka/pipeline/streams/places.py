@@ -8,7 +8,7 @@ from typing import Any, Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from minikafka.pipeline.summary import Table
+from minikafka.pipeline.session.summary import Table
 
 PLACE: Final = ("topic", "partition", "offset")
 PLACES: Final = "places"

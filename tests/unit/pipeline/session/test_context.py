@@ -6,7 +6,7 @@ import threading
 from typing import Any
 from unittest.mock import MagicMock
 
-from minikafka.pipeline import context
+from minikafka.pipeline.session import context
 
 
 def test_error_of_a_stopped_java_process_is_not_printed(monkeypatch):

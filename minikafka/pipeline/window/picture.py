@@ -12,8 +12,8 @@ from pyspark.sql import functions as f
 from minikafka.pipeline import plot
 from minikafka.pipeline.plot import Picture, Series
 from minikafka.pipeline.times import date_of
-from minikafka.pipeline.window_counts import GROUP
-from minikafka.pipeline.window_settings import WindowSettings
+from minikafka.pipeline.window.counts import GROUP
+from minikafka.pipeline.window.settings import WindowSettings
 
 _DRAWN: Final = (-62_135_596_800_000_000, 253_402_214_400_000_000)
 """The first and the last time that a picture can show: 0001-01-01 and 9999-12-31, in Unix microseconds."""

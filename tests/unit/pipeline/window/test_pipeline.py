@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import Row
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline import window, window_picture
-from minikafka.pipeline.open_windows import Mark
-from minikafka.pipeline.window import WindowSettings
+from minikafka.pipeline.window import picture, pipeline
+from minikafka.pipeline.window.open_windows import Mark
+from minikafka.pipeline.window.pipeline import WindowSettings
 from minikafka.spark.source.options import Mode, parse
 from minikafka.spark.wire.protocol import Isolation
 
@@ -19,18 +19,18 @@ SETTINGS = WindowSettings("one:1", ("a", "b"), size_s=60)
 
 
 def test_windows_count_committed_records_and_fail_if_some_were_lost():
-    options = parse(window._source_options(SETTINGS), Mode.STREAM)
+    options = parse(pipeline._source_options(SETTINGS), Mode.STREAM)
     assert options.subscription.topics == ("a", "b")
     assert options.isolation is Isolation.READ_COMMITTED
     assert options.fail_on_data_loss
     assert not options.fail_on_far_times
-    skipping = window._source_options(replace(SETTINGS, skip_lost=True))
+    skipping = pipeline._source_options(replace(SETTINGS, skip_lost=True))
     assert not parse(skipping, Mode.STREAM).fail_on_data_loss
 
 
 def test_account_of_records_adds_up_to_the_records_that_were_read():
     counts = {"records": 9, "late": 2, "without_time": 1, "malformed": 1, "without_number": 0}
-    assert window.account(counts, 3, 2) == {
+    assert pipeline.account(counts, 3, 2) == {
         "records": 9,
         "records_counted": 3,
         "records_open": 2,
@@ -38,7 +38,7 @@ def test_account_of_records_adds_up_to_the_records_that_were_read():
         "records_without_time": 1,
         "records_malformed": 1,
     }
-    assert window.account({"records": 3, "without_number": 1}, 3) == {
+    assert pipeline.account({"records": 3, "without_number": 1}, 3) == {
         "records": 3,
         "records_counted": 3,
         "records_without_time": 0,
@@ -49,9 +49,9 @@ def test_account_of_records_adds_up_to_the_records_that_were_read():
 
 @pytest.mark.parametrize(("in_windows", "difference"), [(2, 1), (4, -1)])
 def test_account_of_records_says_if_the_sum_does_not_hold(in_windows, difference):
-    found = window.account({"records": 4, "malformed": 1}, in_windows, 0)
+    found = pipeline.account({"records": 4, "malformed": 1}, in_windows, 0)
     assert found["records_unaccounted"] == difference
-    assert not window._summary(SETTINGS, found, {}).ok
+    assert not pipeline._summary(SETTINGS, found, {}).ok
 
 
 def test_watermark_follows_the_newest_time_and_never_goes_back():
@@ -73,7 +73,7 @@ def test_query_of_a_checkpoint_has_every_option_that_must_stay_the_same():
 
 def test_repeated_micro_batch_keeps_the_watermark_of_its_first_attempt():
     marks = SimpleNamespace(mark={4: Mark(7), 5: Mark(99)}.get)
-    counting = window._Counting(SETTINGS, marks, lambda *_: None)
+    counting = pipeline._Counting(SETTINGS, marks, lambda *_: None)
     assert counting._watermark(Mark(7), {"newest": 10**12}, 5) == 99
     assert counting._watermark(Mark(7), {"newest": 10**12}, 6) == 10**12 - 600_000_000
 
@@ -94,5 +94,5 @@ def test_series_of_the_other_groups_is_drawn_last():
         Row(window_start=at * 60_000_000, group=group, count=count)
         for group, at, count in (("others", 0, 1), ("z", 0, 2), ("a", 0, 3), ("a", 1, 4))
     ]
-    found = [(series.name, series.values) for series in window_picture._series(rows, "key")]
+    found = [(series.name, series.values) for series in picture._series(rows, "key")]
     assert found == [("a", [3, 4]), ("z", [2]), ("others", [1])]

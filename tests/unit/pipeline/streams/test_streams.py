@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline.report import Bar, Report
-from minikafka.pipeline.streams import (
+from minikafka.pipeline.session.report import Bar, Report
+from minikafka.pipeline.streams.streams import (
     AVAILABLE_NOW,
     StreamTotals,
     Trigger,

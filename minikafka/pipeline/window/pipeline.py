@@ -15,16 +15,16 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from minikafka.pipeline import dead_letters, plot
-from minikafka.pipeline.checkpoint_query import check_query
-from minikafka.pipeline.open_windows import DIRECTORY, Mark, OpenWindows
-from minikafka.pipeline.places import added, places_table
-from minikafka.pipeline.report import Report
-from minikafka.pipeline.streams import MAX_OFFSETS_PER_TRIGGER, run_stream
-from minikafka.pipeline.summary import Fact, Summary, Table
-from minikafka.pipeline.tables import TableSettings, save_table, table_stream
+from minikafka.pipeline import plot
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.session.summary import Fact, Summary, Table
+from minikafka.pipeline.streams import dead_letters
+from minikafka.pipeline.streams.checkpoint_query import check_query
+from minikafka.pipeline.streams.places import added, places_table
+from minikafka.pipeline.streams.streams import MAX_OFFSETS_PER_TRIGGER, run_stream
+from minikafka.pipeline.streams.tables import TableSettings, save_table, table_stream
 from minikafka.pipeline.times import facts_of
-from minikafka.pipeline.window_counts import (
+from minikafka.pipeline.window.counts import (
     ERROR,
     GROUP,
     OF_RUN,
@@ -37,8 +37,9 @@ from minikafka.pipeline.window_counts import (
     schema,
     shown,
 )
-from minikafka.pipeline.window_picture import picture_of
-from minikafka.pipeline.window_settings import WindowSettings
+from minikafka.pipeline.window.open_windows import DIRECTORY, Mark, OpenWindows
+from minikafka.pipeline.window.picture import picture_of
+from minikafka.pipeline.window.settings import WindowSettings
 from minikafka.spark.datasource import FORMAT
 
 __all__ = ["WindowSettings", "run"]

@@ -13,8 +13,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from minikafka.pipeline.checkpoint_files import CheckpointFiles
-from minikafka.pipeline.failures import PipelineError
+from minikafka.pipeline.session.failures import PipelineError
+from minikafka.pipeline.streams.checkpoint_files import CheckpointFiles
 
 _FILE: Final = "minikafka-query.json"
 STATE: Final = "state"

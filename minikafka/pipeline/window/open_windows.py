@@ -17,9 +17,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from minikafka.pipeline.checkpoint_files import CheckpointFiles
-from minikafka.pipeline.checkpoint_query import STATE
-from minikafka.pipeline.failures import PipelineError
+from minikafka.pipeline.session.failures import PipelineError
+from minikafka.pipeline.streams.checkpoint_files import CheckpointFiles
+from minikafka.pipeline.streams.checkpoint_query import STATE
 
 DIRECTORY: Final = "open-windows"
 _MICROS_MIN: Final = -(2**63)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.pipeline.failures import explain
+from minikafka.pipeline.session.failures import explain
 from minikafka.spark.wire.leaders import Unreachable
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline.definition import (
+from minikafka.pipeline.run.definition import (
     ConsoleSink,
     Decode,
     Definition,
@@ -18,7 +18,7 @@ from minikafka.pipeline.definition import (
     parse,
     topics_at_start,
 )
-from minikafka.pipeline.streams import CONTINUOUS, Trigger
+from minikafka.pipeline.streams.streams import CONTINUOUS, Trigger
 
 GIVEN = Overrides(lambda: "127.0.0.1:9092")
 PIPELINE = """

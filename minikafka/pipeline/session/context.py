@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 from pyspark.sql import SparkSession
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.pipeline.failures import PipelineError, explain
-from minikafka.pipeline.report import Report
-from minikafka.pipeline.summary import Summary
+from minikafka.pipeline.session.failures import PipelineError, explain
+from minikafka.pipeline.session.report import Report
+from minikafka.pipeline.session.summary import Summary
 from minikafka.spark.session import session
 
 Work: TypeAlias = Callable[[SparkSession, Report], Summary]

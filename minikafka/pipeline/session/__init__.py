@@ -1,0 +1,1 @@
+"""The Spark session of a pipeline, and what its user sees: progress, result and failure."""

@@ -1,0 +1,1 @@
+"""Streams: how they run, their checkpoints, and the tables and topics that they write."""

@@ -1,0 +1,1 @@
+"""The window pipeline: counts of records per window of time."""
