@@ -20,6 +20,14 @@ Fence: TypeAlias = Callable[[], None]
 """Function that raises KafkaError if an order has become stale."""
 
 
+Confirm: TypeAlias = Callable[[], Awaitable[None]]
+"""Function that asks whether an order is still valid. Raises KafkaError if not, CoordinationError if unknown."""
+
+
+async def always_confirmed() -> None:
+    """Do nothing: the `Confirm` of an order that cannot become stale."""
+
+
 def never_stale() -> None:
     """Do nothing: the `Fence` of an order that cannot become stale."""
 
@@ -56,9 +64,12 @@ class Orders(Protocol):
         `is_whole`: the update names every partition, and all other partitions are removed.
         """
 
-    async def remove_strays(self, update: MetadataUpdate, *, is_whole: bool) -> None:
+    async def remove_strays(
+        self, update: MetadataUpdate, *, is_whole: bool, confirm: Confirm = always_confirmed
+    ) -> None:
         """Delete replicas that the update assigns to other brokers, and set those of unknown topics aside.
 
+        `confirm` is awaited before files are deleted or moved. If it raises, no file is.
         A mode whose metadata may be older than the roles that it has given must not call this method.
         """
 

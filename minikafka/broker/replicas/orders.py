@@ -18,7 +18,13 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Clock
-from minikafka.broker.capabilities.roles import Fence, OrderResults, never_stale
+from minikafka.broker.capabilities.roles import (
+    Confirm,
+    Fence,
+    OrderResults,
+    always_confirmed,
+    never_stale,
+)
 from minikafka.broker.capabilities.stores import TopicStore
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.strays import Strays
@@ -117,11 +123,13 @@ class ReplicaOrders:
         """Update the metadata. `is_whole`: the update names every partition."""
         self._replicas.update_metadata(update, is_whole=is_whole)
 
-    async def remove_strays(self, update: MetadataUpdate, *, is_whole: bool) -> None:
+    async def remove_strays(
+        self, update: MetadataUpdate, *, is_whole: bool, confirm: Confirm = always_confirmed
+    ) -> None:
         """Delete strays; also set orphans aside if the update names every partition."""
-        self._strays.delete_strays(update, is_whole=is_whole)
+        await self._strays.delete_strays(update, is_whole=is_whole, confirm=confirm)
         if is_whole:
-            await self._strays.set_orphans_aside()
+            await self._strays.set_orphans_aside(confirm)
 
     def _delete_stray(self, tp: TopicPartition) -> None:
         self._replicas.stop_replica(StopReplicaPartition(tp, NO_EPOCH, delete=True))

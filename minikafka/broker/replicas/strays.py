@@ -12,7 +12,7 @@ The files of an orphan are moved only if its topic is missing both in the metada
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from minikafka.base.errors import CoordinationError
 from minikafka.base.model import (
@@ -22,6 +22,7 @@ from minikafka.base.model import (
     PartitionState,
     TopicPartition,
 )
+from minikafka.broker.capabilities.roles import Confirm, always_confirmed
 from minikafka.broker.capabilities.stores import TopicStore
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.log.manager import LogManager
@@ -53,32 +54,30 @@ class Strays:
         self._undecided: set[TopicPartition] = set()
         """Replicas that may be strays: no update of the metadata has named the leaders of their partitions yet."""
 
-    def delete_strays(self, update: MetadataUpdate, *, is_whole: bool) -> None:
+    async def delete_strays(
+        self, update: MetadataUpdate, *, is_whole: bool, confirm: Confirm = always_confirmed
+    ) -> None:
         """Delete the replicas of partitions that the update assigns to other brokers.
 
         `is_whole`: the update names every partition. A replica is kept if its topic id differs from the topic id
         in the update. A replica is kept until a later update if its partition has no leader, or has this broker
-        in its ISR.
+        in its ISR. `confirm` is awaited before the first deletion. If it raises, nothing is deleted or decided.
         """
         if is_whole:
             self._undecided = set(self._logs.logs)
         if not self._undecided:
             return
+        decided = [
+            state
+            for state in update.partitions
+            if state.tp in self._undecided and not self._must_wait(state)
+        ]
         topic_ids = dict(update.topic_ids)
-        for state in update.partitions:
-            if state.tp in self._undecided and not self._must_wait(state):
-                self._undecided.discard(state.tp)
-                log = self._logs.logs.get(state.tp)
-                if log is not None and topic_ids.get(state.tp.topic) == log.topic_id:
-                    self._delete_if_stray(state)
-
-    def _must_wait(self, state: PartitionState) -> bool:
-        return self._broker_id not in state.replicas and (
-            state.leader == NO_LEADER or self._broker_id in state.isr
-        )
-
-    def _delete_if_stray(self, state: PartitionState) -> None:
-        if self._broker_id not in state.replicas:
+        strays = [state for state in decided if self._is_stray(state, topic_ids)]
+        if strays:
+            await confirm()
+        self._undecided.difference_update(state.tp for state in decided)
+        for state in strays:
             logger.warning(
                 "deleting the stray replica of %s: the partition's replicas are %s",
                 state.tp,
@@ -86,7 +85,20 @@ class Strays:
             )
             self._delete(state.tp)
 
-    async def set_orphans_aside(self) -> None:
+    def _must_wait(self, state: PartitionState) -> bool:
+        return self._broker_id not in state.replicas and (
+            state.leader == NO_LEADER or self._broker_id in state.isr
+        )
+
+    def _is_stray(self, state: PartitionState, topic_ids: Mapping[str, bytes]) -> bool:
+        log = self._logs.logs.get(state.tp)
+        return (
+            log is not None
+            and topic_ids.get(state.tp.topic) == log.topic_id
+            and self._broker_id not in state.replicas
+        )
+
+    async def set_orphans_aside(self, confirm: Confirm = always_confirmed) -> None:
         """Rename to `…-stray` the directories of replicas whose topic no longer exists.
 
         The metadata also lacks existing topics whose stored data cannot be decoded. Therefore the stored topics are
@@ -100,5 +112,7 @@ class Strays:
             logger.info("cannot look for replicas of deleted topics: %s", error)
             return
         gone = set(unknown) - existing
+        if gone:
+            await confirm()
         for tp in [tp for tp in self._logs.logs if tp.topic in gone]:
             self._set_aside(tp)

@@ -42,10 +42,27 @@ def candidacy(broker_id: BrokerId, epoch: int, version: int, wall_ms: int) -> li
     ]
 
 
+def takeover(
+    broker_id: BrokerId, epoch: int, version: int, former_version: int, wall_ms: int
+) -> list[MultiOp]:
+    """Return the operations of the multi that makes the broker the controller in place of the present one.
+
+    `epoch`: the new controller epoch. `version`: the version of `/controller_epoch` that was read before
+    `/controller`. It is the fence: each election changes it. The version of `/controller`, `former_version`, cannot
+    be the fence, because a new node always has version 0.
+    """
+    return [
+        Set(layout.CONTROLLER_EPOCH, str(epoch).encode(), version),
+        Delete(layout.CONTROLLER, former_version),
+        Create(layout.CONTROLLER, layout.encode_controller(broker_id, wall_ms), ephemeral=True),
+    ]
+
+
 def resignation(controller_version: int, epoch_version: int) -> list[MultiOp]:
     """Return the operations of the multi that deletes `/controller` when the controller resigns.
 
-    The multi fails if `/controller` or `/controller_epoch` does not have the given version.
+    The multi fails if `/controller` or `/controller_epoch` does not have the given version. `epoch_version` must have
+    been read before `/controller`: otherwise the multi could delete the node of a successor.
     """
     return [fence(epoch_version), Delete(layout.CONTROLLER, controller_version)]
 
@@ -76,3 +93,16 @@ async def read_epoch(zookeeper: ZooKeeper) -> tuple[int, int]:
                 await zookeeper.create(layout.CONTROLLER_EPOCH, b"0")
             except (NodeExists, OutcomeUnknown):
                 continue
+
+
+async def read_latest_epoch(zookeeper: ZooKeeper) -> int:
+    """Return the controller epoch after all elections so far, also those that this session's server has not seen.
+
+    Raises ValueError if `/controller_epoch` is absent or not readable, and CoordinationError.
+    """
+    await zookeeper.sync(layout.CONTROLLER_EPOCH)
+    try:
+        data, _ = await zookeeper.get(layout.CONTROLLER_EPOCH)
+    except NoNode:
+        raise ValueError("the node is absent") from None
+    return layout.decode_controller_epoch(data)

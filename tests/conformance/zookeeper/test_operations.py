@@ -132,6 +132,21 @@ async def test_multi_returns_stats_of_creates_and_sets_in_order(client: Recordin
     assert await client.multi([]) == []
 
 
+async def test_multi_replaces_the_ephemeral_node_of_another_session(
+    zookeeper: Zookeeper, client: RecordingClient
+) -> None:
+    """A broker takes over from a dead controller with this multi; the version of /a is its fence."""
+    other = await zookeeper.connect()
+    takeover = [Set("/a", b"2", 0), Delete("/e", 0), Create("/e", b"new", ephemeral=True)]
+    await other.multi(takeover)
+    data, stat = await client.get("/e")
+    assert (data, stat.version, stat.ephemeral_owner) == (b"new", 0, other.session_id)
+    with pytest.raises(MultiFailed) as refused:
+        await client.multi(takeover)
+    assert (refused.value.index, type(refused.value.error)) == (0, BadVersion)
+    assert await client.get("/e") == (data, stat)
+
+
 MULTI_REFUSALS: list[tuple[list[MultiOp], int, type[CoordinationError]]] = [
     ([Check("/a", 1), Set("/a", b"", -1)], 0, BadVersion),
     ([Set("/a", b"", -1), Check("/no", 0), Create("/n", b"")], 1, NoNode),

@@ -71,7 +71,7 @@ class ControllerMode:
         listener = config.endpoints.control.name
         channels = Channels(control_plane, clock, tasks, self._rng, ledger, listener)
         controller = ZooKeeperController(session, channels, clock, tasks, config, ledger, gate)
-        requests = ReceivedRequests(config.broker_id, ledger, gate)
+        requests = ReceivedRequests(config.broker_id, session, ledger, gate)
         return Capabilities(
             membership=ZooKeeperMembership(
                 config.broker_id,

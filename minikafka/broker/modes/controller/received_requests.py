@@ -1,7 +1,9 @@
 """The controller's requests at a broker: LeaderAndIsr, StopReplica and UpdateMetadata.
 
-Invariants: a request with an old controller epoch or an old broker epoch has no effect (R5, R6). A request is noted
-in the ledger when it arrives and when it is answered.
+Invariants: a request with an old controller epoch or an old broker epoch has no effect (R5, R6). Before files are
+deleted, the controller epoch is read in ZooKeeper: a controller that was replaced may not know it yet, and this broker
+may not have received a request of its successor. A request is noted in the ledger when it arrives and when it is
+answered.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ from minikafka.base.model import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from minikafka.base.ports import Call, Gate, Ledger
+from minikafka.base.ports import Call, Gate, Ledger, ZooKeeper
 from minikafka.broker.capabilities.roles import OrderResults, Orders
 from minikafka.broker.cluster.step_gate import AT_BROKER
 from minikafka.ledger.record import EFFECT
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
 from minikafka.rpc import messages
+from minikafka.zk.nodes import election
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +38,11 @@ logger = logging.getLogger(__name__)
 class ReceivedRequests:
     """The RoleSource of the controller mode: it gives the orders that the controller's requests contain."""
 
-    def __init__(self, broker_id: BrokerId, ledger: Ledger, gate: Gate) -> None:
+    def __init__(
+        self, broker_id: BrokerId, zookeeper: ZooKeeper, ledger: Ledger, gate: Gate
+    ) -> None:
         self._broker_id = broker_id
+        self._zookeeper = zookeeper
         self._ledger = ledger
         self._gate = gate
         self._orders: Orders
@@ -101,10 +107,15 @@ class ReceivedRequests:
                 request.partitions, topic_ids, request.live_leaders, fence
             )
         if isinstance(request, StopReplicaRequest):
+            if any(stop.delete for stop in request.partitions):
+                await self._confirm(request)
             return await self._orders.stop_replicas(request.partitions, fence)
         is_whole = self._names_every_partition(request)
         self._orders.update_metadata(request, is_whole=is_whole)
-        await self._orders.remove_strays(request, is_whole=is_whole)
+        confirm = partial(self._confirm, request)
+        await self._orders.remove_strays(request, is_whole=is_whole, confirm=confirm)
+        # Not earlier: if ZooKeeper did not answer, the controller sends this request again.
+        self._last_whole = max(self._last_whole, (request.controller_epoch, request.broker_epoch))
         return []
 
     def _fence(self, request: ControllerRequest) -> None:
@@ -122,13 +133,27 @@ class ReceivedRequests:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.epoch = request.controller_epoch
 
+    async def _confirm(self, request: ControllerRequest) -> None:
+        """Raise KafkaError if a later controller has been elected, according to ZooKeeper. Raises CoordinationError."""
+        try:
+            latest = await election.read_latest_epoch(self._zookeeper)
+        except ValueError as fault:
+            reason = f"{election.EPOCH} cannot be read: {fault}"
+            logger.error("refused to delete replicas: %s", reason)
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, reason) from None
+        if request.controller_epoch < latest:
+            logger.warning(
+                "refused the deletions of controller %d with epoch %d: epoch %d was elected",
+                request.controller_id,
+                request.controller_epoch,
+                latest,
+            )
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        self._fence(request)
+
     def _names_every_partition(self, request: UpdateMetadataRequest) -> bool:
         """True for a controller's first UpdateMetadata request since this broker registered.
 
         The first request names every partition.
         """
-        sender = (request.controller_epoch, request.broker_epoch)
-        if sender <= self._last_whole:
-            return False
-        self._last_whole = sender
-        return True
+        return (request.controller_epoch, request.broker_epoch) > self._last_whole

@@ -325,7 +325,7 @@ class ZooKeeperController:
                 self._tasks.spawn(self._report_former(former), "former-controller")
                 await self._run_term()
         elif self._election.is_held(stat):  # this session created the node, but no term is running
-            await self._election.resign(generation, stat)
+            await self._election.resign(generation)
         else:
             await self._changed.wait()
 
@@ -371,7 +371,7 @@ class ZooKeeperController:
             self._term = None
         self._election.note("resigned", *self._won, reason)
         await term.reader.disarm()
-        await self._delete_own_node()
+        await self._election.resign(self.generation)
         if broke:
             await self._clock.sleep(_AFTER_FAILURE_MS)
 
@@ -413,9 +413,3 @@ class ZooKeeperController:
     async def _still_holds_node(self) -> bool:
         """Read `/controller` again; return True if it still names this broker in this session (D8, D9)."""
         return self._election.is_held(await self._election.look())
-
-    async def _delete_own_node(self) -> None:
-        """Delete `/controller` if this session still owns it, so that another broker can be elected."""
-        stat = await self._election.look()
-        if stat is not None and self._election.is_held(stat):
-            await self._election.resign(self.generation, stat)

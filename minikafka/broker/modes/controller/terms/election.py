@@ -1,14 +1,18 @@
 """Controller elections from the view of one broker.
 
-The broker that creates `/controller` and raises `/controller_epoch`, in one multi, is the controller (R1).
-Invariant: the watch on `/controller` is set before the node is read, so that no change is missed.
+The broker that creates `/controller` and raises `/controller_epoch`, in one multi, is the controller (R1). A broker
+that takes over deletes the node of the former controller in the same multi.
+Invariants: the watch on `/controller` is set before the node is read, so that no change is missed. A multi that deletes
+`/controller` is fenced by a version of `/controller_epoch` that was read before `/controller`, so that it never deletes
+the node of a successor.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import (
     BadVersion,
@@ -19,7 +23,17 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Clock, Ledger, Stat, WatchKind, WatchSignal, ZooKeeper
+from minikafka.base.ports import (
+    Clock,
+    Delete,
+    Ledger,
+    MultiOp,
+    Set,
+    Stat,
+    WatchKind,
+    WatchSignal,
+    ZooKeeper,
+)
 from minikafka.broker.cluster.controllership import Controllership
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.ledger.record import ELECTION, WRITE
@@ -30,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 NOBODY: Final = -1
 """The controller id while there is no controller."""
+NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class EpochNotReadable(MinikafkaError):
@@ -41,6 +56,15 @@ class Won(NamedTuple):
 
     epoch: int
     epoch_version: int
+
+
+class Former(NamedTuple):
+    """A controller whose process has died: its broker id, the session of its node, its broker epoch, the evidence."""
+
+    broker_id: BrokerId
+    owner: int
+    broker_epoch: int
+    evidence: str
 
 
 class Election:
@@ -132,32 +156,60 @@ class Election:
         Raises EpochNotReadable, CoordinationError.
         """
         epoch, version = await self._read_epoch()
-        won = await self._elect(Won(epoch + 1, version + 1), generation)
+        operations = election.candidacy(self._id, epoch + 1, version, self._clock.wall_ms())
+        won = await self._elect(Won(epoch + 1, version + 1), operations, generation)
         if won is not None:
             self._set_controller(self._id)
             logger.info("broker %d is elected as the controller, epoch %d", self._id, won.epoch)
             self.note("won", won.epoch, won.epoch_version)
         return won
 
-    async def _elect(self, wanted: Won, generation: int) -> Won | None:
-        operations = election.candidacy(
-            self._id, wanted.epoch, wanted.epoch_version - 1, self._clock.wall_ms()
+    async def take_over(self, generation: int, former: Former) -> Won | None:
+        """Try once to replace a controller whose process has died; return None if this broker was not elected.
+
+        Nothing is written if `/controller` is no longer the node of `former`. The attempt is made only in the session
+        with the number `generation`. Raises EpochNotReadable, CoordinationError.
+        """
+        epoch, version = await self._read_epoch()
+        try:
+            found = await election.read_controller(self._zookeeper)
+        except ValueError:
+            return None
+        if found is None or (found.broker_id, found.stat.ephemeral_owner) != former[:2]:
+            return None
+        operations = election.takeover(
+            self._id, epoch + 1, version, found.stat.version, self._clock.wall_ms()
         )
+        won = await self._elect(Won(epoch + 1, version + 1), operations, generation)
+        if won is not None:
+            self._set_controller(self._id)
+            logger.warning(
+                "broker %d took over from controller %d, epoch %d: %s",
+                self._id,
+                former.broker_id,
+                won.epoch,
+                former.evidence,
+            )
+            fields = {"former": former.broker_id, "former_epoch": former.broker_epoch}
+            self.note("took over", *won, former.evidence, fields)
+        return won
+
+    async def _elect(self, wanted: Won, operations: list[MultiOp], generation: int) -> Won | None:
         check = election.fence(wanted.epoch_version - 1)
         try:
             stats = await self._zookeeper.multi(operations, generation=generation)
         except (OutcomeUnknown, MultiFailed) as error:
             self._ledger.record(WRITE, "", write_line(check, operations, error=error))
-            if isinstance(error, MultiFailed) and not isinstance(
-                error.error, NodeExists | BadVersion
-            ):
+            if isinstance(error, MultiFailed) and not _is_lost_race(error, operations):
                 raise
             return await self._read_back(wanted)
         except ControllerMoved:
             return await self._read_back(wanted)
         line = write_line(check, operations, stats=stats)
         self._ledger.record(WRITE, f"{wanted.epoch}-0", line)
-        written = stats[-1]
+        written = next(
+            stat for op, stat in zip(operations, stats, strict=True) if isinstance(op, Set)
+        )
         assert written is not None
         return Won(wanted.epoch, written.version)
 
@@ -183,10 +235,17 @@ class Election:
 
     # Resignation.
 
-    async def resign(self, generation: int, stat: Stat) -> None:
-        """Delete `/controller` at the version in `stat`, so that another broker can be elected (D4, R12)."""
-        logger.info("broker %d resigns: deleting %s", self._id, election.CONTROLLER)
+    async def resign(self, generation: int) -> None:
+        """Delete `/controller` if it belongs to this broker's session, so that another broker can be elected (D4, R12).
+
+        The epoch is read first: if `/controller` still belongs to this session afterwards, a successor can only have
+        been elected with a later epoch, and the multi fails.
+        """
         _, version = await self._read_epoch()
+        stat = await self.look()
+        if stat is None or not self.is_held(stat):
+            return
+        logger.info("broker %d resigns: deleting %s", self._id, election.CONTROLLER)
         operations = election.resignation(stat.version, version)
         try:
             await self._zookeeper.multi(operations, generation=generation)
@@ -194,14 +253,26 @@ class Election:
             logger.info("%s not deleted: %s", election.CONTROLLER, refused)
 
     def note(
-        self, outcome: str, epoch: int, epoch_version: int | None = None, reason: str = ""
+        self,
+        outcome: str,
+        epoch: int,
+        epoch_version: int | None = None,
+        reason: str = "",
+        more: Mapping[str, Any] = NO_FIELDS,
     ) -> None:
-        """Write the ledger line of an election or resignation."""
+        """Write the ledger line of an election or resignation. `more`: further fields of the line."""
         fields = {
             "outcome": outcome,
             "epoch": epoch,
             "zk_version": epoch_version,
             "controller": self.controller_id,
             "reason": reason,
+            **more,
         }
         self._ledger.record(ELECTION, "" if outcome == "lost" else f"{epoch}-0", fields)
+
+
+def _is_lost_race(refused: MultiFailed, operations: Sequence[MultiOp]) -> bool:
+    """True if an election failed because `/controller` or `/controller_epoch` has changed since they were read."""
+    is_former_gone = isinstance(operations[refused.index], Delete)
+    return is_former_gone or isinstance(refused.error, NodeExists | BadVersion)

@@ -327,9 +327,10 @@ class Term:
         self._note(REQUEST, (to | fields for fields in request_lines(effect.request)))
 
     async def _wait_for_lease(self) -> None:
-        """Wait until the session's lease proves that no other controller can have been elected.
+        """Wait until the session's lease proves that the session has not expired.
 
-        Every answered ZooKeeper request renews the lease.
+        Every answered ZooKeeper request renews the lease. A controller that holds its lease may still have been
+        replaced, by a broker whose connections it refuses.
         """
         while not self._zookeeper.lease_valid():
             await self._session.attached()

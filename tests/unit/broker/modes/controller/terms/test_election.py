@@ -1,7 +1,8 @@
-"""One candidate's attempt to become the controller, when its answer is lost or its session is replaced."""
+"""One candidate's attempt to become the controller: lost answers, replaced sessions, takeovers and resignations."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,9 +13,15 @@ from support.memory_zookeeper_client import MemoryZooKeeper
 
 from minikafka.base.errors import OutcomeUnknown, StaleSession
 from minikafka.base.ports import Delete
-from minikafka.broker.modes.controller.terms.election import Election, Won
+from minikafka.broker.modes.controller.terms.election import (
+    Election,
+    EpochNotReadable,
+    Former,
+    Won,
+)
 from minikafka.ledger.record import NOTHING
 from minikafka.zk import layout
+from minikafka.zk.nodes import election
 from minikafka.zk.nodes.faults import Faults
 
 OWN_ID = 1
@@ -131,13 +138,11 @@ async def test_controller_of_a_later_session_is_not_deleted_by_an_earlier_resign
 ) -> None:
     generation = world.session.generation
     await world.campaign()
-    stat = await world.election.look()
-    assert stat is not None
     world.session.expire()
     world.session.attach()
     await world.campaign()
     with pytest.raises(StaleSession):
-        await world.election.resign(generation, stat)
+        await world.election.resign(generation)
     assert layout.CONTROLLER in world.ensemble.nodes
 
 
@@ -145,8 +150,186 @@ async def test_controller_node_of_another_version_is_not_deleted(world: World) -
     await world.campaign()
     stat = await world.election.look()
     assert stat is not None
-    world.ensemble.put(layout.CONTROLLER, b"{}")
-    await world.election.resign(world.session.generation, stat)
+    data = world.ensemble.nodes[layout.CONTROLLER].data
+    world.session.before_multi = lambda _: world.ensemble.put(layout.CONTROLLER, data)
+    await world.election.resign(world.session.generation)
     assert layout.CONTROLLER in world.ensemble.nodes
     operations = world.session.multis[-1]
     assert Delete(layout.CONTROLLER, stat.version) in operations
+
+
+# Taking over from a controller whose process has died.
+
+
+NODES = {"after the epoch": layout.CONTROLLER_EPOCH, "after the node": layout.CONTROLLER}
+"""The node whose read is followed by the election of a successor."""
+
+
+class Rival:
+    """Another broker's session and election on the same ensemble."""
+
+    def __init__(self, world: World, broker_id: int) -> None:
+        self.session = MemoryZooKeeper(world.ensemble)
+        self.session.attach()
+        self.election = Election(
+            broker_id, self.session, ManualClock(), NOTHING, lambda: None, Faults()
+        )
+
+    async def campaign(self) -> Won | None:
+        return await self.election.campaign(self.session.generation)
+
+    async def take_over(self, former: Former) -> Won | None:
+        return await self.election.take_over(self.session.generation, former)
+
+    def former(self) -> Former:
+        """Return the controllership of this rival as a candidate sees it."""
+        return Former(self.election.controller_id, self.session.session_id, 0, "refused")
+
+
+@pytest.fixture
+async def controller(world: World) -> Rival:
+    """Broker 2, the controller of epoch 5."""
+    controller = Rival(world, 2)
+    assert await controller.campaign() == Won(5, 1)
+    return controller
+
+
+def owner(world: World) -> int:
+    return world.ensemble.nodes[layout.CONTROLLER].owner
+
+
+async def test_candidate_takes_over_in_the_next_epoch(world: World, controller: Rival) -> None:
+    won = await world.election.take_over(world.session.generation, controller.former())
+    assert won == Won(6, 2)
+    assert world.epoch() == (b"6", 2)
+    assert owner(world) == world.session.session_id
+    assert world.election.controller_id == OWN_ID
+
+
+async def test_one_of_two_candidates_takes_over_when_both_try_at_once(
+    world: World, controller: Rival
+) -> None:
+    rivals = [Rival(world, 3), Rival(world, 4)]
+    former = controller.former()
+    won = await asyncio.gather(*(rival.take_over(former) for rival in rivals))
+    assert sorted(won, key=lambda one: one is None) == [Won(6, 2), None]
+    assert owner(world) == rivals[won[1] is not None].session.session_id
+
+
+@pytest.mark.parametrize("moment", ["after the epoch", "after the node", "before the multi"])
+async def test_successor_that_is_elected_meanwhile_keeps_its_node(
+    world: World, controller: Rival, moment: str
+) -> None:
+    """The node of the successor has version 0, like the node of the former controller."""
+    successor = Rival(world, 3)
+
+    def elect() -> None:
+        operations = election.takeover(3, 6, 1, 0, 0)
+        world.ensemble.write(operations, successor.session.session_id)
+
+    if moment == "before the multi":
+        world.session.before_multi = lambda _: elect()
+    else:
+        after_read(world, NODES[moment], elect)
+    former = controller.former()
+    assert await world.election.take_over(world.session.generation, former) is None
+    assert owner(world) == successor.session.session_id
+    assert world.epoch() == (b"6", 2)
+
+
+def after_read(world: World, path: str, then: Callable[[], None]) -> None:
+    """Call `then` after the next read of a node by the candidate."""
+    get = world.session.get
+
+    async def read(asked: str, *, watch: bool = False) -> Any:
+        node = await get(asked, watch=watch)
+        if asked == path:
+            world.session.get = get  # type: ignore[method-assign]
+            then()
+        return node
+
+    world.session.get = read  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("change", ["another session", "another broker", "gone", "malformed"])
+async def test_candidate_writes_nothing_if_the_controller_is_no_longer_the_former_one(
+    world: World, controller: Rival, change: str
+) -> None:
+    former = controller.former()
+    if change == "another session":
+        former = former._replace(owner=former.owner + 1)
+    elif change == "another broker":
+        former = former._replace(broker_id=3)
+    elif change == "gone":
+        await controller.election.resign(controller.session.generation)
+    else:
+        world.ensemble.put(layout.CONTROLLER, b"{")
+    assert await world.election.take_over(world.session.generation, former) is None
+    assert world.session.multis == []
+    assert world.epoch() == (b"5", 1)
+
+
+async def test_candidate_does_not_take_over_while_the_epoch_is_malformed(
+    world: World, controller: Rival
+) -> None:
+    world.ensemble.put(layout.CONTROLLER_EPOCH, b"five")
+    with pytest.raises(EpochNotReadable):
+        await world.election.take_over(world.session.generation, controller.former())
+    assert owner(world) == controller.session.session_id
+
+
+async def test_takeover_fails_without_an_error_if_the_former_controller_resigns_meanwhile(
+    world: World, controller: Rival
+) -> None:
+    former = controller.former()
+    world.session.before_multi = lambda _: world.ensemble.end_session(former.owner)
+    assert await world.election.take_over(world.session.generation, former) is None
+    assert world.epoch() == (b"5", 1)
+
+
+async def test_takeover_whose_answer_was_lost_counts_if_it_was_carried_out(
+    world: World, controller: Rival
+) -> None:
+    former = controller.former()
+    world.lose_answer(lambda: None)
+    assert await world.election.take_over(world.session.generation, former) == Won(6, 2)
+
+
+async def test_takeover_whose_answer_was_lost_does_not_count_if_it_was_not_carried_out(
+    world: World, controller: Rival
+) -> None:
+    former = controller.former()
+    world.lose_answer(lambda: None, is_written=False)
+    assert await world.election.take_over(world.session.generation, former) is None
+    assert (owner(world), world.epoch()) == (former.owner, (b"5", 1))
+
+
+async def test_takeover_whose_answer_was_lost_does_not_count_if_it_was_replaced(
+    world: World, controller: Rival
+) -> None:
+    former, third = controller.former(), Rival(world, 3)
+
+    def replace() -> None:
+        world.ensemble.write(election.takeover(3, 7, 2, 0, 0), third.session.session_id)
+
+    world.lose_answer(replace)
+    assert await world.election.take_over(world.session.generation, former) is None
+    assert (owner(world), world.epoch()) == (third.session.session_id, (b"7", 3))
+
+
+@pytest.mark.parametrize("moment", ["after the epoch", "after the node", "before the multi"])
+async def test_former_controller_that_resigns_does_not_delete_the_node_of_its_successor(
+    world: World, moment: str
+) -> None:
+    await world.campaign()
+    successor = Rival(world, 2)
+
+    def replace() -> None:
+        world.ensemble.write(election.takeover(2, 6, 1, 0, 0), successor.session.session_id)
+
+    if moment == "before the multi":
+        world.session.before_multi = lambda _: replace()
+    else:
+        after_read(world, NODES[moment], replace)
+    await world.election.resign(world.session.generation)
+    assert owner(world) == successor.session.session_id
