@@ -553,7 +553,9 @@ class ControlPlane(Protocol):
     ) -> dict[str, Any]:
         """Make one call to the broker `target_id`. If another broker has the address, it refuses the call.
 
-        Raises OSError (TimeoutError included) if there is no response, KafkaError if the call is refused.
+        Raises OSError if there is no response: ConnectionRefusedError if every address of the host refused the
+        connection, another ConnectionError if the connection ended, TimeoutError if the broker was silent. Raises
+        KafkaError if the call is refused.
         """
 
     async def clock_offset(self, host: str, port: int, *, target_id: int, timeout_ms: int) -> int:

@@ -292,7 +292,7 @@ class Broker:
         if call.method in self.capabilities.roles.calls:
             return await self.capabilities.roles.calls[call.method](call)
         if call.method == messages.CONTROLLED_SHUTDOWN:
-            leaving = messages.decode_controlled_shutdown(call.body)
+            leaving = messages.decode_registration(call.body)
             administration = self.capabilities.administration
             remaining = await administration.controlled_shutdown(*leaving)
             return messages.encode_remaining(remaining)
@@ -417,7 +417,7 @@ class Broker:
             )
 
     async def _ask_to_shut_down(self) -> list[TopicPartition]:
-        body = messages.encode_controlled_shutdown(self.config.broker_id, self.info.epoch)
+        body = messages.encode_registration(self.config.broker_id, self.info.epoch)
         answer = await self._controller_client.call(
             messages.CONTROLLED_SHUTDOWN, body, _CALL_TIMEOUT_MS
         )

@@ -7,6 +7,7 @@ Invariant: an answer is used only if the called broker has signed it. Every othe
 from __future__ import annotations
 
 import asyncio
+import socket
 from io import BytesIO
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Rng
 from minikafka.rpc.encoding import BODY_MAX_BYTES, pack, unpack
+from minikafka.rpc.liveness import PRESENT
 from minikafka.rpc.messages import CHALLENGE, decode_challenge
 from minikafka.rpc.signatures import CHALLENGE_MS, NONCE, SIGNATURE, Signer
 
@@ -28,11 +30,12 @@ _NOT_A_CONTROL_PLANE: Final = "the response is not from a control plane"
 
 
 class _Peer(NamedTuple):
-    """A broker and the address at which it is called."""
+    """A broker and the address at which it is called. `is_fresh`: open a new connection for each request."""
 
     host: str
     port: int
     id: BrokerId
+    is_fresh: bool = False
 
     def url(self, path: str) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -59,7 +62,8 @@ class ControlPlaneClient:
     ) -> None:
         self._clock = clock
         self._signer = Signer(secret, cluster_id, sender_id, rng.bytes(8))
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        """The HTTP clients: False -> with keep-alive connections, True -> with a new connection for each request."""
         self._is_closed = False
         self._challenges: dict[_Peer, tuple[str, int]] = {}
         """Broker -> its latest challenge, and the monotonic time before the broker was asked for it."""
@@ -76,13 +80,14 @@ class ControlPlaneClient:
     ) -> dict[str, Any]:
         """Send one call to the broker `target_id` and return the response.
 
-        Raises OSError (TimeoutError included) if no response arrives, and KafkaError if the call is refused. A
-        broker with another id refuses the call.
+        Raises OSError if no response arrives: ConnectionRefusedError if every address of the host refused the
+        connection, another ConnectionError if the connection ended, TimeoutError if the broker was silent. Raises
+        KafkaError if the call is refused. A broker with another id refuses the call.
         """
-        peer, data = _Peer(host, port, target_id), pack(body)
+        peer, data = _Peer(host, port, target_id, method == PRESENT), pack(body)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                answer = await self._call(peer, f"/{method}", data)
+                answer = await self._connect_and_call(peer, f"/{method}", data)
         except BaseException as error:
             # A restarted broker refuses the challenge before it reads the body. A client that still writes the body
             # may then see a broken connection instead of the refusal.
@@ -108,6 +113,17 @@ class ControlPlaneClient:
                 return wall_ms - (self._clock.wall_ms() - took // 2)
         except aiohttp.ClientError as error:
             raise _connection_error(peer, error) from error
+
+    async def _connect_and_call(self, peer: _Peer, path: str, data: bytes) -> _Answer:
+        """Send a call. Raises ConnectionRefusedError if every address of the peer refuses a connection."""
+        try:
+            return await self._call(peer, path, data)
+        except aiohttp.ClientConnectorError as error:
+            # aiohttp reports only the failure at the last of several addresses.
+            if isinstance(error.os_error, ConnectionRefusedError) and await _refuses(peer):
+                reason = f"{peer.host}:{peer.port}: {error.strerror}"
+                raise ConnectionRefusedError(reason) from error
+            raise
 
     async def _call(self, peer: _Peer, path: str, data: bytes) -> _Answer:
         """Send a call. If the broker refuses an earlier challenge, ask for a new one and repeat the call."""
@@ -140,7 +156,7 @@ class ControlPlaneClient:
     async def _request(
         self, method: str, peer: _Peer, path: str, data: BytesIO | None, headers: dict[str, str]
     ) -> _Answer:
-        request = self._http_client().request(
+        request = self._http_client(peer.is_fresh).request(
             method, peer.url(path), data=data, headers=headers, allow_redirects=False
         )
         async with request as response:
@@ -152,26 +168,30 @@ class ControlPlaneClient:
     async def close(self) -> None:
         """Close all connections. Later calls raise ConnectionError."""
         self._is_closed = True
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        while self._sessions:
+            _, session = self._sessions.popitem()
+            await session.close()
 
-    def _http_client(self) -> aiohttp.ClientSession:
-        """Return the HTTP client, created at the first call because aiohttp needs a running event loop.
+    def _http_client(self, is_fresh: bool) -> aiohttp.ClientSession:
+        """Return an HTTP client, created at the first call because aiohttp needs a running event loop.
 
-        Raises ConnectionError after `close`.
+        `is_fresh`: open a new connection for each request. Raises ConnectionError after `close`.
         """
         if self._is_closed:
             raise ConnectionError("this control plane is closed")
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CLIENT_SECONDS),
+        session = self._sessions.get(is_fresh)
+        if session is None:
+            keep = None if is_fresh else IDLE_CLIENT_SECONDS
+            session = self._sessions[is_fresh] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0, force_close=is_fresh, keepalive_timeout=keep
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept-Encoding": "identity"},
                 auto_decompress=False,
                 timeout=aiohttp.ClientTimeout(),  # none: `call` and `clock_offset` have their own
             )
-        return self._session
+        return session
 
 
 def _outcome(answer: _Answer) -> dict[str, Any]:
@@ -196,6 +216,24 @@ def _outcome(answer: _Answer) -> dict[str, Any]:
     except (KeyError, ValueError):
         code = ErrorCode.UNKNOWN_SERVER_ERROR
     raise KafkaError(code, str(body.get("detail", "")))
+
+
+async def _refuses(peer: _Peer) -> bool:
+    """True if every address of the peer refuses a connection, False if another error occurs or one accepts."""
+    loop = asyncio.get_running_loop()
+    for family, kind, protocol, _, address in await loop.getaddrinfo(
+        peer.host, peer.port, type=socket.SOCK_STREAM
+    ):
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setblocking(False)
+            try:
+                await loop.sock_connect(trial, address)
+            except ConnectionRefusedError:
+                continue
+            except OSError:
+                pass
+            return False
+    return True
 
 
 def _unauthorized() -> KafkaError:

@@ -201,12 +201,12 @@ def decode_response(body: object) -> ControllerResponse:
     return ControllerResponse(_error(fields["error"]), partitions)
 
 
-def encode_controlled_shutdown(broker_id: int, broker_epoch: int) -> Body:
-    """Return the body of a ControlledShutdown, a broker's request to move its leaderships to other brokers (R23)."""
+def encode_registration(broker_id: int, broker_epoch: int) -> Body:
+    """Return a body that names one registration of a broker."""
     return {"broker_id": broker_id, "broker_epoch": broker_epoch}
 
 
-def decode_controlled_shutdown(body: object) -> tuple[int, int]:
+def decode_registration(body: object) -> tuple[int, int]:
     """Return the (broker id, broker epoch) in the body. Raises KafkaError(INVALID_REQUEST)."""
     fields = _fields(body, "broker_id", "broker_epoch")
     return _broker_id(fields["broker_id"]), _integer(fields["broker_epoch"], -1, _INT64_MAX)

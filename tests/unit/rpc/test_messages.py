@@ -96,8 +96,8 @@ def test_response_decodes_to_what_was_encoded() -> None:
 
 
 def test_request_to_the_controller_decodes_to_what_was_encoded() -> None:
-    shutdown = over_the_wire(messages.encode_controlled_shutdown(2, 77))
-    assert messages.decode_controlled_shutdown(shutdown) == (2, 77)
+    shutdown = over_the_wire(messages.encode_registration(2, 77))
+    assert messages.decode_registration(shutdown) == (2, 77)
     remaining = [TopicPartition("orders", 1)]
     answer = over_the_wire(messages.encode_remaining(remaining))
     assert messages.decode_remaining(answer) == remaining
