@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
@@ -85,11 +85,11 @@ def try_plant(plant: Plant, copy: Path) -> Outcome:
         return Outcome(plant, LOST)
     file = copy / "minikafka" / plant.file
     before = file.read_text()
-    file.write_text(before.replace(plant.old, plant.new))
+    _write(file, before.replace(plant.old, plant.new))
     try:
         done = _run(plant.tests, copy)
     finally:
-        file.write_text(before)
+        _write(file, before)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{plant.what}: pytest failed:\n{done.stdout}{done.stderr}")
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
@@ -97,6 +97,12 @@ def try_plant(plant: Plant, copy: Path) -> Outcome:
     tests = [line.split(" ", 1)[1].split(" - ")[0] for line in failed if "rows.toml" not in line]
     found_by = tests[0] if tests else ""
     return Outcome(plant, FOUND if done.returncode else SURVIVED, found_by)
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a module and remove its bytecode, which stays valid if size and second of the new file are the same."""
+    file.write_text(text)
+    Path(cache_from_source(str(file))).unlink(missing_ok=True)
 
 
 def check_tests(plants: list[Plant], copy: Path) -> None:
@@ -122,7 +128,6 @@ def _run(tests: Iterable[str], copy: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command,
             cwd=copy,
-            env=_environment(),
             capture_output=True,
             text=True,
             check=False,
@@ -130,11 +135,6 @@ def _run(tests: Iterable[str], copy: Path) -> subprocess.CompletedProcess[str]:
         )
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 1, f"no end within {RUN_TIMEOUT_S} s\n", "")
-
-
-def _environment() -> dict[str, str]:
-    # A changed file of the same size and second has the same bytecode file, so none is written.
-    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def outcomes(plants: list[Plant], parallel: int) -> Iterator[Outcome]:

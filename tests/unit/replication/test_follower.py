@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 from support.logs import replace_segments
+from support.manual_clock import ManualClock
 from support.replication import KEY, TP, Replicas
 
 from minikafka.base.errors import ErrorCode
 from minikafka.record.batch import Record, build
 from minikafka.replication.follower import ASKED, DELAYED, STOPPED, Follower, reconcile
 from minikafka.replication.partition import Partition
+from minikafka.replication.throttle import Throttle
+
+NO_RECORDS = (bytearray(), memoryview(b""), 0, 0)
 
 
 @pytest.mark.row("R44")
@@ -82,6 +86,55 @@ def test_follower_truncates_to_where_the_logs_agree(
     assert reconcile(partition, *answer) is agreed
     assert partition.log.log_end_offset == end
     assert partition.log.epochs.entries == epochs
+
+
+def test_log_without_epochs_is_truncated_to_the_leaders_end() -> None:
+    """The records have no leader epoch if they were written in the oldest format."""
+    partition = follower_of_epochs(Replicas((0, 1)))
+    partition.log.epochs.clear()
+    assert reconcile(partition, 0, 3)
+    assert partition.log.log_end_offset == 3
+
+
+@pytest.mark.row("R39")
+def test_follower_asks_with_its_next_smaller_epoch_if_it_lacks_the_leaders_epoch() -> None:
+    world = Replicas((0, 1))
+    world.elect(0)
+    world.produce(0, b"a", b"b")
+    world.sync(0, 1)
+    world.produce(0, b"c")
+    world.elect(1, isr=(1,), to=(1,))
+    world.produce(1, b"x")
+    world.elect(0, isr=(0,), to=(0,))
+    world.produce(0, b"d")
+    world.elect(1)
+    machine = world[0].follower
+    asked = [machine.epoch_questions()]
+    machine.on_epoch_answer(KEY, 0, *world[1].partition.epoch_end_offset(2))
+    assert world[0].values() == [b"a", b"b", b"c"], "epoch 2 ends at 3, before the leader's epoch 1"
+    assert not machine.has_fetch()
+    asked.append(machine.epoch_questions())
+    assert asked == [[("t", 0, 3, 2)], [("t", 0, 3, 0)]]
+    machine.on_epoch_answer(KEY, 0, *world[1].partition.epoch_end_offset(0))
+    assert world[0].values() == [b"a", b"b"]
+    world.sync(1, 0)
+    assert world[0].entries() == world[1].entries()
+
+
+@pytest.mark.row("R45")
+def test_follower_asks_for_the_end_of_its_epoch_before_it_fetches_in_a_new_leader_epoch() -> None:
+    """Its leader is the same in both leader epochs."""
+    world = Replicas((0, 1))
+    world.elect(0)
+    world.produce(0, b"a")
+    world.sync(0, 1)
+    world.elect(0)
+    machine = world[1].follower
+    assert machine.next_fetch()[0] == {}
+    assert machine.epoch_questions() == [("t", 0, 1, 0)]
+    assert machine.next_fetch()[0] == {}
+    machine.on_epoch_answer(KEY, 0, 0, 1)
+    assert machine.next_fetch()[0] == {b"t": [(0, 1, 1, 0, 0, 1 << 20)]}
 
 
 def test_follower_removes_an_epoch_entry_above_the_leaders_epoch_but_no_records() -> None:
@@ -172,6 +225,34 @@ class TestGaps:
         assert world[1].entries() == world[0].entries()
 
 
+@pytest.mark.row("R44")
+@pytest.mark.parametrize("is_out_of_range", [False, True])
+def test_follower_goes_offline_when_its_disk_fails_while_it_truncates(
+    is_out_of_range: bool,
+) -> None:
+    world = Replicas((0, 1))
+    world.elect(0)
+    world.produce(0, b"a", b"b")
+    world.sync(0, 1)
+    world.elect(0)
+    failed: list[Partition] = []
+    machine = world[1].follower
+    machine.on_storage_failed = lambda broken, _: failed.append(broken)
+    if is_out_of_range:
+        world.ask(1, 0)
+        machine.next_fetch()
+        world[1].storage.fail("/d/t-0")
+        machine.on_partition(KEY, ErrorCode.OFFSET_OUT_OF_RANGE, -1, 9, NO_RECORDS, None)
+    else:
+        machine.epoch_questions()
+        world[1].storage.fail("/d/t-0")
+        machine.on_epoch_answer(KEY, 0, 0, 0)
+    assert failed == [world[1].partition]
+    assert machine.followed[KEY].state == STOPPED
+    assert (machine.next_fetch()[0], machine.epoch_questions()) == ({}, [])
+
+
+@pytest.mark.row("R43")
 def test_response_to_a_fetch_from_before_a_truncation_is_ignored() -> None:
     """A compacted topic can have gaps. If the response were used, its records would be appended above a gap."""
     world = Replicas((0, 1), cleanup_policy="compact")
@@ -284,6 +365,32 @@ class TestRequests:
         machine.disconnected()
         assert machine.epoch_questions() == questions
 
+    @pytest.mark.parametrize("step", ["new", "listed", "delayed", "throttled"])
+    def test_removed_partition_is_in_no_further_request(self, step: str) -> None:
+        world, machine = self.following()
+        if step == "throttled":
+            world[1].partition.follower_throttle = Throttle(ManualClock(), 11, 1_000)
+        if step != "new":
+            world.ask(1, 0)
+        if step == "delayed":
+            machine.next_fetch()
+            machine.on_partition(KEY, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, 0, NO_RECORDS, None)
+        machine.remove(TP)
+        machine.release_held()
+        assert (machine.has_fetch(), machine.next_row()) == (False, None)
+        assert machine.epoch_questions() == []
+        assert machine.get_timer(world.now) is None
+
+    def test_partition_that_is_followed_again_is_not_forgotten(self) -> None:
+        world, machine = self.following()
+        world.fetch(1, 0)
+        machine.remove(TP)
+        machine.add(world[1].partition)
+        world.ask(1, 0)
+        topics, forgotten = machine.next_fetch()
+        assert (list(topics), forgotten) == ([b"t"], {})
+        assert machine.has_fetch(), "the session has the partition"
+
     def test_removed_partition_is_sent_as_forgotten_only_if_the_session_has_it(self) -> None:
         world, machine = self.following()
         machine.remove(TP)
@@ -329,6 +436,8 @@ class TestRequests:
         machine.session_epoch = 0x7FFFFFFF
         assert machine.on_session(0, 7)
         assert machine.session_epoch == 1
+        assert machine.on_session(0, 7)
+        assert machine.session_epoch == 2
 
 
 class TestStaleResponses:

@@ -266,6 +266,7 @@ def test_follower_without_a_fetch_in_the_current_leader_epoch_leaves_the_isr() -
     assert r[0].partition.maybe_shrink_isr(r.now)
 
 
+@pytest.mark.row("R27")
 @pytest.mark.parametrize("is_written", [True, False])
 def test_high_watermark_waits_for_a_leaving_follower_until_the_shrink_is_written(
     is_written: bool,
@@ -289,6 +290,7 @@ def test_high_watermark_waits_for_a_leaving_follower_until_the_shrink_is_written
         assert (partition.isr_state, r[0].hw) == (Committed((0, 1, 2)), 0)
 
 
+@pytest.mark.row("R27")
 @pytest.mark.parametrize(
     "pending", [PendingExpand((0, 1), 2), PendingShrink((0, 1), frozenset({1}))]
 )

@@ -51,5 +51,6 @@ def test_plant_is_found_if_one_of_its_tests_fails(
     plant = Plant(("S01",), "a bug", "a.py", "answer = 1", new, ("test_answer.py",))
     assert try_plant(plant, tmp_path) == Outcome(plant, result, found_by)
     assert file.read_text() == "answer = 1\n"
+    assert not list(file.parent.rglob("a.*.pyc")), "a next bug of the same size would not be seen"
     absent = Plant(("S01",), "a bug", "a.py", "answer = 3", new, ("test_answer.py",))
     assert try_plant(absent, tmp_path).result == "CANNOT BE PLANTED"

@@ -100,7 +100,23 @@ async def test_isr_change_is_committed_when_the_response_to_its_write_was_lost(
     assert bench.node().state_version == bench.partition.state_version == 1, "written once"
 
 
-@pytest.mark.row("T18")
+@pytest.mark.row("R28")
+async def test_isr_is_written_again_when_its_write_was_lost_before_zookeeper_had_it(
+    bench: Bench,
+) -> None:
+    write = bench.zookeeper.set
+
+    async def lost(path: str, data: bytes, version: int, **session: int) -> Stat:
+        bench.zookeeper.set = write  # type: ignore[method-assign]
+        raise OutcomeUnknown
+
+    bench.zookeeper.set = lost  # type: ignore[method-assign, assignment]
+    bench.propose()
+    await until(lambda: bench.committed)
+    assert bench.partition.isr == bench.node().isr == (0, 1)
+
+
+@pytest.mark.row("T18", "R28")
 async def test_isr_change_stays_pending_until_zookeeper_shows_that_it_was_written(
     bench: Bench,
 ) -> None:
