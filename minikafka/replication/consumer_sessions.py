@@ -34,6 +34,9 @@ class SessionFetch(Protocol):
     def wake(self) -> None:
         """Try to answer the fetch at the end of this event-loop tick."""
 
+    def stop_waiting(self) -> None:
+        """Answer the fetch with the records that can be read now."""
+
     def supersede(self) -> None:
         """Answer the fetch with INVALID_FETCH_SESSION_EPOCH, because the session has begun another fetch."""
 
@@ -184,10 +187,15 @@ class ConsumerSession:
             self.dirty[item] = None
 
     def close(self) -> None:
-        """Close the session, and remove its partitions from the readers of their replicas."""
+        """Close the session, and remove its partitions from the readers of their replicas.
+
+        A fetch that waits is answered, because no change of a partition would wake it any more.
+        """
         self.is_open = False
         for item in self.items.values():
             item.unsubscribe()
+        if self.waiting is not None:
+            self.waiting.stop_waiting()
 
 
 class FetchSessionCache:

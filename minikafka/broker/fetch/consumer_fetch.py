@@ -153,7 +153,7 @@ class ConsumerFetch:
         else:
             self.session.waiting = self
         wait_ms = self.arrived + self.request.max_wait_ms - fetches.clock.now()
-        self.timer = fetches.clock.call_later(max(wait_ms, 1), self._expired)
+        self.timer = fetches.clock.call_later(max(wait_ms, 1), self.stop_waiting)
         self.has_work = self.is_large  # records may have arrived between the steps of a large fetch
 
     # ---- the session
@@ -301,7 +301,8 @@ class ConsumerFetch:
         except StopIteration:
             self.steps = None
 
-    def _expired(self) -> None:
+    def stop_waiting(self) -> None:
+        """Answer the fetch with the records that can be read now, even if they are less than `min_bytes`."""
         if not self.done:
             self.is_overdue = True
             self.attempt()

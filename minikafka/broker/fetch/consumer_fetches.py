@@ -40,6 +40,9 @@ class Large(Protocol):
 class WaitingFetch(Protocol):
     """A fetch that waits for records."""
 
+    def stop_waiting(self) -> None:
+        """Answer the fetch with the records that can be read now."""
+
     def forget(self) -> None:
         """Stop waiting, because the connection has ended."""
 
@@ -158,6 +161,11 @@ class ConsumerFetches:
         self.is_queued = True
         self.filled()
         self.turns.large.ask(self)
+
+    def stop_waiting(self) -> None:
+        """Answer the fetches that wait for records, so that the connection's next response need not wait."""
+        for fetch in tuple(self.waiting):
+            fetch.stop_waiting()
 
     def close(self) -> None:
         """Drop all fetches, because the connection has ended."""

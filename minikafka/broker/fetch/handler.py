@@ -5,6 +5,12 @@ wait for min_bytes, for at most max_wait_ms. Followers read up to the written lo
 KIP-320, and divergence is reported as in KIP-595. Version notes: 5 log start offset, 7 sessions, 9 current leader
 epoch, 10 topics with compression.type zstd, 11 rack id, 12 flexible and last fetched epoch.
 
+Responses are sent in the order of the requests. So a fetch that waits would delay the responses behind it. If a request
+other than Produce and Fetch arrives on its connection, the fetch is answered at once with the records that can be
+read, even if they are less than min_bytes. The same happens when its session is closed. Java's consumer asks for
+offsets on the connection on which its next fetch already waits; behind Apache Kafka's brokers, such a question takes
+up to fetch.max.wait.ms.
+
 Incremental sessions (KIP-227): a response contains the partitions that have records, an error, a preferred read
 replica, or a high watermark or log start offset that has changed since the last response. At most
 `max.incremental.fetch.session.cache.slots` sessions are kept, including the sessions of followers. A consumer
@@ -270,6 +276,7 @@ class FetchApi:
         self.answers.answer(self.slot, response)
 
     def release_parked(self) -> None:
-        """If the follower's fetch is waiting, answer it now with no records, so that the next request need not wait."""
+        """Answer the fetches that wait for records, so that the response to the next request need not wait."""
+        self.consumers.stop_waiting()
         if self.session is not None and self.session.parked:
             self.session.answer_now([])

@@ -16,6 +16,8 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.record.batch import Record
+from minikafka.wire.codec import decode_response, request
+from minikafka.wire.versions import LIST_OFFSETS
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 NUMBERS = range(6)
@@ -48,6 +50,16 @@ async def consumer_of(
     made = await SessionConsumer.connect(cluster.transport, cluster.clock, 9092 + broker, **options)
     made.assign(ALL)
     return made
+
+
+async def end_offset(consumer: SessionConsumer, partition: int) -> int:
+    """Ask for the end of a partition of topic t on the connection that the consumer fetches from."""
+    row = {"partition_index": partition, "timestamp": -1}
+    topics = [{"name": "t", "partitions": [row]}]
+    body = request(LIST_OFFSETS, 1, replica_id=-1, topics=topics)
+    data = await consumer.connection.request(LIST_OFFSETS, 1, body, 120_000)
+    answer = decode_response(LIST_OFFSETS, 1, memoryview(data))
+    return int(answer.topics[0].partitions[0].offset)
 
 
 def sessions(cluster: MemoryCluster) -> int:
@@ -360,6 +372,44 @@ def test_fetch_waits_for_min_bytes_or_max_wait() -> None:
         await produce(user, 1, bytes(600))
         await waiting
         assert sorted(consumer.answered) == [("t", 0), ("t", 1)]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [6, 12])
+def test_waiting_fetch_is_answered_when_its_connection_sends_another_request(version: int) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        consumer = await consumer_of(cluster, version=version)
+        await consumer.poll()
+        await produce(user, 3, b"few")
+        waiting = asyncio.create_task(consumer.poll(max_wait_ms=60_000, min_bytes=1_000))
+        await cluster.clock.sleep(100)
+        assert not waiting.done()
+        began = cluster.clock.now()
+        assert await end_offset(consumer, 3) == 1
+        assert await waiting == 0
+        assert cluster.clock.now() - began < 100
+        assert consumer.received == {("t", 3): [b"few"]}
+        waiting = asyncio.create_task(consumer.poll(max_wait_ms=60_000))
+        await cluster.clock.sleep(100)
+        await produce(user, 3, b"later")
+        await waiting
+        assert consumer.received == {("t", 3): [b"few", b"later"]}
+
+    run(scenario)
+
+
+def test_waiting_fetch_is_answered_when_its_session_is_closed() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        consumer = await consumer_of(cluster)
+        await consumer.poll()
+        waiting = asyncio.create_task(consumer.poll(max_wait_ms=60_000))
+        await cluster.clock.sleep(100)
+        began = cluster.clock.now()
+        await consumer.close_session()
+        assert await waiting == 0
+        assert cluster.clock.now() - began < 100
+        assert sessions(cluster) == 0
 
     run(scenario)
 
