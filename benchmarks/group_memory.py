@@ -18,9 +18,14 @@ from typing import Any
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordinators import Answer, Append
 from minikafka.broker.coordinators.groups.service import settings_of
-from minikafka.groups.commands import Command
 from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.requests import CommitRequest, JoinRequest, OffsetToCommit, SyncRequest
+from minikafka.groups.messages.commands import Command
+from minikafka.groups.messages.requests import (
+    CommitRequest,
+    JoinRequest,
+    OffsetToCommit,
+    SyncRequest,
+)
 
 TOPIC = "some-topic0"
 MEMBERS = 1_000

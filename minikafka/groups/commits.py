@@ -14,34 +14,34 @@ from typing import Final
 from minikafka.base.coordinators import Caller, KeyValue
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.groups import commands
-from minikafka.groups.append_errors import offsets_error
-from minikafka.groups.group import Group
-from minikafka.groups.memory import Memory
-from minikafka.groups.offsets import CONSUMER, expiry_rule
-from minikafka.groups.outbox import OnAppended, Outbox
-from minikafka.groups.rebalance import Rebalances
-from minikafka.groups.records import (
+from minikafka.groups.messages import commands
+from minikafka.groups.messages.append_errors import offsets_error
+from minikafka.groups.messages.records import (
     NO_TIMESTAMP,
     TIMESTAMP_MAX,
     OffsetAndMetadata,
     group_metadata_key,
 )
-from minikafka.groups.requests import (
+from minikafka.groups.messages.requests import (
     NO_COMMIT_TIME,
     CommitRequest,
     DeleteOffsetsRequest,
     Partitions,
 )
-from minikafka.groups.responses import (
+from minikafka.groups.messages.responses import (
     CommitResponse,
     DeleteGroupsResponse,
     DeleteOffsetsResponse,
     FetchedGroup,
     FetchedOffset,
 )
+from minikafka.groups.outbox import OnAppended, Outbox
+from minikafka.groups.rebalance import Rebalances
 from minikafka.groups.settings import GroupSettings
-from minikafka.groups.states import COMPLETING, DEAD, EMPTY, STABLE
+from minikafka.groups.state.group import Group
+from minikafka.groups.state.memory import Memory
+from minikafka.groups.state.offsets import CONSUMER, expiry_rule
+from minikafka.groups.state.states import COMPLETING, DEAD, EMPTY, STABLE
 
 _SWEEP_OFFSETS: Final = 20_000
 """Number of offsets after which one call of `sweep` ends, so that the call takes only a few milliseconds."""

@@ -14,20 +14,12 @@ from typing import Any
 
 from minikafka.base.coordinators import Answer, Caller, LoadedRecord, partition_of
 from minikafka.base.errors import ErrorCode
-from minikafka.groups import commands
-from minikafka.groups.commands import Command
 from minikafka.groups.commits import Commits
-from minikafka.groups.group import Group, GroupTimer
 from minikafka.groups.joining import Joining
-from minikafka.groups.member import Member, PendingMember
 from minikafka.groups.membership import Membership
-from minikafka.groups.memory import Memory, bytes_of, group_bytes
-from minikafka.groups.offsets import GroupOffsets
-from minikafka.groups.outbox import Outbox
-from minikafka.groups.partitions import Load
-from minikafka.groups.rebalance import Rebalances
-from minikafka.groups.report import report
-from minikafka.groups.requests import (
+from minikafka.groups.messages import commands
+from minikafka.groups.messages.commands import Command
+from minikafka.groups.messages.requests import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
@@ -40,7 +32,7 @@ from minikafka.groups.requests import (
     Partitions,
     SyncRequest,
 )
-from minikafka.groups.responses import (
+from minikafka.groups.messages.responses import (
     DeleteOffsetsResponse,
     DescribedGroup,
     DescribeResponse,
@@ -54,10 +46,18 @@ from minikafka.groups.responses import (
     ListResponse,
     SyncResponse,
 )
+from minikafka.groups.outbox import Outbox
+from minikafka.groups.rebalance import Rebalances
 from minikafka.groups.settings import GroupSettings
-from minikafka.groups.states import DEAD, EMPTY, GroupState
-from minikafka.groups.timers import Timer, Timers
-from minikafka.groups.transactions import OpenTransactions
+from minikafka.groups.state.group import Group, GroupTimer
+from minikafka.groups.state.member import Member, PendingMember
+from minikafka.groups.state.memory import Memory, bytes_of, group_bytes
+from minikafka.groups.state.offsets import GroupOffsets
+from minikafka.groups.state.partitions import Load
+from minikafka.groups.state.report import report
+from minikafka.groups.state.states import DEAD, EMPTY, GroupState
+from minikafka.groups.state.timers import Timer, Timers
+from minikafka.groups.state.transactions import OpenTransactions
 
 
 class GroupCoordinator:
@@ -79,7 +79,9 @@ class GroupCoordinator:
         self.partition_count = partition_count
         self.groups: dict[str, Group] = {}
         """The groups of the loaded partitions, by group id. Other modules must not change them."""
-        self.memory = Memory("minikafka.groups.memory.max.bytes", settings.groups_memory_max_bytes)
+        self.memory = Memory(
+            "minikafka.groups.memory.max.bytes", settings.groups_memory_max_bytes
+        )
         """The memory of the groups and their members."""
         self.offsets_memory = Memory(
             "minikafka.offsets.memory.max.bytes", settings.offsets_memory_max_bytes

@@ -13,19 +13,19 @@ from typing import Final, NamedTuple
 
 from minikafka.base.coordinators import Caller
 from minikafka.base.errors import ErrorCode
-from minikafka.groups import commands
-from minikafka.groups.append_errors import assignment_error
-from minikafka.groups.group import Group
-from minikafka.groups.member import Member, PendingMember, Protocols, as_protocols
+from minikafka.groups.messages import commands
+from minikafka.groups.messages.append_errors import assignment_error
+from minikafka.groups.messages.requests import NO_MEMBER_ID, JoinRequest
+from minikafka.groups.messages.responses import JoinResponse
 from minikafka.groups.metadata_changes import metadata_changes
-from minikafka.groups.offsets import CONSUMER
 from minikafka.groups.outbox import Outbox
 from minikafka.groups.rebalance import Rebalances
-from minikafka.groups.requests import NO_MEMBER_ID, JoinRequest
-from minikafka.groups.responses import JoinResponse
 from minikafka.groups.settings import GroupSettings
-from minikafka.groups.states import EMPTY, PREPARING, STABLE
-from minikafka.groups.timers import Timers
+from minikafka.groups.state.group import Group
+from minikafka.groups.state.member import Member, PendingMember, Protocols, as_protocols
+from minikafka.groups.state.offsets import CONSUMER
+from minikafka.groups.state.states import EMPTY, PREPARING, STABLE
+from minikafka.groups.state.timers import Timers
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """Maximum wait of a new member's JoinGroup. Such a member sends no heartbeats, as it has no member id yet."""

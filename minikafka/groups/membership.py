@@ -9,22 +9,27 @@ from typing import Final
 
 from minikafka.base.coordinators import Caller
 from minikafka.base.errors import ErrorCode
-from minikafka.groups import commands
-from minikafka.groups.group import Group
-from minikafka.groups.member import Member, PendingMember
-from minikafka.groups.outbox import Outbox
-from minikafka.groups.rebalance import Rebalances
-from minikafka.groups.requests import HeartbeatRequest, LeaveRequest, LeavingMember, SyncRequest
-from minikafka.groups.responses import (
+from minikafka.groups.messages import commands
+from minikafka.groups.messages.requests import (
+    HeartbeatRequest,
+    LeaveRequest,
+    LeavingMember,
+    SyncRequest,
+)
+from minikafka.groups.messages.responses import (
     HeartbeatResponse,
     JoinResponse,
     LeaveResponse,
     LeftMember,
     SyncResponse,
 )
+from minikafka.groups.outbox import Outbox
+from minikafka.groups.rebalance import Rebalances
 from minikafka.groups.settings import GroupSettings
-from minikafka.groups.states import COMPLETING, DEAD, PREPARING, GroupState
-from minikafka.groups.timers import Timers
+from minikafka.groups.state.group import Group
+from minikafka.groups.state.member import Member, PendingMember
+from minikafka.groups.state.states import COMPLETING, DEAD, PREPARING, GroupState
+from minikafka.groups.state.timers import Timers
 
 _NO_ERROR: Final = HeartbeatResponse(ErrorCode.NONE)
 _REBALANCING: Final = HeartbeatResponse(ErrorCode.REBALANCE_IN_PROGRESS)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from minikafka.groups.member import Protocols
-from minikafka.groups.records import subscribed_topics
+from minikafka.groups.messages.records import subscribed_topics
+from minikafka.groups.state.member import Protocols
 
 
 def metadata_changes(before: Protocols, after: Protocols, is_consumer: bool) -> list[str]:

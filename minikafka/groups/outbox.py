@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from minikafka.base.coordinators import Answer, Append, Caller, KeyValue
-from minikafka.groups.commands import Command, Note
-from minikafka.groups.group import Group
-from minikafka.groups.responses import Response
+from minikafka.groups.messages.commands import Command, Note
+from minikafka.groups.messages.responses import Response
+from minikafka.groups.state.group import Group
 
 OnAppended: TypeAlias = Callable[[int, int], None]
 """A callback for the result of an append: the error code (0 on success) and the time (monotonic ms)."""

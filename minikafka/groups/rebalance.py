@@ -12,17 +12,17 @@ from typing import Final
 
 from minikafka.base.coordinators import Caller
 from minikafka.base.errors import ErrorCode
-from minikafka.groups import commands
-from minikafka.groups.append_errors import assignment_error
-from minikafka.groups.group import Group, GroupTimer
-from minikafka.groups.member import Member
+from minikafka.groups.messages import commands
+from minikafka.groups.messages.append_errors import assignment_error
+from minikafka.groups.messages.records import group_metadata_key, group_metadata_value
+from minikafka.groups.messages.requests import NO_MEMBER_ID, SyncRequest
+from minikafka.groups.messages.responses import JoinResponse, SyncResponse
 from minikafka.groups.outbox import Outbox
-from minikafka.groups.records import group_metadata_key, group_metadata_value
-from minikafka.groups.requests import NO_MEMBER_ID, SyncRequest
-from minikafka.groups.responses import JoinResponse, SyncResponse
 from minikafka.groups.settings import GroupSettings
-from minikafka.groups.states import COMPLETING, EMPTY, PREPARING, STABLE
-from minikafka.groups.timers import Timers
+from minikafka.groups.state.group import Group, GroupTimer
+from minikafka.groups.state.member import Member
+from minikafka.groups.state.states import COMPLETING, EMPTY, PREPARING, STABLE
+from minikafka.groups.state.timers import Timers
 
 _PAUSE_MIN_MS: Final = 100
 """Minimum time between two attempts to complete a rebalance in which no member has joined."""

@@ -72,7 +72,7 @@ BROKER: Final = "broker"
 asked, controlled shutdown answered, stopping, stopped, connection lost), and the fields of this fact. For
 `connection lost`, `to` is the leader from which the broker was fetching."""
 GROUP: Final = "group"
-"""An event of a consumer group, written by the group's coordinator: `fact` (a kind of `groups/commands.py`),
+"""An event of a consumer group, written by the group's coordinator: `fact` (a kind of `groups/messages/commands.py`),
 `group`, `generation`, and the fields of this fact."""
 LOST: Final = "lost"
 """Earlier lines could not be written: `lines` (the number of lost lines), `error`."""

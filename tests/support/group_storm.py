@@ -24,12 +24,11 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.coordinators import Answer, Append, KeyValue, LoadedRecord
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.coordinators.groups.service import settings_of
-from minikafka.groups import commands
-from minikafka.groups.commands import Command, Note
 from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.group import Group
-from minikafka.groups.records import GroupKey, GroupMetadataValue, read_group, read_key
-from minikafka.groups.requests import (
+from minikafka.groups.messages import commands
+from minikafka.groups.messages.commands import Command, Note
+from minikafka.groups.messages.records import GroupKey, GroupMetadataValue, read_group, read_key
+from minikafka.groups.messages.requests import (
     CommitRequest,
     FetchOffsetsRequest,
     HeartbeatRequest,
@@ -39,8 +38,9 @@ from minikafka.groups.requests import (
     OffsetToCommit,
     SyncRequest,
 )
-from minikafka.groups.responses import JoinResponse, SyncResponse
-from minikafka.groups.states import COMPLETING, PREPARING, STABLE
+from minikafka.groups.messages.responses import JoinResponse, SyncResponse
+from minikafka.groups.state.group import Group
+from minikafka.groups.state.states import COMPLETING, PREPARING, STABLE
 
 GROUP = "g"
 FAILURES = (

@@ -19,8 +19,13 @@ from typing import Any
 from support.group_world import GroupWorld
 
 from benchmarks.kafka import CLIENT_ID, Session
-from minikafka.groups.requests import DescribeRequest, HeartbeatRequest, LeaveRequest, LeavingMember
-from minikafka.groups.states import COMPLETING, STABLE
+from minikafka.groups.messages.requests import (
+    DescribeRequest,
+    HeartbeatRequest,
+    LeaveRequest,
+    LeavingMember,
+)
+from minikafka.groups.state.states import COMPLETING, STABLE
 from minikafka.wire import codec
 from minikafka.wire.versions import (
     DESCRIBE_GROUPS,

@@ -17,17 +17,9 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.coordinators import Answer, Append, KeyValue, LoadedRecord
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.coordinators.groups.service import settings_of
-from minikafka.groups.commands import Command, Note
 from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.group import Group
-from minikafka.groups.memory import (
-    OFFSET_BYTES,
-    PENDING_BYTES,
-    TOPIC_BYTES,
-    group_bytes,
-    member_bytes,
-)
-from minikafka.groups.requests import (
+from minikafka.groups.messages.commands import Command, Note
+from minikafka.groups.messages.requests import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
@@ -41,13 +33,21 @@ from minikafka.groups.requests import (
     OffsetToCommit,
     SyncRequest,
 )
-from minikafka.groups.responses import (
+from minikafka.groups.messages.responses import (
     CommitResponse,
     FetchedGroup,
     HeartbeatResponse,
     JoinResponse,
     LeaveResponse,
     SyncResponse,
+)
+from minikafka.groups.state.group import Group
+from minikafka.groups.state.memory import (
+    OFFSET_BYTES,
+    PENDING_BYTES,
+    TOPIC_BYTES,
+    group_bytes,
+    member_bytes,
 )
 
 GROUP = "g"

@@ -37,7 +37,7 @@ from minikafka.broker.requests.services import (
     Services,
     Steps,
 )
-from minikafka.groups.requests import (
+from minikafka.groups.messages.requests import (
     NO_COMMIT_TIME,
     NO_LEADER_EPOCH,
     CommitRequest,
@@ -45,7 +45,7 @@ from minikafka.groups.requests import (
     FetchOffsetsRequest,
     OffsetToCommit,
 )
-from minikafka.groups.responses import (
+from minikafka.groups.messages.responses import (
     CommitResponse,
     DeleteOffsetsResponse,
     FetchedGroup,

@@ -53,7 +53,7 @@ from minikafka.broker.requests.services import (
     Services,
     Steps,
 )
-from minikafka.groups.requests import (
+from minikafka.groups.messages.requests import (
     DeleteGroupsRequest,
     DescribeRequest,
     HeartbeatRequest,
@@ -63,7 +63,7 @@ from minikafka.groups.requests import (
     ListRequest,
     SyncRequest,
 )
-from minikafka.groups.responses import (
+from minikafka.groups.messages.responses import (
     DeleteGroupsResponse,
     DescribedGroup,
     DescribeResponse,

@@ -36,7 +36,7 @@ from minikafka.explain.groups.lag import (
 )
 from minikafka.explain.groups.picture import Answer, GroupPicture
 from minikafka.explain.picture import Picture
-from minikafka.groups.records import OffsetKey, read_key, read_offset
+from minikafka.groups.messages.records import OffsetKey, read_key, read_offset
 from minikafka.ledger.reader import Line, read_group
 from minikafka.rpc.messages import EXPLAIN_GROUP
 

@@ -19,7 +19,7 @@ from minikafka.explain.groups.words import (
     last_of,
     leader_of,
 )
-from minikafka.groups import commands
+from minikafka.groups.messages import commands
 from minikafka.ledger.reader import name_of
 
 _MEMBERS: Final = (commands.MEMBER_ADDED, commands.MEMBER_REMOVED, commands.MEMBER_REPLACED)

@@ -27,7 +27,7 @@ from minikafka.explain.groups.words import (
 from minikafka.explain.past import Reference, reference
 from minikafka.explain.picture import Picture
 from minikafka.explain.why import Finding, explain, root_findings
-from minikafka.groups import commands
+from minikafka.groups.messages import commands
 
 SLOW_MS: Final = 5_000
 """A longer rebalance is a problem. Members learn of a rebalance with their next heartbeat, within 3 s."""

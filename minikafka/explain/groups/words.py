@@ -1,6 +1,6 @@
 """Descriptions of the facts about a consumer group.
 
-The input is ledger lines of the kind `group` (`ledger/record.py`, `groups/commands.py`).
+The input is ledger lines of the kind `group` (`ledger/record.py`, `groups/messages/commands.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from minikafka.base.errors import code_name
-from minikafka.groups import commands
+from minikafka.groups.messages import commands
 
 Line = Mapping[str, Any]
 _ID: Final = re.compile(

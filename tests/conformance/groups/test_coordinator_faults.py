@@ -15,7 +15,7 @@ from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 
 from minikafka.client import NewTopic
-from minikafka.groups.states import STABLE
+from minikafka.groups.state.states import STABLE
 
 KEYS = {
     "group.initial.rebalance.delay.ms": 0,

@@ -13,7 +13,11 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import NewTopic
-from minikafka.groups.records import OffsetAndMetadata, offset_commit_key, offset_commit_value
+from minikafka.groups.messages.records import (
+    OffsetAndMetadata,
+    offset_commit_key,
+    offset_commit_value,
+)
 from minikafka.record.batch import Record, build
 from minikafka.record.header import TRANSACTIONAL
 from minikafka.wire.versions import OFFSET_FETCH

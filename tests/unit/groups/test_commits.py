@@ -7,8 +7,8 @@ from support.group_world import SESSION, START_WALL_MS, GroupWorld, subscription
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.groups.records import OffsetKey, read_key, read_offset
-from minikafka.groups.requests import (
+from minikafka.groups.messages.records import OffsetKey, read_key, read_offset
+from minikafka.groups.messages.requests import (
     CommitRequest,
     DeleteGroupsRequest,
     FetchOffsetsRequest,

@@ -10,9 +10,9 @@ from support.group_world import GROUP, GroupWorld
 
 from minikafka.base.coordinators import LoadedRecord
 from minikafka.base.errors import ErrorCode
-from minikafka.groups.commands import LOADED, UNLOADED
-from minikafka.groups.requests import DescribeRequest
-from minikafka.groups.states import EMPTY, STABLE
+from minikafka.groups.messages.commands import LOADED, UNLOADED
+from minikafka.groups.messages.requests import DescribeRequest
+from minikafka.groups.state.states import EMPTY, STABLE
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 MOVED = ErrorCode.NOT_COORDINATOR

@@ -7,7 +7,7 @@ from support.group_world import GROUP, REBALANCE, SESSION, GroupWorld, subscript
 
 from minikafka.base.errors import ErrorCode
 from minikafka.groups import joining
-from minikafka.groups.commands import MEMBER_REPLACED, PREPARING
+from minikafka.groups.messages.commands import MEMBER_REPLACED, PREPARING
 
 BOTH = (("range", subscription("t")), ("roundrobin", subscription("t")))
 ROUND_ROBIN = (("roundrobin", subscription("t")),)

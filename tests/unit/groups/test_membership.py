@@ -6,8 +6,8 @@ import pytest
 from support.group_world import GROUP, SESSION, GroupWorld
 
 from minikafka.base.errors import ErrorCode
-from minikafka.groups.requests import LeavingMember
-from minikafka.groups.responses import LeftMember
+from minikafka.groups.messages.requests import LeavingMember
+from minikafka.groups.messages.responses import LeftMember
 
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 

@@ -6,7 +6,7 @@ import pytest
 from support.group_world import REBALANCE, SESSION, GroupWorld, subscription
 
 from minikafka.base.errors import ErrorCode
-from minikafka.groups.commands import APPEND_FAILED, COMPLETING, STABLE
+from minikafka.groups.messages.commands import APPEND_FAILED, COMPLETING, STABLE
 
 DELAY = 3_000
 

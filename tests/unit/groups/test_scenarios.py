@@ -6,12 +6,12 @@ import pytest
 from support.group_storm import GroupStorm
 
 from minikafka.base.errors import IllegalTransition
-from minikafka.groups.group import Group
 from minikafka.groups.membership import Membership
-from minikafka.groups.offsets import GroupOffsets
 from minikafka.groups.rebalance import Rebalances
-from minikafka.groups.states import DEAD
-from minikafka.groups.timers import Timers
+from minikafka.groups.state.group import Group
+from minikafka.groups.state.offsets import GroupOffsets
+from minikafka.groups.state.states import DEAD
+from minikafka.groups.state.timers import Timers
 
 
 def storm(seed):

@@ -8,7 +8,7 @@ from typing import Final
 
 from minikafka.base.metrics import Metrics
 from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.states import GroupState
+from minikafka.groups.state.states import GroupState
 
 _BEAN: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
 

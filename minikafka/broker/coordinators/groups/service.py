@@ -14,10 +14,9 @@ from minikafka.base.ports import Clock, Ledger, Rng, Tasks
 from minikafka.broker.coordinators.groups.gauges import GroupGauges
 from minikafka.broker.coordinators.host import CoordinatorHost, Replicas
 from minikafka.broker.coordinators.internal_topic import InternalTopic, TopicSettings
-from minikafka.groups.commands import Note
 from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.group import Group
-from minikafka.groups.requests import (
+from minikafka.groups.messages.commands import Note
+from minikafka.groups.messages.requests import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
@@ -30,10 +29,11 @@ from minikafka.groups.requests import (
     SyncRequest,
 )
 from minikafka.groups.settings import GroupSettings
+from minikafka.groups.state.group import Group
 from minikafka.ledger.record import GROUP
 
 Respond: TypeAlias = Callable[[Any], None]
-"""A callback that sends a response from `minikafka.groups.responses`. It is called exactly once."""
+"""A callback that sends a response from `minikafka.groups.messages.responses`. It is called exactly once."""
 
 
 class GroupService:

@@ -9,13 +9,13 @@ from support.cold import Cold, state
 from support.group_recorder import exchange, parts_of
 
 from minikafka.base.errors import ErrorCode
-from minikafka.groups.requests import (
+from minikafka.groups.messages.requests import (
     CommitRequest,
     DeleteOffsetsRequest,
     FetchOffsetsRequest,
     OffsetToCommit,
 )
-from minikafka.groups.responses import (
+from minikafka.groups.messages.responses import (
     CommitResponse,
     DeleteOffsetsResponse,
     FetchedGroup,

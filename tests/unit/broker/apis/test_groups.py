@@ -12,8 +12,8 @@ from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.apis.groups import GROUP_OPERATIONS, find_coordinator
-from minikafka.groups.requests import JoinRequest, LeavingMember, SyncRequest
-from minikafka.groups.responses import (
+from minikafka.groups.messages.requests import JoinRequest, LeavingMember, SyncRequest
+from minikafka.groups.messages.responses import (
     DeleteGroupsResponse,
     DescribedGroup,
     DescribedMember,

@@ -14,8 +14,8 @@ from minikafka.broker.broker import Broker
 from minikafka.broker.coordinators.groups import lags
 from minikafka.broker.coordinators.groups.lags import REFRESH_MS, GroupLags
 from minikafka.client import NewTopic
-from minikafka.groups.group import Group
-from minikafka.groups.offsets import GroupOffsets, OffsetAndMetadata
+from minikafka.groups.state.group import Group
+from minikafka.groups.state.offsets import GroupOffsets, OffsetAndMetadata
 from minikafka.record.batch import Record
 
 Pairs = dict[tuple[str, str, str], int]

@@ -8,7 +8,7 @@ from support.group_world import GroupWorld
 from minikafka.base.coordinators import LoadedRecord
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.groups.records import (
+from minikafka.groups.messages.records import (
     OffsetAndMetadata,
     group_metadata_key,
     offset_commit_key,

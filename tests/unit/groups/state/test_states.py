@@ -1,8 +1,16 @@
 import pytest
 
-from minikafka.groups.group import Group
-from minikafka.groups.offsets import GroupOffsets
-from minikafka.groups.states import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, GroupState, is_legal
+from minikafka.groups.state.group import Group
+from minikafka.groups.state.offsets import GroupOffsets
+from minikafka.groups.state.states import (
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    PREPARING,
+    STABLE,
+    GroupState,
+    is_legal,
+)
 
 LEGAL = {
     (EMPTY, PREPARING),

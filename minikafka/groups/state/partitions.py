@@ -6,9 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from minikafka.base.coordinators import NO_TRANSACTION, LoadedRecord
-from minikafka.groups.group import Group
-from minikafka.groups.offsets import GroupOffsets
-from minikafka.groups.records import (
+from minikafka.groups.messages.records import (
     NO_TIMESTAMP,
     GroupKey,
     GroupMetadataValue,
@@ -17,7 +15,9 @@ from minikafka.groups.records import (
     read_key,
     read_offset,
 )
-from minikafka.groups.transactions import OpenTransactions
+from minikafka.groups.state.group import Group
+from minikafka.groups.state.offsets import GroupOffsets
+from minikafka.groups.state.transactions import OpenTransactions
 
 logger = logging.getLogger(__name__)
 

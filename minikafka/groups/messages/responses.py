@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from minikafka.groups.requests import NO_GENERATION, NO_LEADER_EPOCH, NO_MEMBER_ID
+from minikafka.groups.messages.requests import NO_GENERATION, NO_LEADER_EPOCH, NO_MEMBER_ID
 
 
 class JoinedMember(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.groups.offsets import GroupOffsets
+from minikafka.groups.state.offsets import GroupOffsets
 
 
 class OpenTransactions:

@@ -7,8 +7,8 @@ from sys import intern
 from typing import TypeAlias
 
 from minikafka.base.coordinators import Caller
-from minikafka.groups.memory import member_bytes
-from minikafka.groups.timers import Timer
+from minikafka.groups.state.memory import member_bytes
+from minikafka.groups.state.timers import Timer
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """The (name, metadata) pairs of a member's protocols, in the order of preference."""

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from minikafka.base.model import TopicPartition
-from minikafka.groups.offsets import ExpiryRule, GroupOffsets, expiry_rule
-from minikafka.groups.records import (
+from minikafka.groups.messages.records import (
     NO_TIMESTAMP,
     OffsetAndMetadata,
     OffsetKey,
     read_key,
     read_offset,
 )
-from minikafka.groups.states import COMPLETING, EMPTY, PREPARING, STABLE
+from minikafka.groups.state.offsets import ExpiryRule, GroupOffsets, expiry_rule
+from minikafka.groups.state.states import COMPLETING, EMPTY, PREPARING, STABLE
 
 A = TopicPartition("a", 0)
 B = TopicPartition("b", 1)

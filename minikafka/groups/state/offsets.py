@@ -16,14 +16,14 @@ from typing import Final, NamedTuple
 
 from minikafka.base.coordinators import KeyValue
 from minikafka.base.model import TopicPartition
-from minikafka.groups.memory import OFFSET_BYTES, TOPIC_BYTES, Held
-from minikafka.groups.records import (
+from minikafka.groups.messages.records import (
     NO_TIMESTAMP,
     OffsetAndMetadata,
     offset_commit_key,
     offset_commit_value,
 )
-from minikafka.groups.states import EMPTY, STABLE, GroupState
+from minikafka.groups.state.memory import OFFSET_BYTES, TOPIC_BYTES, Held
+from minikafka.groups.state.states import EMPTY, STABLE, GroupState
 
 CONSUMER: Final = "consumer"
 """Protocol type of groups of consumers, whose members send subscriptions in Kafka's format."""

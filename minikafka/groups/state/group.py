@@ -14,13 +14,13 @@ from typing import Final
 
 from minikafka.base.coordinators import Caller
 from minikafka.base.errors import ErrorCode, IllegalTransition
-from minikafka.groups.member import Member, PendingMember, Protocols
-from minikafka.groups.memory import PENDING_BYTES, Held, group_bytes
-from minikafka.groups.offsets import CONSUMER, GroupOffsets
-from minikafka.groups.records import GroupMetadataValue, MemberMetadata, subscribed_topics
-from minikafka.groups.responses import DescribedGroup, DescribedMember, JoinedMember
-from minikafka.groups.states import COMPLETING, EMPTY, STABLE, GroupState, is_legal
-from minikafka.groups.timers import Timer
+from minikafka.groups.messages.records import GroupMetadataValue, MemberMetadata, subscribed_topics
+from minikafka.groups.messages.responses import DescribedGroup, DescribedMember, JoinedMember
+from minikafka.groups.state.member import Member, PendingMember, Protocols
+from minikafka.groups.state.memory import PENDING_BYTES, Held, group_bytes
+from minikafka.groups.state.offsets import CONSUMER, GroupOffsets
+from minikafka.groups.state.states import COMPLETING, EMPTY, STABLE, GroupState, is_legal
+from minikafka.groups.state.timers import Timer
 
 NO_TIME: Final = -1
 

@@ -7,7 +7,7 @@ from support.group_world import RANGE, GroupWorld
 
 from minikafka.base.coordinators import partition_of
 from minikafka.base.model import TopicPartition
-from minikafka.groups.records import (
+from minikafka.groups.messages.records import (
     OffsetAndMetadata,
     group_metadata_key,
     offset_commit_key,

@@ -1,0 +1,1 @@
+"""What the coordinator gets and returns: requests, responses, commands, and the records of its topic."""

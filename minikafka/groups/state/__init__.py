@@ -1,0 +1,1 @@
+"""The data of the coordinator: groups with their members, committed offsets, timers and memory."""
