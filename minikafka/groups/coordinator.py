@@ -79,9 +79,7 @@ class GroupCoordinator:
         self.partition_count = partition_count
         self.groups: dict[str, Group] = {}
         """The groups of the loaded partitions, by group id. Other modules must not change them."""
-        self.memory = Memory(
-            "minikafka.groups.memory.max.bytes", settings.groups_memory_max_bytes
-        )
+        self.memory = Memory("minikafka.groups.memory.max.bytes", settings.groups_memory_max_bytes)
         """The memory of the groups and their members."""
         self.offsets_memory = Memory(
             "minikafka.offsets.memory.max.bytes", settings.offsets_memory_max_bytes

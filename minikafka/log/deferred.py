@@ -12,7 +12,7 @@ from typing import Final
 
 from minikafka.base.errors import RecordsGone, StorageFailed
 from minikafka.log.log import Log
-from minikafka.log.segment import Segment
+from minikafka.log.segments.segment import Segment
 
 EAGER_BYTES: Final = 64 * 1024
 """Maximum total size of records that are read at once, because deferring so few bytes would cost more."""

@@ -24,7 +24,7 @@ from minikafka.base.names import (
 from minikafka.base.ports import Executor, File, Storage
 from minikafka.log import checkpoints
 from minikafka.log.log import Log
-from minikafka.log.retired import RetiredSegments
+from minikafka.log.segments.retired import RetiredSegments
 
 logger = logging.getLogger(__name__)
 

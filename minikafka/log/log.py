@@ -20,14 +20,14 @@ from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer, Storage
 from minikafka.base.traffic import Traffic
-from minikafka.log.gaps import Gaps
-from minikafka.log.index import OFFSET_ENTRY
-from minikafka.log.index_files import sync_files
 from minikafka.log.recovery import Loaded, load, reload_producers
-from minikafka.log.retired import RetiredSegments
-from minikafka.log.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, Segment
-from minikafka.log.segments import Segments, create_or_plan, roll_age
-from minikafka.log.stand_ins import RefusingFile
+from minikafka.log.segments.index import OFFSET_ENTRY
+from minikafka.log.segments.index_files import sync_files
+from minikafka.log.segments.retired import RetiredSegments
+from minikafka.log.segments.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, Segment
+from minikafka.log.segments.segments import Segments, create_or_plan, roll_age
+from minikafka.log.segments.stand_ins import RefusingFile
+from minikafka.log.state.gaps import Gaps
 from minikafka.record.batch import (
     base_offset_below,
     has_gap,

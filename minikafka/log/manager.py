@@ -20,11 +20,11 @@ from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.ports import Clock, Executor, Storage
 from minikafka.log.checkpoints import LOG_START_OFFSETS
 from minikafka.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
-from minikafka.log.index_files import sync_files
 from minikafka.log.log import Log
-from minikafka.log.producer_table import ProducerRoom
-from minikafka.log.segment import DELETED, Segment
-from minikafka.log.segment import LOG as LOG_SUFFIX
+from minikafka.log.segments.index_files import sync_files
+from minikafka.log.segments.segment import DELETED, Segment
+from minikafka.log.segments.segment import LOG as LOG_SUFFIX
+from minikafka.log.state.producer_table import ProducerRoom
 
 logger = logging.getLogger(__name__)
 

@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 from minikafka.base.config import TopicConfig
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import Storage
-from minikafka.log import epochs as epoch_file
 from minikafka.log.checkpoints import PARTITION_METADATA
-from minikafka.log.epochs import LeaderEpochs
-from minikafka.log.producers import ProducerStates
-from minikafka.log.segment import DELETED, INDEX, LOG, TIME_INDEX, Segment
-from minikafka.log.swap import finish_swaps
+from minikafka.log.segments.segment import DELETED, INDEX, LOG, TIME_INDEX, Segment
+from minikafka.log.segments.swap import finish_swaps
+from minikafka.log.state import epochs as epoch_file
+from minikafka.log.state.epochs import LeaderEpochs
+from minikafka.log.state.producers import ProducerStates
 from minikafka.record.batch import marker_coordinator_epoch
 from minikafka.record.header import (
     ATTRIBUTES,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from minikafka.base.errors import StorageFailed
-from minikafka.log import swap
 from minikafka.log.log import Log
-from minikafka.log.segment import Segment
+from minikafka.log.segments import swap
+from minikafka.log.segments.segment import Segment
 
 
 class Replacement:

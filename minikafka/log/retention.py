@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from minikafka.log.log import Log
-from minikafka.log.segment import Segment
+from minikafka.log.segments.segment import Segment
 
 SEGMENTS_MAX: Final = 32
 """Maximum number of segments in one plan, because the check of a segment may read timestamps from a file."""

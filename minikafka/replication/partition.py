@@ -20,7 +20,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
-from minikafka.log.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN
+from minikafka.log.state.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN
 from minikafka.record.batch import check_produced, refusal_of_fragment, stamp_append_time
 from minikafka.record.header import COUNT, HEADER, HEADER_BYTES, PRODUCER_ID, Header
 from minikafka.record.walk import rules_of

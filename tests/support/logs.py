@@ -12,7 +12,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Storage
 from minikafka.log.log import Log
 from minikafka.log.replacement import Replacement
-from minikafka.log.segment import Segment
+from minikafka.log.segments.segment import Segment
 from minikafka.record.batch import Record, build, records
 from minikafka.record.header import (
     BASE_OFFSET,

@@ -24,7 +24,7 @@ from minikafka.base.errors import CoordinationError, ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.broker.coordinators.transactional_ids import refusal_code
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.log.producers import ActiveProducer
+from minikafka.log.state.producers import ActiveProducer
 from minikafka.wire.codec import response
 from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID

@@ -26,8 +26,8 @@ from minikafka.log.cleaner.tasks import task_of
 from minikafka.log.log import Log
 from minikafka.log.manager import LogManager
 from minikafka.log.replacement import Replacement
-from minikafka.log.segment import Segment
-from minikafka.log.swap import remove_copies
+from minikafka.log.segments.segment import Segment
+from minikafka.log.segments.swap import remove_copies
 from minikafka.replication.partition import Partition
 
 logger = logging.getLogger(__name__)

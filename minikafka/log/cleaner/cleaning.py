@@ -2,7 +2,7 @@
 
 The first pass maps the keys of the dirty (not yet cleaned) records. The second pass copies every group of segments,
 without the records that are obsolete according to the map. After copying a group, the process reports the group, and
-the broker replaces the segments of the group by their copy (`log/swap.py`).
+the broker replaces the segments of the group by their copy (`log/segments/swap.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from minikafka.log.cleaner.groups import Size, grouped
 from minikafka.log.cleaner.offset_map import OffsetMap
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
 from minikafka.log.cleaner.transactions import Transactions
-from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
-from minikafka.log.swap import CLEANED
+from minikafka.log.segments.segment import INDEX, LOG, TIME_INDEX, Segment
+from minikafka.log.segments.swap import CLEANED
 from minikafka.record.entries import PADDING, entries_of
 from minikafka.record.header import (
     ATTRIBUTES,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from minikafka.base.keys import LONG_MAX
 from minikafka.log.log import Log
-from minikafka.log.segment import Segment
+from minikafka.log.segments.segment import Segment
 from minikafka.record.header import HEADER, HEADER_BYTES, MAX_TIMESTAMP
 
 

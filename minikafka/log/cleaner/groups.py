@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from minikafka.log.segment import RELATIVE_OFFSET_MAX
+from minikafka.log.segments.segment import RELATIVE_OFFSET_MAX
 
 
 class Size(NamedTuple):

@@ -12,7 +12,7 @@ from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
 from minikafka.log.log import Log
-from minikafka.log.segment import LOG
+from minikafka.log.segments.segment import LOG
 
 SIZE = len(batch(2))
 SETTINGS = {"segment_bytes": 2 * SIZE, "index_interval_bytes": 1}

@@ -12,7 +12,7 @@ from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import TopicPartition
 from minikafka.broker.apis.producers import describe_producers, init_producer_id
 from minikafka.broker.coordinators.transactional_ids import TransactionalClients
-from minikafka.log.producers import ActiveProducer
+from minikafka.log.state.producers import ActiveProducer
 from minikafka.wire import codec
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 

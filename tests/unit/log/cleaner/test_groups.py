@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.log.cleaner.groups import Size, grouped
-from minikafka.log.segment import RELATIVE_OFFSET_MAX
+from minikafka.log.segments.segment import RELATIVE_OFFSET_MAX
 
 
 def sizes(*records: int, index: int = 8, step: int = 10) -> list[Size]:

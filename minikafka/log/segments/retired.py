@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from minikafka.log.segment import Segment
+from minikafka.log.segments.segment import Segment
 
 
 class RetiredSegments:

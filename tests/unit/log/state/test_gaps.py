@@ -26,7 +26,7 @@ from minikafka.base.errors import CorruptBatch, OffsetGap, StorageFailed
 from minikafka.log.checkpoints import FIRST_DIRTY_OFFSETS
 from minikafka.log.directory import LogDirectory
 from minikafka.log.log import Log
-from minikafka.log.segment import RELATIVE_OFFSET_MAX
+from minikafka.log.segments.segment import RELATIVE_OFFSET_MAX
 
 KEPT = (0, 3, 4, 9, 20, 21, 35)
 SIZE = len(batch(size=40))

@@ -9,9 +9,10 @@ import pytest
 from support.logs import DIRECTORY, batch, open_log, produce
 from support.memory_storage import MemoryFile, MemoryStorage
 
-from minikafka.log import retention, segment
+from minikafka.log import retention
 from minikafka.log.log import Log
 from minikafka.log.retention import plan
+from minikafka.log.segments import segment
 
 SIZE = len(batch())
 COUNT = 40

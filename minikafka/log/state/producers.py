@@ -25,7 +25,7 @@ from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.keys import INT_MAX
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import Storage
-from minikafka.log.producer_table import (
+from minikafka.log.state.producer_table import (
     BATCHES_KEPT,
     LAST_SEQUENCE,
     ProducerRoom,

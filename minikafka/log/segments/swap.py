@@ -14,7 +14,7 @@ from typing import Final
 
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import File, Storage
-from minikafka.log.segment import INDEX, LOG, TIME_INDEX, Segment
+from minikafka.log.segments.segment import INDEX, LOG, TIME_INDEX, Segment
 from minikafka.record.header import BASE_OFFSET, LAST_OFFSET_DELTA
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import pytest
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
-from minikafka.log.stand_ins import RefusingFile
+from minikafka.log.segments.stand_ins import RefusingFile
 
 
 @pytest.mark.parametrize(

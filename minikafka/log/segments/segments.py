@@ -11,7 +11,7 @@ from typing import Final
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Storage
-from minikafka.log.segment import Segment
+from minikafka.log.segments.segment import Segment
 from minikafka.record.codecs import crc32c
 from minikafka.record.header import BASE_OFFSET, HEADER, HEADER_BYTES
 

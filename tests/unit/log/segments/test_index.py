@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from minikafka.log.index import UNKNOWN_BASE, OffsetIndex, TimeIndex
+from minikafka.log.segments.index import UNKNOWN_BASE, OffsetIndex, TimeIndex
 
 
 def filled() -> OffsetIndex:

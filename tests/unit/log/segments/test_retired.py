@@ -7,8 +7,8 @@ from support.logs import DIRECTORY, remove_below, three_segments
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
-from minikafka.log.retired import RetiredSegments
-from minikafka.log.segment import Segment
+from minikafka.log.segments.retired import RetiredSegments
+from minikafka.log.segments.segment import Segment
 
 
 def retired(*delays: int) -> tuple[RetiredSegments, list[Segment]]:

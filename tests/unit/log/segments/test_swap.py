@@ -29,7 +29,7 @@ from minikafka.log.checkpoints import FIRST_DIRTY_OFFSETS
 from minikafka.log.directory import LogDirectory
 from minikafka.log.log import Log
 from minikafka.log.replacement import Replacement
-from minikafka.log.swap import remove_copies
+from minikafka.log.segments.swap import remove_copies
 from minikafka.record.batch import Record, records
 
 NOW: Final = 20_000_000

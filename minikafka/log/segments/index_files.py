@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from minikafka.base.ports import Storage
-from minikafka.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from minikafka.log.segments.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from minikafka.record.header import BASE_OFFSET, LAST_OFFSET_DELTA, MAX_TIMESTAMP, Header
 
 ALL: Final = 0

@@ -9,7 +9,7 @@ from support.logs import DIRECTORY, batch
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
-from minikafka.log.segment import Segment
+from minikafka.log.segments.segment import Segment
 from minikafka.record.batch import stamp
 
 SIZE = len(batch())
