@@ -107,7 +107,7 @@ class ElectLeaders:
         context = self._context
         return (
             tp not in context.reassigning
-            and context.is_online(tp, preferred)
+            and context.may_lead(tp, preferred)
             and preferred in context.leadership[tp].isr
         )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (
@@ -259,14 +259,21 @@ class LeaderAndIsrRead:
     states: Mapping[TopicPartition, LeaderAndIsr]
 
 
+class ElectionSettings(NamedTuple):
+    """The settings of a topic that an election depends on, under Kafka's names."""
+
+    unclean_leader_election_enable: bool
+    min_insync_replicas: int
+
+
 @dataclass(frozen=True, slots=True)
-class UncleanSettingsRead:
-    """The reply to `ReadUncleanSettings`: `unclean.leader.election.enable` of each topic.
+class ElectionSettingsRead:
+    """The reply to `ReadElectionSettings`: the settings of each topic.
 
     A topic without its own setting has the broker's default (A15).
     """
 
-    topics: Mapping[str, bool]
+    topics: Mapping[str, ElectionSettings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +300,7 @@ class TopicIdsGiven:
 Outcome: TypeAlias = (
     LeaderAndIsrWritten
     | LeaderAndIsrRead
-    | UncleanSettingsRead
+    | ElectionSettingsRead
     | AssignmentsWritten
     | TopicNodesDeleted
     | TopicIdsGiven
@@ -429,8 +436,8 @@ class ReadLeaderAndIsr:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadUncleanSettings:
-    """Ask the runner whether these topics allow unclean elections; reply: `UncleanSettingsRead`."""
+class ReadElectionSettings:
+    """Ask the runner for the settings of these topics that elections depend on; reply: `ElectionSettingsRead`."""
 
     topics: tuple[str, ...]
 
@@ -470,7 +477,7 @@ class GiveTopicIds:
 Question: TypeAlias = (
     WriteLeaderAndIsr
     | ReadLeaderAndIsr
-    | ReadUncleanSettings
+    | ReadElectionSettings
     | WriteAssignments
     | DeleteTopicNodes
     | GiveTopicIds

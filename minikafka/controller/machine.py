@@ -30,6 +30,7 @@ from minikafka.controller.events import (
     AssignmentChanged,
     AssignmentsWritten,
     BrokersChanged,
+    BrokerSuspected,
     ControlledShutdownRequested,
     ControllerElected,
     DeleteIsrChanges,
@@ -37,6 +38,7 @@ from minikafka.controller.events import (
     DeletionsChanged,
     Effect,
     ElectionRequested,
+    ElectionSettingsRead,
     Event,
     GiveTopicIds,
     IsrChanged,
@@ -54,12 +56,12 @@ from minikafka.controller.events import (
     StepReached,
     StopChannel,
     StopReplicaAnswered,
+    SuspicionEnded,
     TopicIdsGiven,
     TopicImage,
     TopicNodesDeleted,
     TopicsChanged,
     UncleanElectionEnabled,
-    UncleanSettingsRead,
     WriteAssignments,
 )
 from minikafka.controller.partition_states import PartitionStateMachine
@@ -68,13 +70,14 @@ from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.state_change_log import Decision, StateChangeLog, shortened
 from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION
+from minikafka.controller.suspicions import Suspicions
 
 logger = logging.getLogger(__name__)
 
 _OUTCOMES = (
     LeaderAndIsrWritten,
     LeaderAndIsrRead,
-    UncleanSettingsRead,
+    ElectionSettingsRead,
     AssignmentsWritten,
     TopicNodesDeleted,
     TopicIdsGiven,
@@ -110,6 +113,7 @@ class ControllerMachine:
         parts = (self.context, self._state_changes, self._batch, self._partitions, self._replicas)
         self._reassignments = Reassignments(*parts, self._effects)
         self._deletions = Deletions(*parts, self._effects, enabled=settings.delete_topic_enable)
+        self._suspicions = Suspicions(self.context, self._batch, self._partitions)
         self._elections = ElectLeaders(
             self.context,
             self._partitions,
@@ -119,6 +123,8 @@ class ControllerMachine:
         self._procedures: dict[type, Callable[[Any], Procedure[None]]] = {
             ControllerElected: self._on_elected,
             BrokersChanged: self._on_brokers_changed,
+            BrokerSuspected: self._suspicions.begin,
+            SuspicionEnded: self._on_suspicion_ended,
             TopicsChanged: self._on_topics_changed,
             AssignmentChanged: self._on_assignment_changed,
             DeletionsChanged: self._on_deletions_changed,
@@ -213,6 +219,7 @@ class ControllerMachine:
         context = self.context
         for broker in event.brokers.values():
             self._add_broker(broker)
+        self._suspicions.load(event)
         for topic, image in event.topics.items():
             context.add_topic(topic, image.topic_id, image.assignment)
         for tp, state in event.leadership.items():
@@ -228,6 +235,7 @@ class ControllerMachine:
         self._emit_update_metadata(context.brokers, context.assignments)
         yield from self._replicas.startup()
         yield from self._partitions.startup()
+        yield from self._suspicions.move_leaderships()
         dead = [broker for broker in context.replica_statuses if broker not in context.brokers]
         yield from self._replicas.handle_state_changes(
             self._not_being_deleted(context.replicas_on(dead)), ReplicaStatus.OFFLINE
@@ -323,6 +331,12 @@ class ControllerMachine:
         yield from self._reassignments.on_brokers_started(new)
         yield from self._deletions.resume_after_reassignments()
         yield from self._deletions.on_brokers_started(new)
+
+    def _on_suspicion_ended(self, event: SuspicionEnded) -> Procedure[None]:
+        """End a false suspicion, and continue the reassignments that waited for the broker."""
+        if (yield from self._suspicions.end(event)):
+            yield from self._reassignments.on_brokers_started((event.broker_id,))
+            yield from self._deletions.resume_after_reassignments()
 
     def _add_broker(self, broker: Broker) -> None:
         self.context.add_broker(broker)

@@ -1,7 +1,7 @@
 """The 4-state machine of partitions: the table of legal moves, and the effect of each move (F1-F12).
 
     NonExistent -> New            assignment known, no leader yet
-    New -> Online                 first live replica leads, ISR is all live replicas; node created
+    New -> Online                 first candidate leads, ISR is all candidates; node created
     Online, Offline -> Online     a leader is elected (`elections.py`); node written by compare-and-set
     New, Online, Offline -> Offline     state recorded, nothing written
     Offline -> NonExistent              state recorded, nothing written
@@ -13,7 +13,7 @@ partition fails, this partition keeps its state, and the other partitions of the
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import IllegalTransition
@@ -23,11 +23,12 @@ from minikafka.controller.context import Context, PartitionStatus
 from minikafka.controller.elections import Choice, Election, Refusal, Verdict
 from minikafka.controller.events import (
     NO_NODE,
+    ElectionSettings,
+    ElectionSettingsRead,
     LeaderAndIsrRead,
     Procedure,
+    ReadElectionSettings,
     ReadLeaderAndIsr,
-    ReadUncleanSettings,
-    UncleanSettingsRead,
 )
 from minikafka.controller.leadership import LeadershipResults, Proposals, change_leadership
 from minikafka.controller.request_batch import RequestBatch
@@ -62,9 +63,13 @@ _REFUSED_FOR_ISR: Final = frozenset(
         Refusal.PREFERRED_NOT_AVAILABLE,
         Refusal.NO_REASSIGNED_REPLICA_IN_SYNC,
         Refusal.NO_OTHER_REPLICA_IN_SYNC,
+        Refusal.ONLY_SUSPECTS_IN_SYNC,
     }
 )
 """Refusals that may no longer hold if the ISR in ZooKeeper is newer than the known ISR."""
+
+_DEFAULTS: Final = ElectionSettings(False, 1)
+"""Settings of a topic in an election that does not depend on them."""
 
 Results: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | IllegalTransition]
 """Partition -> result of a change of state.
@@ -188,7 +193,8 @@ class PartitionStateMachine:
         for tp in new:
             state = results.get(tp)
             if isinstance(state, LeaderAndIsr):
-                self._batch.add_leader_and_isr(state.isr, tp, is_new=True)
+                online = [id_ for id_ in context.replicas(tp) if context.is_online(tp, id_)]
+                self._batch.add_leader_and_isr(online, tp, is_new=True)
         results.update((yield from self._elect(known, election)))
         for tp, state in results.items():
             self._apply_result(tp, state, election)
@@ -236,11 +242,9 @@ class PartitionStateMachine:
         context = self._context
         proposals: Proposals = {}
         for tp in partitions:
-            live = tuple(
-                replica for replica in context.replicas(tp) if context.is_online(tp, replica)
-            )
-            if live:
-                first = LeaderAndIsr(live[0], 0, live, context.epoch, NO_NODE)
+            isr = tuple(id_ for id_ in context.replicas(tp) if context.may_lead(tp, id_))
+            if isr:
+                first = LeaderAndIsr(isr[0], 0, isr, context.epoch, NO_NODE)
                 self._state_changes.record_choice(PARTITION, tp, first)
                 proposals[tp] = first
             elif context.replicas(tp):
@@ -256,10 +260,10 @@ class PartitionStateMachine:
         choices: dict[TopicPartition, Choice] = {}
 
         def choose(partitions: list[TopicPartition]) -> Procedure[Proposals]:
-            unclean = yield from self._unclean_settings(partitions, election)
+            settings = yield from self._settings(partitions, election)
             proposals: Proposals = {}
             for tp in partitions:
-                verdict = self._choose(tp, election, unclean)
+                verdict = self._choose(tp, election, settings.get(tp.topic, _DEFAULTS))
                 if isinstance(verdict, Choice):
                     choices[tp] = verdict
                     proposals[tp] = chosen = self._next_leadership(tp, verdict)
@@ -326,50 +330,58 @@ class PartitionStateMachine:
             current.state_version,
         )
 
-    def _choose(self, tp: TopicPartition, election: Election, unclean: dict[str, bool]) -> Verdict:
+    def _choose(
+        self, tp: TopicPartition, election: Election, settings: ElectionSettings
+    ) -> Verdict:
         context = self._context
         current = context.leadership.get(tp)
         if current is None:
             return Refusal.NO_STATE
         if current.controller_epoch > context.epoch:
             return Refusal.NEWER_CONTROLLER
-        assignment = context.assignments[tp]
+        assignment, isr = context.assignments[tp], current.isr
         replicas = assignment.replicas
-        live = [replica for replica in replicas if context.is_online(tp, replica)]
+        candidates = [replica for replica in replicas if context.may_lead(tp, replica)]
         if election in (Election.OFFLINE, Election.UNCLEAN):
-            allowed = election is Election.UNCLEAN or unclean.get(tp.topic, False)
-            return elections.offline(replicas, current.isr, live, unclean=allowed)
+            live = [replica for replica in replicas if context.is_online(tp, replica)]
+            unclean = election is Election.UNCLEAN or settings.unclean_leader_election_enable
+            return elections.offline(replicas, isr, live, context.suspects, unclean=unclean)
         if election is Election.PREFERRED:
-            return elections.preferred(replicas, current.isr, live, current.leader)
+            return elections.preferred(replicas, isr, candidates, current.leader)
         if election is Election.REASSIGNED:
-            return elections.reassigned(assignment.target, current.isr, live)
+            return elections.reassigned(assignment.target, isr, candidates)
         reachable = [replica for replica in replicas if context.is_reachable(tp, replica)]
+        if election is Election.SUSPECTED:
+            min_isr = settings.min_insync_replicas
+            return elections.suspected(replicas, isr, candidates, reachable, min_isr)
         return elections.controlled_shutdown(
-            replicas, current.isr, reachable, context.shutting_down
+            replicas, isr, reachable, context.shutting_down, context.suspects
         )
 
-    def _unclean_settings(
+    def _settings(
         self, partitions: list[TopicPartition], election: Election
-    ) -> Procedure[dict[str, bool]]:
-        """Return topic -> `unclean.leader.election.enable`, for topics where the setting matters (A15).
-
-        The setting matters in an offline election if no ISR member is live but another replica is live.
-        """
-        if election is not Election.OFFLINE:
-            return {}
-        context = self._context
-        topics = dict.fromkeys(
-            tp.topic
-            for tp in partitions
-            if (state := context.leadership.get(tp)) is not None
-            and not any(context.is_online(tp, member) for member in state.isr)
-            and any(context.is_online(tp, replica) for replica in context.replicas(tp))
-        )
+    ) -> Procedure[Mapping[str, ElectionSettings]]:
+        """Return topic -> settings, for topics whose settings matter in the election (A15)."""
+        topics = dict.fromkeys(tp.topic for tp in partitions if self._may_need(tp, election))
         if not topics:
             return {}
-        read = yield ReadUncleanSettings(tuple(topics))
-        assert isinstance(read, UncleanSettingsRead)
-        return dict(read.topics)
+        read = yield ReadElectionSettings(tuple(topics))
+        assert isinstance(read, ElectionSettingsRead)
+        return read.topics
+
+    def _may_need(self, tp: TopicPartition, election: Election) -> bool:
+        """True if the choice depends on settings of the topic.
+
+        In an offline election, `unclean.leader.election.enable` matters if no ISR member is live but another
+        replica is live. When the leader is suspected, `min.insync.replicas` matters.
+        """
+        context = self._context
+        state = context.leadership.get(tp)
+        if election is not Election.OFFLINE or state is None:
+            return election is Election.SUSPECTED
+        return not any(context.is_online(tp, member) for member in state.isr) and any(
+            context.is_online(tp, replica) for replica in context.replicas(tp)
+        )
 
     def _count_unclean(self, tp: TopicPartition, state: LeaderAndIsr) -> None:
         """Count and log an unclean election, because it may lose acknowledged records (H3)."""

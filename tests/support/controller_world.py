@@ -41,6 +41,7 @@ from minikafka.controller.events import (
     AnswerControlledShutdown,
     AssignmentsWritten,
     BrokersChanged,
+    BrokerSuspected,
     ControlledShutdownRequested,
     ControllerElected,
     DeleteDeletionMarks,
@@ -49,25 +50,27 @@ from minikafka.controller.events import (
     DeletionsChanged,
     Effect,
     ElectionRequested,
+    ElectionSettings,
+    ElectionSettingsRead,
     ExternalEvent,
     GiveTopicIds,
     IsrChanged,
     LeaderAndIsrRead,
     LeaderAndIsrWritten,
     Outcome,
+    ReadElectionSettings,
     ReadLeaderAndIsr,
-    ReadUncleanSettings,
     ReassignmentsRequested,
     ReassignmentsSubmitted,
     SendRequest,
     StepReached,
     StopReplicaAnswered,
+    SuspicionEnded,
     TopicIdsGiven,
     TopicImage,
     TopicNodesDeleted,
     TopicsChanged,
     TrimReassignments,
-    UncleanSettingsRead,
     WriteAssignments,
     WriteLeaderAndIsr,
 )
@@ -195,20 +198,23 @@ def run_steps(nodes: StateNodes, steps: Generator[Any, Any, Any]) -> Any:
             if isinstance(question, WriteLeaderAndIsr):
                 outcome = write_states(nodes, question.states)
             else:
-                assert isinstance(question, ReadLeaderAndIsr | ReadUncleanSettings)
-                outcome = read_of(nodes, question, set())
+                assert isinstance(question, ReadLeaderAndIsr | ReadElectionSettings)
+                outcome = read_of(nodes, question, {})
             question = steps.send(outcome)
     except StopIteration as end:
         return end.value
 
 
 def read_of(
-    nodes: StateNodes, question: ReadLeaderAndIsr | ReadUncleanSettings, unclean: set[str]
+    nodes: StateNodes,
+    question: ReadLeaderAndIsr | ReadElectionSettings,
+    settings: Mapping[str, ElectionSettings],
 ) -> Outcome:
     """Return the outcome of a ZooKeeper read that the state machine requests."""
     if isinstance(question, ReadLeaderAndIsr):
         return LeaderAndIsrRead({tp: nodes[tp] for tp in question.partitions if tp in nodes})
-    return UncleanSettingsRead({topic: topic in unclean for topic in question.topics})
+    default = ElectionSettings(False, 1)
+    return ElectionSettingsRead({topic: settings.get(topic, default) for topic in question.topics})
 
 
 def sent_to(effects: Iterable[Effect], kind: type) -> dict[int, Any]:
@@ -224,7 +230,8 @@ class World:
     """A controller's state machine and its ZooKeeper, for example `World(brokers=3).create("t", [0, 1, 2])`.
 
     `sent`: all requests so far, in order. `nodes` and `topics`: the state and topic nodes in ZooKeeper. `brokers`: the
-    live brokers. `unclean`: the topics that allow unclean elections.
+    live brokers. `unclean`: the topics that allow unclean elections. `min_isr`: topic -> `min.insync.replicas`, if
+    it is not 1.
     """
 
     def __init__(
@@ -240,6 +247,7 @@ class World:
         self.topics = TopicNodes(self.ensemble)
         self.nodes = StateNodes(self.ensemble)
         self.unclean: set[str] = set()
+        self.min_isr: dict[str, int] = {}
         self.settings = settings
         self.crash_at = ""
         """The `operation.step` at which the controller dies, "" to let it live."""
@@ -292,7 +300,7 @@ class World:
         elif path in self.ensemble.nodes:
             self.ensemble.delete(path)
 
-    def start(self, epoch: int) -> None:
+    def start(self, epoch: int, suspects: Mapping[int, int] | None = None) -> None:
         """Begin a new controller epoch: pass everything that ZooKeeper holds to a new state machine."""
         self.machine = ControllerMachine(0, epoch, self.settings)
         self.handle(
@@ -303,6 +311,7 @@ class World:
                 self.deletions,
                 dict(self.submitted),
                 self.elections,
+                suspects or {},
             )
         )
 
@@ -384,8 +393,12 @@ class World:
             return TopicNodesDeleted(self.delete_topics(question.topics))
         if isinstance(question, GiveTopicIds):
             return TopicIdsGiven(self.give_topic_ids(question.topics))
-        assert isinstance(question, ReadLeaderAndIsr | ReadUncleanSettings)
-        return read_of(self.nodes, question, self.unclean)
+        assert isinstance(question, ReadLeaderAndIsr | ReadElectionSettings)
+        settings = {
+            topic: ElectionSettings(topic in self.unclean, self.min_isr.get(topic, 1))
+            for topic in self.topics
+        }
+        return read_of(self.nodes, question, settings)
 
     def write_assignments(
         self, topics: Mapping[str, Mapping[int, ReplicaAssignment | None]]
@@ -473,6 +486,13 @@ class World:
     def register(self, broker_id: int, epoch: int = 1) -> World:
         self.brokers[broker_id] = broker(broker_id, epoch)
         return self.handle(BrokersChanged(dict(self.brokers)))
+
+    def suspect(self, broker_id: int) -> World:
+        epoch = self.brokers[broker_id].epoch
+        return self.handle(BrokerSuspected(broker_id, epoch, "refused"))
+
+    def clear_of_suspicion(self, broker_id: int) -> World:
+        return self.handle(SuspicionEnded(broker_id, self.brokers[broker_id].epoch))
 
     def shut_down(self, broker_id: int, epoch: int = 1) -> AnswerControlledShutdown:
         self.handle(ControlledShutdownRequested(7, broker_id, epoch))

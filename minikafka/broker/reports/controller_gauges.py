@@ -19,6 +19,8 @@ CONTROLLER_STATES: Final = {
     "Idle": 0,
     "ControllerChange": 1,
     "BrokerChange": 2,
+    "BrokerSuspected": 2,
+    "SuspicionEnded": 2,
     "TopicChange": 3,
     "PartitionModifications": 3,
     "TopicDeletion": 4,
@@ -92,6 +94,18 @@ _UNCLEAN: Final = "kafka.controller:type=ControllerStats,name=UncleanLeaderElect
 _UNCLEAN_DOC: Final = (
     "Leaders elected outside the ISR by this controller since its election: total and by partition."
 )
+_SUSPICIONS: Final = (
+    (
+        "minikafka.controller:type=ControllerStats,name=SuspicionsPerSec",
+        "Brokers that this controller suspected to have died, since its election.",
+        "suspicions",
+    ),
+    (
+        "minikafka.controller:type=ControllerStats,name=FalseSuspicionsPerSec",
+        "Suspicions of this controller that ended because the broker answered.",
+        "false_suspicions",
+    ),
+)
 _CHANNELS: Final = "kafka.controller:type=ControllerChannelManager,name="
 
 
@@ -106,10 +120,10 @@ def register_controller_gauges(metrics: Metrics, diagnostics: Diagnostics) -> No
     metrics.before_read(refresh)
     for name, (doc, read) in GAUGES.items():
         metrics.gauge(f"kafka.controller:type={name}", doc, partial(read, summary))
-    metrics.computed_counter(
-        _UNCLEAN, _UNCLEAN_DOC, lambda: int(summary.get("unclean_elections", 0))
-    )
+    metrics.computed_counter(_UNCLEAN, _UNCLEAN_DOC, partial(_count, summary, "unclean_elections"))
     metrics.collect(_UNCLEAN, Kind.COUNTER, _UNCLEAN_DOC, partial(_unclean_elections, summary))
+    for name, doc, key in _SUSPICIONS:
+        metrics.computed_counter(name, doc, partial(_count, summary, key))
     metrics.collect(
         f"{_CHANNELS}QueueSize",
         Kind.GAUGE,
@@ -121,6 +135,10 @@ def register_controller_gauges(metrics: Metrics, diagnostics: Diagnostics) -> No
         "Requests of the controller that brokers have not answered.",
         lambda: sum(diagnostics.backlog().values()),
     )
+
+
+def _count(summary: Summary, key: str) -> int:
+    return int(summary.get(key, 0))
 
 
 def _unclean_elections(summary: Summary) -> Iterator[Sample]:

@@ -1,4 +1,4 @@
-"""The four leader selectors, called with plain lists (H1-H9)."""
+"""The leader selectors, called with plain lists (H1-H9)."""
 
 from __future__ import annotations
 

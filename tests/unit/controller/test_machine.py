@@ -30,8 +30,8 @@ from minikafka.controller.events import (
     LeaderAndIsrAnswered,
     LeaderAndIsrWritten,
     LogDirsFailed,
+    ReadElectionSettings,
     ReadLeaderAndIsr,
-    ReadUncleanSettings,
     SendRequest,
     StartChannel,
     StopChannel,
@@ -196,7 +196,7 @@ def test_unclean_election_is_decided_per_topic_and_counted_and_logged(
 
 def test_unclean_election_setting_is_not_read_when_the_isr_has_a_live_replica() -> None:
     world = World().create("t", [0, 1, 2]).clear().kill(0)
-    assert not [effect for effect in world.effects if isinstance(effect, ReadUncleanSettings)]
+    assert not [effect for effect in world.effects if isinstance(effect, ReadElectionSettings)]
 
 
 @pytest.mark.row("T2")

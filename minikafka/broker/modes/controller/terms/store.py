@@ -28,6 +28,7 @@ from minikafka.broker.modes.controller.terms.term_session import TermSession, ba
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.controller.events import (
     AssignmentsWritten,
+    ElectionSettings,
     LeaderAndIsrWritten,
     TopicIdsGiven,
     TopicNodesDeleted,
@@ -71,24 +72,29 @@ class ControllerStore:
         """Create state nodes, or replace them by compare-and-set. Raises ControllerMoved, StaleSession."""
         return await write_states(self.session, states)
 
-    async def read_unclean_settings(self, names: Sequence[str]) -> dict[str, bool]:
-        """Return `unclean.leader.election.enable` of each topic, from its overrides or the broker's default (H4)."""
+    async def read_election_settings(self, names: Sequence[str]) -> dict[str, ElectionSettings]:
+        """Return the settings of each topic on which elections depend, from its overrides or the broker's defaults.
+
+        A topic whose settings cannot be read or used allows no unclean election (H4).
+        """
         entities = [configs.Entity(configs.TOPICS, name) for name in names]
         stored = await configs.read_strictly(self.session, entities, self.session.faults)
         return {
-            name: overrides is not None and self._is_unclean(name, overrides)
+            name: self._election_settings(name, overrides)
             for name, overrides in zip(names, stored, strict=True)
         }
 
-    def _is_unclean(self, topic: str, stored: Mapping[str, str]) -> bool:
-        """Return `unclean.leader.election.enable` of a topic with these overrides; False if they are invalid."""
+    def _election_settings(self, topic: str, stored: Mapping[str, str] | None) -> ElectionSettings:
+        safest = ElectionSettings(False, self._config.min_insync_replicas)
+        if stored is None:
+            return safest
         overrides, _ = usable(TopicConfig.keys(), stored)
         try:
             config = TopicConfig.from_broker(self._config, overrides)
         except ConfigError as error:
             logger.error("settings of topic %s are not usable: %s", topic, error)
-            return False
-        return config.unclean_leader_election_enable
+            return safest
+        return ElectionSettings(config.unclean_leader_election_enable, config.min_insync_replicas)
 
     # Topic nodes.
 

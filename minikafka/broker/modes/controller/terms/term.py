@@ -52,21 +52,21 @@ from minikafka.controller.events import (
     DeletePreferredElection,
     DeleteTopicNodes,
     Effect,
+    ElectionSettingsRead,
     Event,
     ExternalEvent,
     GiveTopicIds,
     LeaderAndIsrAnswered,
     LeaderAndIsrRead,
     Outcome,
+    ReadElectionSettings,
     ReadLeaderAndIsr,
-    ReadUncleanSettings,
     SendRequest,
     StartChannel,
     StepReached,
     StopChannel,
     StopReplicaAnswered,
     TrimReassignments,
-    UncleanSettingsRead,
     UnwatchStates,
     WatchStates,
     WriteAssignments,
@@ -275,7 +275,7 @@ class Term:
             AnswerAdmin: self._answer,
             WriteLeaderAndIsr: lambda effect: store.write_states(effect.states),
             ReadLeaderAndIsr: self._read_states,
-            ReadUncleanSettings: self._read_unclean_settings,
+            ReadElectionSettings: self._read_election_settings,
             WriteAssignments: lambda effect: store.write_assignments(
                 effect.topics, effect.submitted
             ),
@@ -305,8 +305,8 @@ class Term:
     async def _read_states(self, effect: ReadLeaderAndIsr) -> LeaderAndIsrRead:
         return LeaderAndIsrRead(await self._store.read_states(effect.partitions))
 
-    async def _read_unclean_settings(self, effect: ReadUncleanSettings) -> UncleanSettingsRead:
-        return UncleanSettingsRead(await self._store.read_unclean_settings(effect.topics))
+    async def _read_election_settings(self, effect: ReadElectionSettings) -> ElectionSettingsRead:
+        return ElectionSettingsRead(await self._store.read_election_settings(effect.topics))
 
     async def _delete_preferred_election(self, effect: DeletePreferredElection) -> None:
         await self._session.delete_nodes([admin_requests.PREFERRED_ELECTION])
@@ -382,6 +382,9 @@ class Term:
             "backlog": {str(id_): count for id_, count in self._channels.backlog().items()},
             "brokers": {str(id_): broker.epoch for id_, broker in context.brokers.items()},
             "shutting_down": sorted(context.shutting_down),
+            "suspects": sorted(context.suspects),
+            "suspicions": context.suspicions,
+            "false_suspicions": context.false_suspicions,
             "topics_marked_for_deletion": sorted(context.deletions),
             "topics_ineligible_for_deletion": dict(context.ineligible),
             "reassignments": [

@@ -371,14 +371,18 @@ async def test_unclean_election_setting_of_a_topic_overrides_that_of_the_broker(
 ) -> None:
     bench.ensemble.put(
         layout.topic_config_path("u"),
-        layout.encode_config({"unclean.leader.election.enable": "true"}),
+        layout.encode_config(
+            {"unclean.leader.election.enable": "true", "min.insync.replicas": "2"}
+        ),
     )
     bench.ensemble.put(layout.topic_config_path("bad"), b"{")
-    settings = await bench.store.read_unclean_settings(["t", "u", "bad"])
-    assert settings == {"t": False, "u": True, "bad": False}
-    config = BrokerConfig.from_mapping({"broker.id": 1, "unclean.leader.election.enable": True})
+    settings = await bench.store.read_election_settings(["t", "u", "bad"])
+    assert settings == {"t": (False, 1), "u": (True, 2), "bad": (False, 1)}
+    config = BrokerConfig.from_mapping(
+        {"broker.id": 1, "unclean.leader.election.enable": True, "min.insync.replicas": 3}
+    )
     store = ControllerStore(TermSession(bench.zookeeper, 1, 0), config)
-    assert await store.read_unclean_settings(["t"]) == {"t": True}
+    assert await store.read_election_settings(["t"]) == {"t": (True, 3)}
 
 
 async def test_unreadable_partition_states_are_omitted(
