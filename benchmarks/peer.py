@@ -31,7 +31,7 @@ from benchmarks import closed_loop, kafka, lifetime, load_end_to_end, report
 from benchmarks.closed_loop import LoadError
 from benchmarks.load_produce import Scenario
 from minikafka import LocalCluster
-from minikafka.base.cluster_config import ClusterConfig
+from minikafka.base.config.cluster import ClusterConfig
 from minikafka.cluster.directory import free_ports
 from minikafka.cluster.processes import die_with
 from minikafka.runtime.clock import SystemClock, SystemRng

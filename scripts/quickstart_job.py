@@ -30,7 +30,7 @@ from source_lines import Lines
 from threads import in_thread
 from verdict import IsrWatch, in_background, show_verdict
 
-from minikafka.base.cluster_config import ClusterConfig
+from minikafka.base.config.cluster import ClusterConfig
 from minikafka.cli.execution.running import run_cancellable
 from minikafka.client.history import Reading, verdict
 from minikafka.cluster import LocalCluster

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from minikafka import broker
-from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.keys import INT_MAX, LONG_MAX, Key, Kind
+from minikafka.base.config.cluster import ClusterConfig
+from minikafka.base.config.keys import INT_MAX, LONG_MAX, Key, Kind
 from minikafka.broker import apis
 from minikafka.broker.settings.dynamic_config import DYNAMIC, THROTTLES
 from minikafka.wire.versions import NAMES, NOT_SERVED, SERVED, is_flexible

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
-from minikafka.base.keys import INT_MAX, LONG_MAX
+from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.model import TopicPartition
 
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
+from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.errors import ConfigError, MinikafkaError
-from minikafka.base.keys import INT_MAX, LONG_MAX
 from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_directory
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.processes import ProcessId

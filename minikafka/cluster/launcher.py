@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from minikafka.base.cluster_config import offsets_replicas
 from minikafka.base.config import BrokerConfig
+from minikafka.base.config.cluster import offsets_replicas
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import (

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from minikafka.base.cluster_config import ClusterConfig
+from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.cluster.launcher import DYING_MS, POLL_MS, Launcher

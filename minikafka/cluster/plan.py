@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from minikafka.base.cluster_config import ClusterConfig
+from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Rng
 from minikafka.cluster.directory import (

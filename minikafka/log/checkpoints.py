@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from minikafka.base.keys import LONG_MAX
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.names import parse_number, parse_topic, parse_topic_id
 

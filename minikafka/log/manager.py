@@ -14,8 +14,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ConfigError, StorageFailed
-from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.ports import Clock, Executor, Storage
 from minikafka.log.checkpoints import LOG_START_OFFSETS

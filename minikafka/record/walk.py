@@ -19,8 +19,8 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from minikafka.base.config import TopicConfig
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import CorruptBatch, ErrorCode
-from minikafka.base.keys import LONG_MAX
 from minikafka.base.ports import Buffer
 from minikafka.record.batch import DECOMPRESSED_LIMIT
 from minikafka.record.codecs import Deflater, crc32c, deflater_memory

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from minikafka.base.config import TopicConfig
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ErrorCode
-from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
 from minikafka.log.state.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from minikafka.base.keys import LONG_MAX
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.ports import Clock
 
 RETRY_MS: Final = 100

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeGuard
 
+from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.endpoints import PLAINTEXT, Endpoint, SecurityProtocol, parse_endpoint
 from minikafka.base.errors import ConfigError
-from minikafka.base.keys import INT_MAX, LONG_MAX
 from minikafka.base.model import (
     Broker,
     BrokerId,

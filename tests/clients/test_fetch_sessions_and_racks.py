@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from support import proof
 from support.running_cluster import eventually, kill
 
-from minikafka.base.cluster_config import ClusterConfig
+from minikafka.base.config.cluster import ClusterConfig
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.record.batch import Record

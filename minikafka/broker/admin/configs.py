@@ -13,10 +13,10 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.keys import Key, Kind
+from minikafka.base.config.throttles import THROTTLES
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
-from minikafka.base.keys import Key, Kind
 from minikafka.base.names import parse_number
-from minikafka.base.throttle_keys import THROTTLES
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities.stores import ConfigKind, ConfigStore, Overrides
 from minikafka.broker.cluster.metadata import MetadataCache

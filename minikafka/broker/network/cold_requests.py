@@ -16,8 +16,8 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, NamedTuple
 
+from minikafka.base.config.keys import INT_MAX
 from minikafka.base.errors import KafkaError, ProtocolViolation
-from minikafka.base.keys import INT_MAX
 from minikafka.base.ports import Buffer, Tasks
 from minikafka.broker.network.frame_room import FrameRoom
 from minikafka.broker.requests.services import (

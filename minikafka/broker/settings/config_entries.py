@@ -11,8 +11,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.keys import Key, Kind
-from minikafka.base.throttle_keys import THROTTLES
+from minikafka.base.config.keys import Key, Kind
+from minikafka.base.config.throttles import THROTTLES
 from minikafka.broker.settings.dynamic_config import (
     DYNAMIC,
     RELEASE,

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from minikafka.base.config import BrokerConfig, TopicConfig, check_cleaner, check_inherited
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.broker import check_cleaner, check_inherited
+from minikafka.base.config.keys import LONG_MAX, Key, Kind, parse_all
+from minikafka.base.config.throttles import FOLLOWER_RATE, LEADER_RATE, THROTTLES
 from minikafka.base.errors import ConfigError
-from minikafka.base.keys import LONG_MAX, Key, Kind, parse_all
-from minikafka.base.throttle_keys import FOLLOWER_RATE, LEADER_RATE, THROTTLES
 from minikafka.rpc.messages import SettingChange
 
 logger = logging.getLogger(__name__)

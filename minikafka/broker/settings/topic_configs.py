@@ -10,8 +10,8 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.keys import usable
 from minikafka.base.errors import ConfigError
-from minikafka.base.keys import usable
 from minikafka.broker.capabilities.stores import ConfigStore
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from heapq import heappop, heappush
 from typing import Any, Final, Protocol
 
-from minikafka.base.keys import INT_MAX
+from minikafka.base.config.keys import INT_MAX
 from minikafka.base.ports import Clock, Timer
 
 logger = logging.getLogger(__name__)

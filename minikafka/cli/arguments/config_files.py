@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from minikafka.base.cluster_config import ClusterConfig
+from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError
 
 _CLUSTER_FILE: Final = Path("cluster.toml")

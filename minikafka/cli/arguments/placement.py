@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from minikafka.base.keys import LONG_MAX
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.names import parse_replica_directory
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from minikafka.base.keys import LONG_MAX
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments import placement
 from minikafka.cli.arguments.find_cluster import bootstrap_servers

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from minikafka.base.keys import LONG_MAX
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.log.log import Log
 from minikafka.log.segments.segment import Segment
 from minikafka.record.header import HEADER, HEADER_BYTES, MAX_TIMESTAMP

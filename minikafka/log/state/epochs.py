@@ -12,8 +12,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import StorageFailed
-from minikafka.base.keys import LONG_MAX
 from minikafka.base.names import parse_number
 from minikafka.base.ports import Storage
 

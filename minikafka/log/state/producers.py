@@ -21,8 +21,8 @@ from itertools import starmap
 from struct import Struct
 from typing import Final, NamedTuple
 
+from minikafka.base.config.keys import INT_MAX
 from minikafka.base.errors import ErrorCode, StorageFailed
-from minikafka.base.keys import INT_MAX
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import Storage
 from minikafka.log.state.producer_table import (

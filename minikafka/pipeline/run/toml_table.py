@@ -7,8 +7,8 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from minikafka.base.config.keys import flatten
 from minikafka.base.errors import ConfigError
-from minikafka.base.keys import flatten
 
 
 class TomlTable:

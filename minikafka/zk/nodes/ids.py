@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import BadVersion, ConfigError, NodeExists, NoNode
-from minikafka.base.keys import LONG_MAX
 from minikafka.base.model import BrokerId, topic_id_text
 from minikafka.base.ports import ZooKeeper
 from minikafka.zk import layout

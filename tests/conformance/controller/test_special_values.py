@@ -9,8 +9,8 @@ from support.memory_cluster import MemoryCluster
 from support.until import until
 
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.keys import INT_MAX, LONG_MAX, Key, Kind
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.base.keys import INT_MAX, LONG_MAX, Key, Kind
 from minikafka.client import Client, NewTopic
 from minikafka.record.batch import Record
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import minikafka
-from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.config import BrokerConfig
+from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.cluster import ClusterError, LocalCluster, launcher, running
 from minikafka.cluster.directory import ClusterRecord

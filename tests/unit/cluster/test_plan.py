@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from minikafka.base.cluster_config import ClusterConfig
+from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError
 from minikafka.cluster.directory import HOST, BrokerRecord, ClusterError, ClusterRecord, is_free
 from minikafka.cluster.plan import Request, Running, plan

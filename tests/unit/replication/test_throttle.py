@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.manual_clock import ManualClock
 
-from minikafka.base.keys import LONG_MAX
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.replication.throttle import Throttle
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.keys import Kind
+from minikafka.base.config.keys import Kind
 from minikafka.broker.settings.config_entries import (
     ConfigEntry,
     Source,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ConfigError
-from minikafka.base.keys import LONG_MAX
 from minikafka.broker.settings.dynamic_config import DYNAMIC, DynamicConfig
 from minikafka.rpc.messages import SettingChange
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.config import BrokerConfig
+from minikafka.base.config.cluster import ClusterConfig
 from minikafka.cli.main import commands
 from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.cluster import local as module

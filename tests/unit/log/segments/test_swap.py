@@ -23,8 +23,8 @@ from support.logs import (
 )
 from support.memory_storage import MemoryStorage
 
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import StorageFailed
-from minikafka.base.keys import LONG_MAX
 from minikafka.log.checkpoints import FIRST_DIRTY_OFFSETS
 from minikafka.log.directory import LogDirectory
 from minikafka.log.log import Log

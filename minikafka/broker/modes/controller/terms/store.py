@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.keys import usable
 from minikafka.base.errors import (
     BadVersion,
     ConfigError,
@@ -20,7 +21,6 @@ from minikafka.base.errors import (
     ServerVerdict,
     TooLarge,
 )
-from minikafka.base.keys import usable
 from minikafka.base.model import BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check, Delete, MultiOp, Node, Stat
 from minikafka.broker.modes.controller.terms.state_writes import write_states

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from minikafka.base.config.listeners import Listeners, parse_listeners
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ConfigError
-from minikafka.base.listeners import Listeners, parse_listeners
 
 MAP = "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SSL"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from minikafka.base.config.keys import INT_MAX, LONG_MAX, Key, Kind, flatten, parse_all
 from minikafka.base.errors import ConfigError
-from minikafka.base.keys import INT_MAX, LONG_MAX, Key, Kind, flatten, parse_all
 
 
 def key(kind: Kind, **rest) -> Key:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.config.keys import Key, Kind, flatten, parse_all, unknown_key
 from minikafka.base.errors import ConfigError
-from minikafka.base.keys import Key, Kind, flatten, parse_all, unknown_key
 from minikafka.base.toml import read_toml, table_of
 
 _BROKERS: Final = 3

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.base.cluster_config import ClusterConfig
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.keys import Kind
 from minikafka.base.errors import ConfigError
-from minikafka.base.keys import Kind
 
-HOUR_MS = 3_600_000
 ONE = {"broker.id": 1}
 
 
@@ -171,36 +169,6 @@ def test_every_config_field_is_a_key_with_a_valid_default_except_the_field_given
             assert key.parse(key.default) == key.default
 
 
-def test_topic_defaults_equal_the_broker_defaults():
-    inherited = TopicConfig.from_broker(broker(), {})
-
-    assert inherited == TopicConfig()
-
-
-def test_setting_of_a_topic_takes_precedence_over_the_setting_of_the_broker():
-    config = broker(log_segment_bytes=1_000_000, min_insync_replicas=2)
-
-    topic = TopicConfig.from_broker(config, {"segment.bytes": "2000"})
-
-    assert (topic.segment_bytes, topic.min_insync_replicas) == (2000, 2)
-    assert topic.given == {"segment.bytes"}
-
-
-@pytest.mark.parametrize(
-    ("keys", "retention_ms"),
-    [
-        ({}, 168 * HOUR_MS),
-        ({"log_retention_hours": 1}, HOUR_MS),
-        ({"log_retention_minutes": 2, "log_retention_hours": 1}, 120_000),
-        ({"log_retention_ms": 5, "log_retention_minutes": 2}, 5),
-        ({"log_retention_hours": -1}, -1),
-        ({"log_retention_ms": -1, "log_retention_hours": 1}, -1),
-    ],
-)
-def test_milliseconds_take_precedence_over_minutes_and_hours(keys, retention_ms):
-    assert TopicConfig.from_broker(broker(**keys), {}).retention_ms == retention_ms
-
-
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
@@ -224,16 +192,6 @@ def test_milliseconds_take_precedence_over_minutes_and_hours(keys, retention_ms)
 def test_invalid_broker_settings_are_refused_with_a_reason(keys, reason):
     with pytest.raises(ConfigError, match=reason.replace(".", r"\.")):
         BrokerConfig.from_mapping(keys)
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [{"segment.bytes": "13"}, {"cleanup.policy": "shred"}, {"min.insync.replicas": "0"}, {"log.segment.bytes": "99"},
-     {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, {"retention.ms": "-2"}],
-)  # fmt: skip
-def test_invalid_topic_settings_are_refused(overrides):
-    with pytest.raises(ConfigError):
-        TopicConfig.from_broker(broker(), overrides)
 
 
 def test_endpoints_are_read_from_the_listener_keys():
@@ -293,103 +251,8 @@ def test_broker_file_with_anything_but_a_broker_table_is_refused(text):
         BrokerConfig.parse(text)
 
 
-def test_cluster_file_sets_keys_of_all_brokers_and_of_one():
-    config = ClusterConfig.parse(
-        """
-        [cluster]
-        brokers = 5
-        port = 0
-        data = "elsewhere"
-        [zookeeper]
-        connect = "h:2181/x"
-        [broker]
-        min.insync.replicas = 2
-        [broker.2]
-        broker.rack = "b"
-        min.insync.replicas = 1
-        """
-    )
-
-    assert (config.brokers, config.port, config.data, config.zookeeper) == (
-        5,
-        0,
-        "elsewhere",
-        "h:2181/x",
-    )
-    assert config.keys_of(1) == {"min.insync.replicas": 2}
-    assert config.keys_of(2) == {"min.insync.replicas": 1, "broker.rack": "b"}
-
-
-def test_cluster_file_accepts_a_broker_key_that_ends_in_the_name_of_another_key():
-    config = ClusterConfig.parse("[broker]\nadvertised.listeners = 'PLAINTEXT://here:1'")
-
-    assert config.keys_of(1) == {"advertised.listeners": "PLAINTEXT://here:1"}
-
-
-def test_empty_cluster_file_means_three_brokers_and_a_managed_zookeeper():
-    assert ClusterConfig.parse("") == ClusterConfig()
-    assert ClusterConfig().zookeeper is None
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("[clusters]", "did you mean cluster"),
-        ("[cluster]\nbroker = 3", r"did you mean cluster\.brokers"),
-        ("[cluster]\nbrokers = 0", "1 to 1000"),
-        ("[cluster]\nport = 70000", "0 to 65535"),
-        ("[broker]\nlog.segment.bytez = 1", r"did you mean log\.segment\.bytes"),
-        ("[broker]\nlog.dirs = 'x'", "set by the cluster"),
-        ("[broker.1]\nbroker.id = 4", "set by the cluster"),
-        ("[broker.1]\nnum.partitions = 0", "at least 1"),
-        ("[zookeeper]\nport = 1", r"did you mean zookeeper\.connect"),
-        ("cluster = 3", "must be a table"),
-        ("[[cluster]]", "must be a table"),
-        ("[broker]\n1 = 2", "must be a table"),
-        ("[broker]\nnum.partitions = 3\n'num.partitions' = 4", r"^num\.partitions is given twice"),
-        ("[broker.2]\n'num.partitions' = 3\nnum.partitions = 4", r"^num\.partitions is given twice"),
-        ("[cluster]\nbrokers = 3.0", r"cluster\.brokers must be a whole number, got 3\.0"),
-        ("[xyzzy]\nfoo = 1", "known keys are cluster, zookeeper, broker"),
-        ("[broker]\nxyzzy.foo = 1", r"^unknown key xyzzy\.foo; docs/configuration\.md"),
-        ("[broker.x]\nbroker.rack = 'b'", r"^\[broker\.x\] names no broker: .* \[broker\.1\]"),
-        ("[broker.x]", r"^\[broker\.x\] names no broker"),
-        ("[broker.0]\nbroker.rack = 'b'", r"^\[broker\.0\] names no broker"),
-        ("[broker.01]\nbroker.rack = 'b'", r"^\[broker\.01\] names no broker"),
-        ("[broker.99999]\nbroker.rack = 'b'", r"^\[broker\.99999\] names no broker"),
-    ],
-)  # fmt: skip
-def test_invalid_cluster_file_is_refused_with_a_reason(text, reason):
-    with pytest.raises(ConfigError, match=reason):
-        ClusterConfig.parse(text)
-
-
 def test_types_of_config_keys_have_the_type_numbers_of_describe_configs():
     assert {kind.name: int(kind) for kind in Kind} == {
         "UNKNOWN": 0, "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7,
         "PASSWORD": 9,
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("version", "is_accepted"),
-    [
-        ("0.10.2", True),
-        ("0.11.0-IV2", True),
-        ("1.1", True),
-        ("2.8.1", True),
-        ("3.9", True),
-        ("3.9-IV0", True),
-        ("", False),
-        ("4.0", False),
-        ("2", False),
-        ("v3.0", False),
-    ],
-)
-@pytest.mark.key("message.format.version")
-def test_record_format_may_be_any_version_of_kafka(version: str, is_accepted: bool) -> None:
-    row = TopicConfig.keys()["message.format.version"]
-    if is_accepted:
-        assert row.parse(version) == version
-        return
-    with pytest.raises(ConfigError, match=r"message\.format\.version"):
-        row.parse(version)

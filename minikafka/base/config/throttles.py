@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minikafka.base.keys import LONG_MAX, Key, Kind
+from minikafka.base.config.keys import LONG_MAX, Key, Kind
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"

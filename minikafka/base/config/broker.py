@@ -1,21 +1,19 @@
-"""The configuration keys of a broker, a topic and a cluster, and the checked values.
+"""The configuration keys of a broker, and their checked values.
 
 Every key except `minikafka.…` has the name, type, default and range of Kafka 3.9. However, a value that cannot
 work, such as a negative interval, is refused even if Kafka accepts the value.
 Invariant: an existing config object is valid. An invalid value raises ConfigError, whose text names
-the key and the fix. `docs/configuration.md` is generated from these tables.
+the key and the fix. `docs/configuration.md` is generated from the tables of keys.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
-from minikafka.base.endpoints import SecurityProtocol, check_connect
-from minikafka.base.errors import ConfigError
-from minikafka.base.keys import (
+from minikafka.base.config.keys import (
     INT_MAX,
     LONG_MAX,
     Key,
@@ -27,13 +25,20 @@ from minikafka.base.keys import (
     table,
     unknown_key,
 )
-from minikafka.base.listeners import Listeners, parse_listeners
+from minikafka.base.config.listeners import Listeners, parse_listeners
+from minikafka.base.endpoints import SecurityProtocol, check_connect
+from minikafka.base.errors import ConfigError
 from minikafka.base.toml import read_toml, table_of
 
 _, BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
 
-_HOUR_MS: Final = 3_600_000
-_MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+RETENTION: Final = (
+    ("log.retention.ms", 1),
+    ("log.retention.minutes", 60_000),
+    ("log.retention.hours", HOUR_MS),
+)
+"""The keys of the same value in order of precedence, each with its unit in milliseconds."""
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _DEDUPE_BYTES_MIN: Final = 1 << 20
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
@@ -485,6 +490,10 @@ class BrokerConfig:
         row = _BROKER_KEYS[name]
         return row.text(getattr(self, row.attribute))
 
+    def first_set(self, keys: tuple[tuple[str, int], ...]) -> Any:
+        """Return the value of the first of these keys that is set, times its factor; None if no key is set."""
+        return first_set({name: getattr(self, name.replace(".", "_")) for name, _ in keys}, keys)
+
     @property
     def endpoints(self) -> Listeners:
         """The addresses at which the broker listens, and the endpoints that it registers for them."""
@@ -504,109 +513,6 @@ class BrokerConfig:
 
 
 _BROKER_KEYS: Final = table(BrokerConfig)
-
-
-def _from_broker_key(
-    broker_key: str, *in_other_units: tuple[str, int], default: Any = None, doc: str = ""
-) -> Any:
-    """Return the field of a topic key that inherits type, default, bounds and documentation from `broker_key`.
-
-    `in_other_units`: broker keys for the same value in a larger unit, each with its factor. These keys have an
-    effect only while `broker_key` is not set. `default` and `doc` replace the values of the broker key.
-    """
-    row = _BROKER_KEYS[broker_key]
-    synonyms = ((broker_key, 1), *in_other_units)
-    if default is None:
-        default = first_set({name: _BROKER_KEYS[name].default for name, _ in synonyms}, synonyms)
-    topic_key = replace(row, default=default, doc=doc or row.doc, synonyms=synonyms)
-    return field(default=default, metadata={"key": topic_key})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfig:
-    """Settings of one topic: its own overrides, and the broker's values for all other keys.
-
-    Keys that have no effect in minikafka (`Key.waits_for`) are checked and stored like all other keys.
-    """
-
-    cleanup_policy: tuple[str, ...] = _from_broker_key("log.cleanup.policy")
-    compression_type: str = _from_broker_key("compression.type")
-    compression_gzip_level: int = _from_broker_key("compression.gzip.level")
-    compression_lz4_level: int = _from_broker_key("compression.lz4.level")
-    compression_zstd_level: int = _from_broker_key("compression.zstd.level")
-    delete_retention_ms: int = _from_broker_key("log.cleaner.delete.retention.ms")
-    file_delete_delay_ms: int = _from_broker_key("log.segment.delete.delay.ms")
-    flush_messages: int = _from_broker_key("log.flush.interval.messages")
-    flush_ms: int = _from_broker_key("log.flush.interval.ms", default=LONG_MAX)
-    follower_replication_throttled_replicas: tuple[str, ...] = key(
-        LIST,
-        (),
-        "Followers that are throttled while they are not in sync, as partition:broker; `*`: all.",
-        form="[0-9]+:[0-9]+",
-    )
-    leader_replication_throttled_replicas: tuple[str, ...] = key(
-        LIST,
-        (),
-        "Leaders whose sends to followers not in sync are throttled, as partition:broker; `*`: all.",
-        form="[0-9]+:[0-9]+",
-    )
-    index_interval_bytes: int = _from_broker_key("log.index.interval.bytes")
-    max_compaction_lag_ms: int = _from_broker_key("log.cleaner.max.compaction.lag.ms")
-    max_message_bytes: int = _from_broker_key("message.max.bytes")
-    message_downconversion_enable: bool = _from_broker_key("log.message.downconversion.enable")
-    message_format_version: str = _from_broker_key("log.message.format.version")
-    message_timestamp_difference_max_ms: int = _from_broker_key(
-        "log.message.timestamp.difference.max.ms",
-        doc="Limit for message.timestamp.before.max.ms and message.timestamp.after.max.ms if they are not set.",
-    )
-    message_timestamp_after_max_ms: int = _from_broker_key("log.message.timestamp.after.max.ms")
-    message_timestamp_before_max_ms: int = _from_broker_key("log.message.timestamp.before.max.ms")
-    message_timestamp_type: str = _from_broker_key("log.message.timestamp.type")
-    min_cleanable_dirty_ratio: float = _from_broker_key("log.cleaner.min.cleanable.ratio")
-    min_compaction_lag_ms: int = _from_broker_key("log.cleaner.min.compaction.lag.ms")
-    min_insync_replicas: int = _from_broker_key("min.insync.replicas")
-    preallocate: bool = _from_broker_key("log.preallocate")
-    retention_bytes: int = _from_broker_key("log.retention.bytes")
-    retention_ms: int = _from_broker_key(
-        "log.retention.ms",
-        ("log.retention.minutes", _MINUTE_MS),
-        ("log.retention.hours", _HOUR_MS),
-    )
-    segment_bytes: int = _from_broker_key("log.segment.bytes")
-    segment_index_bytes: int = _from_broker_key("log.index.size.max.bytes")
-    segment_jitter_ms: int = _from_broker_key(
-        "log.roll.jitter.ms",
-        ("log.roll.jitter.hours", _HOUR_MS),
-        doc="Maximum random time subtracted from segment.ms.",
-    )
-    segment_ms: int = _from_broker_key("log.roll.ms", ("log.roll.hours", _HOUR_MS))
-    unclean_leader_election_enable: bool = _from_broker_key("unclean.leader.election.enable")
-
-    given: frozenset[str] = frozenset()
-    """The keys that the topic overrides."""
-
-    @classmethod
-    def keys(cls) -> dict[str, Key]:
-        """Return every topic key by its Kafka name, such as `retention.ms`."""
-        return _TOPIC_KEYS
-
-    @classmethod
-    def from_broker(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-        """Create a topic's config from its overrides and the broker's values. Raises ConfigError."""
-        own = parse_all(_TOPIC_KEYS, overrides)
-        inherited = {row.attribute: _broker_value(row, broker) for row in _TOPIC_KEYS.values()}
-        config = cls(**{**inherited, **own}, given=frozenset(overrides))
-        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
-            raise ConfigError("min.compaction.lag.ms must be at most max.compaction.lag.ms")
-        return config
-
-    def text(self, name: str) -> str | None:
-        """Return the value of a key in Kafka's text form."""
-        row = _TOPIC_KEYS[name]
-        return row.text(getattr(self, row.attribute))
-
-
-_TOPIC_KEYS: Final = table(TopicConfig)
 
 
 def _check_broker(config: BrokerConfig) -> None:
@@ -639,15 +545,12 @@ def check_cleaner(config: BrokerConfig) -> None:
 
 def check_inherited(config: BrokerConfig) -> None:
     """Check the settings that topics inherit from this broker. Raises ConfigError."""
-    if TopicConfig.from_broker(config, {}).retention_ms == 0:
+    if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
+        raise ConfigError(
+            "log.cleaner.min.compaction.lag.ms must be at most log.cleaner.max.compaction.lag.ms"
+        )
+    if config.first_set(RETENTION) == 0:
         raise ConfigError(
             "log.retention.ms, log.retention.minutes and log.retention.hours must be -1 (no limit) or at least 1; "
             "only a topic's retention.ms may be 0"
         )
-
-
-def _broker_value(row: Key, broker: BrokerConfig) -> Any:
-    """Return the value of the first broker key in `row.synonyms` that is set, converted to the topic key's unit."""
-    values = {name: getattr(broker, name.replace(".", "_")) for name, _ in row.synonyms}
-    value = first_set(values, row.synonyms)
-    return row.default if value is None else value
