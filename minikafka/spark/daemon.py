@@ -4,6 +4,10 @@ Spark starts `python -m minikafka.spark.daemon` instead of `pyspark.daemon` if `
 this module. A forked worker then begins its first task at once. Spark ends the worker of a task whose rows it
 does not read to the end, as `limit` and `isEmpty` do, so such queries need new workers all the time.
 
+Spark and a worker exchange small messages through TCP: the command of a task, then its rows. Linux delays the
+acknowledgement of a message by 40 ms, and Spark's end sends the next message only after the acknowledgement. So the
+worker's end acknowledges each message at once.
+
 The libraries that are imported here start threads. OpenBLAS and jemalloc stop and restart theirs at a fork, and
 Arrow starts its threads at their first use.
 """
@@ -13,6 +17,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -51,6 +56,28 @@ def ending_quietly(main: Main) -> Main:
     return run
 
 
+def answering_at_once(main: Main) -> Main:
+    """Return the main function of a worker that sends data and acknowledges Spark's data without delay."""
+
+    def run(infile: BinaryIO, outfile: BinaryIO) -> None:
+        with suppress(OSError):  # a Unix domain socket refuses these options and needs none
+            _avoid_delays(outfile.fileno())
+        main(infile, outfile)
+
+    return run
+
+
+def _avoid_delays(descriptor: int) -> None:
+    connection = socket.socket(fileno=descriptor)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_QUICKACK"):
+            # Linux delays acknowledgements again after the socket has sent data, so each task sets this option.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    finally:
+        connection.detach()
+
+
 def serve() -> None:
     """Import the modules, and run Spark's daemon until Spark ends it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -58,7 +85,7 @@ def serve() -> None:
         with suppress(ImportError):
             importlib.import_module(name)
     worker: Any = importlib.import_module(sys.argv[1] if len(sys.argv) > 1 else "pyspark.worker")
-    worker.main = ending_quietly(worker.main)
+    worker.main = ending_quietly(answering_at_once(worker.main))
     gc.collect()
     gc.freeze()  # workers collect garbage after each task
     daemon.manager()

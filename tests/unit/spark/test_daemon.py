@@ -1,4 +1,4 @@
-"""The daemon from which Spark forks workers: it imports the modules of a task, and workers end without tracebacks."""
+"""The daemon from which Spark forks workers: it has imported the modules of a task, and workers answer at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from minikafka.spark import daemon
-from minikafka.spark.daemon import ending_quietly
+from minikafka.spark.daemon import answering_at_once, ending_quietly
 
 
 @pytest.fixture
@@ -59,6 +59,41 @@ def test_error_of_a_worker_is_not_hidden(stream, exits):
     with pytest.raises(SystemExit):
         ending_quietly(fail)(None, stream[0])
     assert exits == []
+
+
+@pytest.fixture
+def tcp():
+    """Return both ends of a TCP connection. The first end is the worker's."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def set_options(connection: socket.socket) -> list[int]:
+    names = ("TCP_NODELAY", "TCP_QUICKACK")
+    return [connection.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has TCP_QUICKACK")
+def test_worker_answers_spark_at_once_in_each_task(tcp):
+    ours, theirs = tcp
+    found = []
+    run = answering_at_once(lambda infile, outfile: found.append(set_options(ours)))
+    with os.fdopen(os.dup(ours.fileno()), "wb") as file:
+        for _ in range(2):
+            ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)  # as after a task
+            run(None, file)
+        file.write(b"rows")
+    assert found == [[1, 1], [1, 1]]
+    assert theirs.recv(4) == b"rows"
+
+
+def test_worker_runs_tasks_through_a_unix_domain_socket(stream):
+    found = []
+    answering_at_once(lambda *files: found.append(files))(None, stream[0])
+    assert found == [(None, stream[0])]
 
 
 def test_daemon_names_its_port_and_ends_when_spark_closes_its_input():
