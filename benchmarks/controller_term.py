@@ -29,6 +29,7 @@ from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.cli.processes.broker_process import relax_garbage_collector
 from minikafka.ledger.writer import LedgerWriter
 from minikafka.rpc.channels import Channels
+from minikafka.rpc.liveness import probe
 from minikafka.rpc.server import HttpControlPlane
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.storage import DiskStorage
@@ -116,7 +117,10 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
     _, stat = await zookeeper.create(
         layout.broker_path(broker.id), layout.encode_broker(broker), ephemeral=True
     )
-    service = ZooKeeperController(zookeeper, channels, clock, tasks, config, ledger, StepGate())
+    prober = lambda broker: probe(plane, clock, broker, listener)  # noqa: E731
+    service = ZooKeeperController(
+        zookeeper, channels, clock, tasks, config, ledger, StepGate(), prober
+    )
     registered = replace(broker, epoch=stat.czxid)
     return Setting(service, zookeeper, channels, registered, plane)
 

@@ -18,7 +18,7 @@ from minikafka.rpc.messages import decode_registration
 
 CONNECTION_LOST: Final = "connection_lost"
 """A broker's report to the controller that a connection to another broker has ended. Request: the registration of the
-other broker (`messages.encode_registration`). Response: an empty map.
+other broker, and the reporter (`messages.encode_report`). Response: an empty map.
 """
 PRESENT: Final = "present"
 """Request: an empty map. Response: the current registration of the called broker, with broker epoch -1 before the

@@ -212,6 +212,18 @@ def decode_registration(body: object) -> tuple[int, int]:
     return _broker_id(fields["broker_id"]), _integer(fields["broker_epoch"], -1, _INT64_MAX)
 
 
+def encode_report(broker_id: int, broker_epoch: int, reporter: int) -> Body:
+    """Return the report of a broker, `reporter`, that its connection to a registration of another broker has ended."""
+    return {**encode_registration(broker_id, broker_epoch), "reporter": reporter}
+
+
+def decode_report(body: object) -> tuple[int, int, int]:
+    """Return the (broker id, broker epoch, reporter) in the body. Raises KafkaError(INVALID_REQUEST)."""
+    fields = _fields(body, "broker_id", "broker_epoch", "reporter")
+    epoch = _integer(fields["broker_epoch"], -1, _INT64_MAX)
+    return _broker_id(fields["broker_id"]), epoch, _broker_id(fields["reporter"])
+
+
 def encode_remaining(remaining: Iterable[TopicPartition]) -> Body:
     """Return the response to a controlled shutdown: the partitions that the broker still leads."""
     return {"remaining": [list(tp) for tp in remaining]}

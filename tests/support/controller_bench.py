@@ -31,6 +31,7 @@ from minikafka.base.ports import Check, Clock, Node, Stat, WatchKind
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.ledger.record import DECISION, REQUEST, STEP
+from minikafka.rpc.liveness import Presence, Probe
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
@@ -143,6 +144,7 @@ class Candidate:
         self.config = BrokerConfig.from_mapping({"broker.id": broker_id, **keys})
         self.ledger = RecordingLedger()
         self.gate = StepGate()
+        self.refusing: set[BrokerId] = set()
         self.service = ZooKeeperController(
             self.zookeeper,
             self.channels,
@@ -151,7 +153,13 @@ class Candidate:
             self.config,
             self.ledger,
             self.gate,
+            self.probe,
         )
+
+    async def probe(self, broker: Broker) -> Probe:
+        """Answer every probe as a living broker does, unless the broker is in `refusing`."""
+        refused = broker.id in self.refusing
+        return Probe(Presence.REFUSED if refused else Presence.PRESENT, "here:1", broker.epoch)
 
     async def start(self) -> Candidate:
         await self.connect()

@@ -173,6 +173,9 @@ class MemoryMembership:
         del self.state.orders[self.broker_id], self.state.brokers[self.broker_id]
         await self.state.elect()
 
+    def report_lost_connection(self, broker_id: BrokerId) -> None:
+        pass
+
     def report_log_dir_failure(self) -> None:
         pass
 

@@ -100,6 +100,12 @@ class BrokerConfig:
         "If true, the broker reads the records of every produced batch, and refuses a batch that consumers could not "
         "read. If false, it reads only the batches of topics that are compacted, set a codec or limit timestamps.",
     )
+    minikafka_fast_failover_enable: bool = key(
+        BOOLEAN,
+        True,
+        "If true, a broker whose control listener refuses connections loses its leaderships at once. If false, it "
+        "keeps them until its ZooKeeper session expires.",
+    )
 
     # ZooKeeper.
     zookeeper_connect: str = key(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from minikafka.base.model import Broker
+from minikafka.base.model import Broker, BrokerId
 
 
 class Membership(Protocol):
@@ -26,6 +26,9 @@ class Membership(Protocol):
         a lost session. Each broker epoch is higher than all earlier epochs of this broker. Raises ConfigError if
         another broker has the same id.
         """
+
+    def report_lost_connection(self, broker_id: BrokerId) -> None:
+        """Tell the cluster, in the background, that a connection to this broker has ended. It may have died."""
 
     def report_log_dir_failure(self) -> None:
         """Announce that a log directory of this broker has failed; retry in the background (R67)."""

@@ -199,7 +199,7 @@ class FetchApi:
         """Drop all fetches and the follower's session, because the connection has ended."""
         self.consumers.close()
         if self.session is not None:
-            self.replicas.fetch_sessions.close(self.session)
+            self.replicas.follower_disconnected(self.session)
             self.session = None
 
     # ---- followers

@@ -261,6 +261,8 @@ class LeaderFetcher:
                 except OSError as error:
                     why = str(error) or "no response"
                     logger.info("cannot reach leader %d at %s: %s", self.leader, endpoint, why)
+                    if not isinstance(error, TimeoutError):  # silence is no sign of a death
+                        fetchers.on_not_connected(self.leader)
                 else:
                     assert isinstance(made, LeaderConnection)
                     # Every followed partition may have been removed during `connect`: `wake` closes the connection.
@@ -293,11 +295,13 @@ class Fetchers:
         on_storage_failed: Callable[[Partition, StorageFailed], None],
         on_awaited: Callable[[Partition], None],
         on_connection_lost: Callable[[BrokerId], None],
+        on_not_connected: Callable[[BrokerId], None],
     ) -> None:
         """`on_awaited(partition)` is called when a high watermark for which consumers wait has advanced.
 
         `on_connection_lost(leader)` is called when the connection to a leader has ended, if partitions are still
-        fetched from this leader.
+        fetched from this leader. `on_not_connected(leader)` is called when an attempt to connect has failed, except
+        after silence.
         """
         self.broker_id = broker_id
         self.config = config
@@ -307,6 +311,7 @@ class Fetchers:
         self.on_storage_failed = on_storage_failed
         self.on_awaited = on_awaited
         self.on_connection_lost = on_connection_lost
+        self.on_not_connected = on_not_connected
         self.endpoints: dict[BrokerId, Endpoint] = {}
         self._fetchers: dict[BrokerId, LeaderFetcher] = {}
         self._where: dict[TopicPartition, LeaderFetcher] = {}

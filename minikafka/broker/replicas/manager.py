@@ -53,6 +53,7 @@ from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
 from minikafka.replication.reader import PartitionReader
 from minikafka.replication.replica_selector import forget_former_readers
+from minikafka.replication.sessions import Session
 from minikafka.replication.throttle import RETRY_MS
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ class ReplicaManager:
             self._storage_failed,
             self.purgatory.high_watermark_followed,
             self._connection_lost,
+            self._membership.report_lost_connection,
         )
         self.isr_changes = IsrChanges(capabilities.isrs, clock, tasks, self._isr_committed, ledger)
         self.throttles = ReplicationThrottles(broker_id, config, clock)
@@ -415,8 +417,9 @@ class ReplicaManager:
         self.purgatory.waiting.update(partition.waiting)
 
     def _connection_lost(self, leader: BrokerId) -> None:
-        """Note in the ledger that the connection to a leader was lost. The leader's session may expire much later."""
+        """Report that the connection to a leader was lost. The leader's session may expire much later."""
         self.ledger.record(BROKER, "", {"fact": "connection lost", "to": leader})
+        self._membership.report_lost_connection(leader)
 
     def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
         self._directory_failed(failure, partition.log.directory)
@@ -510,6 +513,11 @@ class ReplicaManager:
         self.purgatory.finish_soon()
 
     # ---- followers
+
+    def follower_disconnected(self, session: Session) -> None:
+        """Close the session of a follower whose connection has ended, and report the end."""
+        self.fetch_sessions.close(session)
+        self._membership.report_lost_connection(session.broker_id)
 
     def _expire_sessions(self, now: int) -> None:
         self.fetch_sessions.expire(now)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from minikafka.base.errors import Closed, NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import Broker, BrokerId
 from minikafka.base.ports import Clock, Ledger, Tasks, ZooKeeper
+from minikafka.broker.modes.controller.lost_connections import LostConnections
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.registration import Registration
 from minikafka.broker.modes.controller.session_file import SessionFile
@@ -27,6 +28,7 @@ class ZooKeeperMembership:
         ledger: Ledger,
         controller: ZooKeeperController,
         requests: ReceivedRequests,
+        lost_connections: LostConnections,
     ) -> None:
         self._broker_id = broker_id
         self._zookeeper = zookeeper
@@ -36,6 +38,7 @@ class ZooKeeperMembership:
         self._ledger = ledger
         self._controller = controller
         self._requests = requests
+        self._lost_connections = lost_connections
 
     @property
     def session_state(self) -> str:
@@ -70,6 +73,10 @@ class ZooKeeperMembership:
         """Notify the controller in the background that this broker lost a log directory (R67)."""
         self._tasks.spawn(self._report_log_dir_failure(), "log-dir-failure")
 
+    def report_lost_connection(self, broker_id: BrokerId) -> None:
+        """Report to the controller, in the background, that a connection to a broker has ended."""
+        self._lost_connections.report(broker_id)
+
     async def _report_log_dir_failure(self) -> None:
         """Write the notification; retry after a lost connection, a lost answer or a lost session."""
         while True:
@@ -84,6 +91,7 @@ class ZooKeeperMembership:
 
     async def resign(self) -> None:
         """Resign if this broker is the controller, and take part in no further election."""
+        self._lost_connections.close()
         await self._controller.resign()
 
     async def stop(self) -> None:

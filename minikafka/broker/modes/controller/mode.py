@@ -21,12 +21,14 @@ from minikafka.broker.capabilities.mode import Capabilities
 from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
+from minikafka.broker.modes.controller.lost_connections import LostConnections
 from minikafka.broker.modes.controller.membership import ZooKeeperMembership
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.session_file import SessionFile
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.rpc.channels import Channels
+from minikafka.rpc.liveness import probe
 from minikafka.zk.nodes import ids, tree
 
 PRODUCER_ID_BLOCK: Final = 1000
@@ -70,8 +72,19 @@ class ControllerMode:
         config, session, clock, tasks = self._config, self.zookeeper, self._clock, self._tasks
         listener = config.endpoints.control.name
         channels = Channels(control_plane, clock, tasks, self._rng, ledger, listener)
-        controller = ZooKeeperController(session, channels, clock, tasks, config, ledger, gate)
+        controller = ZooKeeperController(
+            session,
+            channels,
+            clock,
+            tasks,
+            config,
+            ledger,
+            gate,
+            lambda broker: probe(control_plane, clock, broker, listener),
+        )
         requests = ReceivedRequests(config.broker_id, session, ledger, gate)
+        lost_connections = LostConnections(config, controller, requests, control_plane, tasks)
+        requests.calls |= lost_connections.calls
         return Capabilities(
             membership=ZooKeeperMembership(
                 config.broker_id,
@@ -82,6 +95,7 @@ class ControllerMode:
                 ledger,
                 controller,
                 requests,
+                lost_connections,
             ),
             roles=requests,
             isrs=ZooKeeperIsrs(session, clock, tasks),

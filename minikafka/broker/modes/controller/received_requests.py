@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import (
     NO_EPOCH,
+    Broker,
     BrokerId,
     ControllerRequest,
     ControllerResponse,
@@ -47,7 +48,9 @@ class ReceivedRequests:
         self._gate = gate
         self._orders: Orders
         self.calls = dict.fromkeys(messages.STATE_CHANGES, self._on_call)
-        self.epoch = self._broker_epoch = NO_EPOCH
+        self.epoch = self.broker_epoch = NO_EPOCH
+        self.brokers: Mapping[BrokerId, Broker] = {}
+        """The registered brokers according to the last UpdateMetadata request."""
         self._has_registered = asyncio.Event()
         self._last_whole = (NO_EPOCH, NO_EPOCH)
         """(controller epoch, broker epoch) of the last UpdateMetadata request that named every partition."""
@@ -58,7 +61,7 @@ class ReceivedRequests:
 
     def registered(self, broker_epoch: int) -> None:
         """Accept only requests to the registration with this broker epoch from now on."""
-        self._broker_epoch = broker_epoch
+        self.broker_epoch = broker_epoch
         self._has_registered.set()
 
     async def _on_call(self, call: Call) -> dict[str, Any]:
@@ -110,6 +113,7 @@ class ReceivedRequests:
             if any(stop.delete for stop in request.partitions):
                 await self._confirm(request)
             return await self._orders.stop_replicas(request.partitions, fence)
+        self.brokers = {broker.id: broker for broker in request.live_brokers}
         is_whole = self._names_every_partition(request)
         self._orders.update_metadata(request, is_whole=is_whole)
         confirm = partial(self._confirm, request)
@@ -129,7 +133,7 @@ class ReceivedRequests:
                 self.epoch,
             )
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
-        if 0 <= request.broker_epoch < self._broker_epoch:
+        if 0 <= request.broker_epoch < self.broker_epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.epoch = request.controller_epoch
 

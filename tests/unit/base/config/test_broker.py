@@ -149,6 +149,7 @@ def test_minikafka_adds_few_broker_keys_to_kafkas():
         "minikafka.cluster.secret",
         "minikafka.metrics.enable",
         "minikafka.records.check.enable",
+        "minikafka.fast.failover.enable",
         "minikafka.producer.ids.max",
         "minikafka.producer.ids.keep.ms",
         "minikafka.groups.memory.max.bytes",

@@ -33,6 +33,9 @@ def _ignore(*_: Any) -> None:
     """Do nothing: a callback of `Fetchers`."""
 
 
+_IGNORED = (_ignore,) * 4
+
+
 class Leader:
     """The leader's end of the connection, which keeps the requests and sends the responses given by the test."""
 
@@ -134,7 +137,7 @@ async def test_fetcher_connects_again_when_the_leader_does_not_respond(
     monkeypatch.setattr(fetchers, "_CONNECT_WITHIN_MS", 10)
     transport: Any = DeafOnce()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, _ignore, _ignore, _ignore)
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, *_IGNORED)
     made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
     await asyncio.wait_for(transport.second.wait(), 30)
@@ -179,7 +182,7 @@ class Refusing:
 async def test_all_partitions_of_one_leader_have_one_fetcher() -> None:
     transport: Any = Refusing()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, _ignore, _ignore, _ignore)
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, *_IGNORED)
     for leader in (3, 5):
         made.endpoints[leader] = Endpoint("PLAINTEXT", "127.0.0.1", 9_000 + leader)
     for number in range(6):
@@ -193,7 +196,7 @@ async def test_all_partitions_of_one_leader_have_one_fetcher() -> None:
 async def test_new_connection_is_closed_when_the_last_partition_was_removed_meanwhile() -> None:
     transport: Any = Slow()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, _ignore, _ignore, _ignore)
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, *_IGNORED)
     made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
     await transport.asked.wait()
@@ -218,6 +221,7 @@ async def test_lost_connection_to_a_leader_is_reported_exactly_once() -> None:
         lambda *_: None,
         lambda partition: None,
         lost.append,
+        _ignore,
     )
     made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
@@ -238,7 +242,7 @@ async def test_connection_is_closed_when_the_address_of_the_leader_changes() -> 
     transport: Any = Slow()
     transport.made.set()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, _ignore, _ignore, _ignore)
+    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, *_IGNORED)
     made.brokers_changed({3: Broker(3, endpoints("127.0.0.1", 9, "127.0.0.1", 10))})
     made.add(partition(1))
     await transport.asked.wait()

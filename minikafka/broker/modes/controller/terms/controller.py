@@ -33,6 +33,7 @@ from minikafka.broker.modes.controller.terms.election import NOBODY, Election, E
 from minikafka.broker.modes.controller.terms.plan import Planner
 from minikafka.broker.modes.controller.terms.reader import Signal
 from minikafka.broker.modes.controller.terms.store import ControllerStore
+from minikafka.broker.modes.controller.terms.suspicions import Prober, Suspicions
 from minikafka.broker.modes.controller.terms.term import Channels, Term
 from minikafka.broker.modes.controller.terms.term_session import TermSession
 from minikafka.broker.modes.controller.terms.view import view_of
@@ -44,6 +45,7 @@ from minikafka.controller.events import (
     UncleanElectionEnabled,
 )
 from minikafka.controller.machine import ControllerMachine, ControllerSettings
+from minikafka.rpc.liveness import ATTEND_MS
 from minikafka.zk.nodes import election
 from minikafka.zk.nodes.faults import Faults
 
@@ -73,6 +75,7 @@ class ZooKeeperController:
         config: BrokerConfig,
         ledger: Ledger,
         gate: Gate,
+        probe: Prober,
     ) -> None:
         self.generation = -1
         """Number of the session in which this broker last won an election."""
@@ -84,12 +87,15 @@ class ZooKeeperController:
         self._id = config.broker_id
         self._ledger = ledger
         self._gate = gate
+        self._probe = probe
         self._faults = Faults()
         self._election = Election(
             config.broker_id, zookeeper, clock, ledger, self._controller_changed, self._faults
         )
         self._won = _NEVER_WON
         self._term: Term | None = None
+        self._suspicions: Suspicions | None = None
+        """The suspicions of the term; None without a term, or if fast failover is switched off."""
         self._changed = asyncio.Event()
         self._is_closing = False
         self._may_close = asyncio.Event()
@@ -180,6 +186,20 @@ class ZooKeeperController:
         event = partial(ElectionRequested, unclean=unclean, partitions=chosen)
         results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
         return results
+
+    def connection_lost(self, broker_id: BrokerId, broker_epoch: int, reporter: BrokerId) -> None:
+        """Find out whether a broker has died, because a connection of `reporter` to it has ended.
+
+        Raises KafkaError NOT_CONTROLLER.
+        """
+        is_leaving = broker_id in self._active_term().machine.context.shutting_down
+        if self._suspicions is not None and not is_leaving:
+            self._suspicions.report(broker_id, broker_epoch, reporter)
+
+    async def attend(self) -> None:
+        """Return after `ATTEND_MS`. Raises KafkaError NOT_CONTROLLER when this broker is not the controller."""
+        term = self._active_term()
+        await term.controllership.wait_for(self._clock.sleep(ATTEND_MS))
 
     def unclean_election_enabled(self, topics: Sequence[str] | None) -> None:
         """Elect leaders for topics that now allow unclean elections (R63); None means all topics."""
@@ -346,6 +366,8 @@ class ZooKeeperController:
     async def _run_term(self) -> None:
         """Run a term until it ends for any reason, then remove its watches and delete `/controller` (D10)."""
         self._term = term = self._new_term()
+        if self._config.minikafka_fast_failover_enable:
+            self._suspicions = self._new_suspicions(term)
         # The creation of `/controller` fired the watch on this node. The signal makes the term set the watch again.
         term.put(Signal.CONTROLLER)
         if self._is_closing:  # `resign` was called during the election
@@ -368,7 +390,7 @@ class ZooKeeperController:
         finally:
             term.end()
             term.machine.shutdown()
-            self._term = None
+            self._term = self._suspicions = None
         self._election.note("resigned", *self._won, reason)
         await term.reader.disarm()
         await self._election.resign(self.generation)
@@ -397,6 +419,23 @@ class ZooKeeperController:
             self._ledger,
             self._gate,
         )
+
+    def _new_suspicions(self, term: Term) -> Suspicions:
+        """Return the suspicions of a term. From now on, the term's reads of the brokers are passed to them."""
+        suspicions = Suspicions(
+            self._probe,
+            self._clock,
+            self._tasks,
+            self._ledger,
+            term.controllership,
+            term.put,
+            self._id,
+            self._zookeeper.session_timeout_ms,
+            {},
+        )
+        term.reader.on_brokers = suspicions.brokers_read
+        term.reader.suspects = suspicions.suspects
+        return suspicions
 
     async def _rebalance(self, term: Term) -> None:
         """Queue a check of the leader imbalance 5 s after the election, then at the configured interval (D7, X20)."""

@@ -8,7 +8,7 @@ Invariants: a watch is set at most once at a time. After `disarm`, no watch of t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -101,6 +101,10 @@ class Reader:
         """Path of a state node -> partition, for the partitions that are being reassigned."""
         self._dirty_states: dict[TopicPartition, None] = {}
         self._is_over = False
+        self.on_brokers: Callable[[Mapping[BrokerId, Broker]], None] = lambda _: None
+        """Called with the registered brokers at each read of them."""
+        self.suspects: Callable[[], Mapping[BrokerId, int]] = dict
+        """Returns the brokers that have refused a connection since their first read, each with its broker epoch."""
 
     async def load(self) -> ControllerElected:
         """Set all watches, delete old notifications (T9), and read the whole cluster (D5, D6, T8).
@@ -123,7 +127,9 @@ class Reader:
             for partition in image.assignment
         ]
         leadership = await self._store.read_states(partitions)
-        return ControllerElected(brokers, images, leadership, deletions, reassignments, elections)
+        return ControllerElected(
+            brokers, images, leadership, deletions, reassignments, elections, self.suspects()
+        )
 
     async def read(self, signal: Signal) -> list[ExternalEvent]:
         """Read the part of ZooKeeper that the signal names; return the content as events."""
@@ -152,7 +158,10 @@ class Reader:
 
     async def _read_brokers(self) -> dict[BrokerId, Broker]:
         ids = registrations.ids(await self._children(Signal.BROKERS), self._faults)
-        return await registrations.read(_WatchingReader(self, Signal.BROKERS), ids, self._faults)
+        nodes = _WatchingReader(self, Signal.BROKERS)
+        brokers = await registrations.read(nodes, ids, self._faults)
+        self.on_brokers(brokers)
+        return brokers
 
     async def _read_topic_names(self) -> list[ExternalEvent]:
         names = await self._children(Signal.TOPICS)

@@ -20,7 +20,7 @@ from minikafka.zk import layout
 def membership(session: MemoryZooKeeper, tasks: TaskRegistry) -> ZooKeeperMembership:
     files, clock, ledger = SessionFile(MemoryStorage(), "/data"), SystemClock(), RecordingLedger()
     unused: Any = None
-    return ZooKeeperMembership(1, session, files, clock, tasks, ledger, unused, unused)
+    return ZooKeeperMembership(1, session, files, clock, tasks, ledger, unused, unused, unused)
 
 
 async def test_log_dir_failure_report_is_retried_until_its_write_is_confirmed():

@@ -1,0 +1,120 @@
+"""Reports of ended connections to other brokers, and the calls that show whether this broker is alive.
+
+The first sign that a broker has died is the end of its connections, long before its session expires. Every broker
+that sees this sign reports it to the controller, which probes the broker (`terms/suspicions.py`). If the connection to
+the controller itself has ended, this broker is a candidate that may replace the controller.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Call, ControlPlane, Tasks
+from minikafka.broker.modes.controller.received_requests import ReceivedRequests
+from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.rpc.liveness import ATTEND, CONNECTION_LOST, PRESENT
+from minikafka.rpc.messages import decode_report, encode_registration, encode_report
+
+logger = logging.getLogger(__name__)
+
+_REPORT_MS: Final = 2_000
+"""Time after which a report without an answer is given up. The controller probes all brokers when it is elected."""
+_ATTEMPTS: Final = 3
+"""Attempts to send a report. The keep-alive connections to the controller may have ended."""
+
+
+class LostConnections:
+    """The reports of one broker, and its handlers of the calls in `rpc/liveness.py`.
+
+    `calls`: the handlers, by method.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        controller: ZooKeeperController,
+        requests: ReceivedRequests,
+        control_plane: ControlPlane,
+        tasks: Tasks,
+    ) -> None:
+        self._id = config.broker_id
+        self._is_enabled = config.minikafka_fast_failover_enable
+        self._listener = config.endpoints.control.name
+        self._controller = controller
+        self._requests = requests
+        self._control_plane = control_plane
+        self._tasks = tasks
+        self._in_flight: set[BrokerId] = set()
+        self.on_controller_lost: Callable[[], None] = lambda: None
+        """Called when a connection to the controller has ended."""
+        self.calls = {
+            CONNECTION_LOST: self._on_report,
+            PRESENT: self._on_present,
+            ATTEND: self._on_attend,
+        }
+
+    def close(self) -> None:
+        """Send no further report: this broker closes its connections itself."""
+        self._is_enabled = False
+
+    def report(self, broker_id: BrokerId) -> None:
+        """Report in the background that a connection to a broker has ended. At most one report per broker is sent."""
+        broker = self._requests.brokers.get(broker_id)
+        if not self._is_enabled or broker is None:
+            return
+        if broker_id == self._controller.controller_id != self._id:
+            self.on_controller_lost()
+        elif self._controller.is_active:
+            self._controller.connection_lost(broker_id, broker.epoch, self._id)
+        elif broker_id not in self._in_flight:
+            self._in_flight.add(broker_id)
+            self._tasks.spawn(self._report(broker_id, broker.epoch), f"report-{broker_id}")
+
+    async def _report(self, broker_id: BrokerId, broker_epoch: int) -> None:
+        try:
+            await self._tell_controller(encode_report(broker_id, broker_epoch, self._id))
+        except (OSError, KafkaError) as error:
+            logger.info("end of a connection to broker %d not reported: %s", broker_id, error)
+        finally:
+            self._in_flight.discard(broker_id)
+
+    async def _tell_controller(self, body: dict[str, Any]) -> None:
+        """Send a report to the controller. Raises OSError, KafkaError."""
+        controller = self._requests.brokers.get(self._controller.controller_id)
+        endpoint = controller.endpoint(self._listener) if controller else None
+        if controller is None or endpoint is None:
+            raise ConnectionError("no controller is known")
+        host, port = endpoint.host, endpoint.port
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                await self._control_plane.call(
+                    host,
+                    port,
+                    CONNECTION_LOST,
+                    body,
+                    target_id=controller.id,
+                    timeout_ms=_REPORT_MS,
+                )
+                return
+            except ConnectionRefusedError:
+                self.on_controller_lost()
+                raise
+            except ConnectionError:
+                if attempt == _ATTEMPTS:
+                    raise
+
+    async def _on_report(self, call: Call) -> dict[str, Any]:
+        self._controller.connection_lost(*decode_report(call.body))
+        return {}
+
+    async def _on_present(self, _: Call) -> dict[str, Any]:
+        return encode_registration(self._id, self._requests.broker_epoch)
+
+    async def _on_attend(self, _: Call) -> dict[str, Any]:
+        await self._controller.attend()
+        return {}
