@@ -69,8 +69,9 @@ ELECTION: Final = "election"
 `zk_version` (of `/controller_epoch`), `controller` (id of the active controller, if known), `reason`."""
 BROKER: Final = "broker"
 """An event of a broker: `fact` (started, registered, session lost, log directory failed, controlled shutdown
-asked, controlled shutdown answered, stopping, stopped, connection lost), and the fields of this fact. For
-`connection lost`, `to` is the leader from which the broker was fetching."""
+asked, controlled shutdown answered, stopping, stopped, connection lost, probed), and the fields of this fact. For
+`connection lost`, `to` is the leader from which the broker was fetching. For `probed`, written by the controller, `to`
+is a broker whose control listener did not answer."""
 GROUP: Final = "group"
 """An event of a consumer group, written by the group's coordinator: `fact` (a kind of `groups/messages/commands.py`),
 `group`, `generation`, and the fields of this fact."""

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 from support.memory_cluster import MemoryCluster, MemoryServer
-from support.seeded_loop import run_seeded
-from support.until import until
+from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Call
 from minikafka.broker.broker import Broker
 from minikafka.client import Client, NewTopic
 from minikafka.ledger.reader import Line
 from minikafka.record.batch import Record
+from minikafka.rpc import messages
+from minikafka.rpc.liveness import CONNECTION_LOST
 
 T0 = TopicPartition("t", 0)
 SESSION_MS = 6_000
@@ -82,9 +84,7 @@ class Scene:
         return server
 
 
-def run(
-    scenario: Callable[[Scene], Awaitable[None]], *, seed: int = 1, **config: object
-) -> None:
+def run(scenario: Callable[[Scene], Awaitable[None]], *, seed: int = 1, **config: object) -> None:
     async def scene() -> None:
         keys = {"auto_leader_rebalance_enable": False, "min_insync_replicas": 2, **config}
         async with MemoryCluster(3, **keys) as cluster, cluster.client() as client:
@@ -114,3 +114,236 @@ def test_killed_leader_is_replaced_at_once(seed: int) -> None:
         await scene.check_nothing_lost()
 
     run(scenario, seed=seed)
+
+
+@pytest.mark.key("minikafka.fast.failover.enable")
+def test_killed_leader_keeps_its_leadership_until_its_session_ends_without_the_key() -> None:
+    async def scenario(scene: Scene) -> None:
+        dead = scene.leader()
+        session = scene.cluster.sessions[dead].session_id
+        scene.cluster.kill(dead)
+        await scene.sleep(5_000)
+        assert scene.isr() == (dead, *sorted(set(scene.isr()) - {dead}, key=scene.isr().index))
+        assert scene.leader() == -1
+        assert scene.summary()["suspicions"] == 0
+        scene.cluster.ensemble.end_session(session)
+        await scene.produce()
+        assert scene.leader() != dead
+
+    run(scenario, minikafka_fast_failover_enable=False)
+
+
+def test_paused_leader_is_not_suspected() -> None:
+    async def scenario(scene: Scene) -> None:
+        leader = scene.leader()
+        process = scene.cluster.processes[leader]
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SeededLoop)
+        loop.pause(process)
+        await scene.sleep(4_000)
+        assert scene.summary()["suspicions"] == 0
+        loop.resume(process)
+        await scene.produce()
+        assert scene.leader() == leader
+
+    run(scenario)
+
+
+def cut_streams(scene: Scene, number: int) -> None:
+    """Reset the connections from and to the Kafka listener of a broker, which stays alive."""
+    process = scene.cluster.processes[number]
+    for link in list(scene.cluster.transport._links):
+        if link.process is process:
+            link.abort()
+
+
+def test_reset_connections_of_a_broker_that_answers_cause_no_suspicion() -> None:
+    async def scenario(scene: Scene) -> None:
+        leader = scene.leader()
+        for _ in range(5):
+            cut_streams(scene, leader)
+            await scene.sleep(200)
+        await scene.produce()
+        assert scene.leader() == leader
+        assert scene.summary()["suspicions"] == 0
+
+    run(scenario)
+
+
+def test_listener_that_closes_connections_for_a_moment_is_probed_until_it_refuses() -> None:
+    async def scenario(scene: Scene) -> None:
+        dead, server = scene.leader(), scene.server(scene.leader())
+        asked = 0
+
+        def accept_and_close(port: int) -> MemoryServer:
+            nonlocal asked
+            if port == server.port and asked < 4:
+                asked += 1
+                raise ConnectionResetError("the listener is about to close")
+            return original(port)
+
+        plane: Any = scene.controller.control_plane
+        original = plane.server
+        plane.server = accept_and_close
+        scene.cluster.kill(dead)
+        await scene.produce()
+        assert asked == 4
+        assert scene.leader() != dead
+
+    run(scenario)
+
+
+def test_port_that_another_process_takes_over_is_no_evidence() -> None:
+    async def scenario(scene: Scene) -> None:
+        dead, server = scene.leader(), scene.server(scene.leader())
+        [other] = set(scene.cluster.brokers) - {dead, scene.controller.config.broker_id}
+        scene.cluster.kill(dead)
+        scene.cluster.servers[server.port] = scene.server(other)
+        await scene.sleep(3_000)
+        assert scene.summary()["suspicions"] == 0
+        del scene.cluster.servers[server.port]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_living_suspect_loses_its_leadership_once_and_returns(seed: int) -> None:
+    """The control listener of a leader is closed, but the leader is alive and clients write to it."""
+
+    async def scenario(scene: Scene) -> None:
+        suspect, server = scene.leader(), scene.server(scene.leader())
+        await server.close()
+        writes = asyncio.create_task(write_for(scene, 3_000))
+        cut_streams(scene, suspect)
+        await writes
+        assert scene.leader() != suspect
+        moved = scene.summary()["suspicions"], scene.leader()
+        assert moved[0] == 1
+        suspected_at = scene.now
+        scene.cluster.servers[server.port] = server
+        cut_streams(scene, suspect)
+        while not scene.summary()["false_suspicions"]:
+            await scene.sleep(50)
+        assert scene.now - suspected_at >= SESSION_MS - 3_500
+        while suspect not in scene.isr():
+            await scene.produce()
+        assert (scene.summary()["suspicions"], scene.leader()) == moved
+        await scene.check_nothing_lost()
+
+    run(scenario, seed=seed)
+
+
+async def write_for(scene: Scene, ms: int) -> None:
+    end = scene.now + ms
+    while scene.now < end:
+        await scene.produce()
+        await scene.sleep(10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_broker_that_starts_again_at_once_serves_again(seed: int) -> None:
+    async def scenario(scene: Scene) -> None:
+        dead = scene.leader()
+        scene.cluster.kill(dead)
+        await scene.sleep(20 * seed)
+        await scene.cluster.start(dead)
+        await scene.produce()
+        while len(scene.isr()) < 3:
+            await scene.produce()
+        assert scene.summary()["false_suspicions"] == 0
+        assert scene.summary()["shutting_down"] == []
+        await scene.check_nothing_lost()
+
+    run(scenario, seed=seed)
+
+
+def test_report_about_an_earlier_registration_is_not_probed() -> None:
+    async def scenario(scene: Scene) -> None:
+        dead, port = scene.leader(), scene.server(scene.leader()).port
+        controller: Any = scene.controller
+        plane, calls = controller.control_plane, []
+        original = plane.server
+        plane.server = lambda at: calls.append(at) or original(at)
+        epoch = controller.metadata.brokers[dead].epoch
+        report = messages.encode_report(dead, epoch - 1, 1)
+        assert await controller.on_call(Call(CONNECTION_LOST, report)) == {}
+        await scene.sleep(1_000)
+        assert port not in calls
+
+        report = messages.encode_report(dead, epoch, 1)
+        for _ in range(3):  # a delayed report and its duplicates
+            assert await controller.on_call(Call(CONNECTION_LOST, report)) == {}
+        await scene.sleep(1_000)
+        assert calls.count(port) == 1
+        assert scene.summary()["suspicions"] == 0
+
+    run(scenario)
+
+
+def test_reports_of_others_are_enough_when_the_controller_cannot_see_the_death() -> None:
+    """Cut one way: the controller cannot send to the killed leader's host, so that its probes get no answer."""
+
+    async def scenario(scene: Scene) -> None:
+        dead, server = scene.leader(), scene.server(scene.leader())
+        plane: Any = scene.controller.control_plane
+        original = plane.call
+
+        async def call(host: str, port: int, method: str, *args: Any, **timeout: Any) -> Any:
+            if port == server.port:
+                await scene.sleep(timeout["timeout_ms"])
+                raise TimeoutError
+            return await original(host, port, method, *args, **timeout)
+
+        plane.call = call
+        scene.cluster.kill(dead)
+        await scene.sleep(5_000)
+        assert scene.summary()["suspicions"] == 0, "only a refusal that the controller sees counts"
+        plane.call = original
+        await scene.produce()
+
+    run(scenario)
+
+
+def test_stopped_broker_is_not_suspected() -> None:
+    async def scenario(scene: Scene) -> None:
+        leader = scene.leader()
+        await scene.cluster.stop(leader)
+        await scene.produce()
+        await scene.cluster.start(leader)
+        await scene.cluster.stop(leader, controlled=False)
+        await scene.produce()
+        assert scene.summary()["suspicions"] == 0
+        assert scene.events("BrokerSuspected") == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_new_controller_suspects_the_brokers_that_died_before_its_election(seed: int) -> None:
+    async def scenario(scene: Scene) -> None:
+        dead, former = scene.leader(), scene.controller.config.broker_id
+        session = scene.cluster.sessions[former].session_id
+        scene.cluster.kill(former)
+        scene.cluster.kill(dead)
+        scene.cluster.ensemble.end_session(session)
+        await scene.sleep(1_000)
+        assert scene.summary()["suspicions"] >= 1
+        assert scene.leader() == scene.controller.config.broker_id
+
+    run(scenario, seed=seed, min_insync_replicas=1)
+
+
+def test_no_task_of_the_suspicions_outlives_the_term() -> None:
+    async def scenario(scene: Scene) -> None:
+        dead, former = scene.leader(), scene.controller.config.broker_id
+        scene.cluster.kill(dead)
+        await scene.produce()
+        tasks = scene.cluster.processes[former].tasks
+        assert any(task.get_name() == f"probe-{dead}" for task in tasks)
+        session = scene.cluster.sessions[former]
+        session.expire()
+        await scene.sleep(100)
+        assert not any(task.get_name() == f"probe-{dead}" for task in tasks)
+        session.attach()
+
+    run(scenario)
