@@ -170,7 +170,7 @@ def single_response(buf: bytearray, start: int, stop: int) -> SingleResponse | N
         records += 2
     else:
         size, records = read_uvarint(buf, records)
-    end = records + max(size - 1, 0)
+    end = records + size - 1 if size else records
     if end + len(_RESPONSE_TAIL) != stop or buf[end:stop] != _RESPONSE_TAIL:
         return None
     return session_id, topic, number, high_watermark, log_start, records, end
