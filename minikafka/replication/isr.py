@@ -6,6 +6,7 @@ union of the committed and the proposed ISR.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -27,6 +28,19 @@ class Committed:
     def proposed(self) -> tuple[BrokerId, ...]:
         """The committed ISR, because no change is proposed."""
         return self.isr
+
+    def without(
+        self, lagging: AbstractSet[BrokerId], suspects: AbstractSet[BrokerId], required: int
+    ) -> PendingShrink | None:
+        """Return the ISR while the leader removes members that lag or have probably died; None if all stay.
+
+        The suspects are removed only if at least `required` members (`min.insync.replicas`) stay. A suspect may be
+        alive, and writes must not be refused because of it.
+        """
+        leaving = lagging | {member for member in self.isr if member in suspects}
+        if len(self.isr) - len(leaving) < required:
+            leaving = lagging
+        return PendingShrink(self.isr, frozenset(leaving)) if leaving else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from minikafka.base.config import TopicConfig
@@ -544,26 +545,25 @@ class Partition:
         """Propose the ISR with this replica added; no other change may be pending."""
         self._propose(PendingExpand(self.isr_state.isr, broker_id))
 
-    def maybe_shrink_isr(self, now: int) -> bool:
-        """Propose the ISR without the followers that lag; return True if any follower lags (R30).
+    def maybe_shrink_isr(self, now: int, suspects: AbstractSet[BrokerId] = frozenset()) -> bool:
+        """Propose the ISR without followers that lag (R30) or are suspects; return True if there is such a proposal.
 
         A leader whose disk failed proposes nothing. Its followers cannot catch up, so only the leader would stay in
         the ISR.
         """
         if not self.is_leader or self.offline or type(self.isr_state) is not Committed:
             return False
-        end = self.log.written_log_end_offset
-        lagging = frozenset(
-            replica
-            for replica in self.isr_state.isr
-            if (progress := self.followers.get(replica)) is not None
-            and progress.offset != end
-            and now - progress.last_caught_up > self.lag_max_ms
-        )
-        if not lagging:
-            return False
-        self._propose(PendingShrink(self.isr_state.isr, lagging))
-        return True
+        end, oldest = self.log.written_log_end_offset, now - self.lag_max_ms
+        followers = self.followers
+        lagging = {
+            id_
+            for id_ in followers.keys() & self.isr_state.isr
+            if followers[id_].offset != end and followers[id_].last_caught_up < oldest
+        }
+        change = self.isr_state.without(lagging, suspects & followers.keys(), self._required_isr)
+        if change is not None:
+            self._propose(change)
+        return change is not None
 
     def _propose(self, change: PendingExpand | PendingShrink) -> None:
         assert type(self.isr_state) is Committed, self.isr_state
@@ -602,13 +602,14 @@ class Partition:
         if self.is_leader:
             self._isr_changed()
 
-    def _isr_changed(self) -> None:
-        """Update `under_min_isr`; if it is True, fail the waiting produce requests.
+    @property
+    def _required_isr(self) -> int:
+        """min.insync.replicas; a value above the number of replicas counts as the number of replicas."""
+        return min(self.min_isr, len(self.replicas))
 
-        A min.insync.replicas above the number of replicas counts as the number of replicas.
-        """
-        required = min(self.min_isr, len(self.replicas))
-        self.under_min_isr = len(self.isr_state.isr) < required
+    def _isr_changed(self) -> None:
+        """Update `under_min_isr`; if it is True, fail the waiting produce requests."""
+        self.under_min_isr = len(self.isr_state.isr) < self._required_isr
         if self.under_min_isr:
             self.fail_produces(int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 

@@ -72,6 +72,11 @@ class MetadataCache:
         return self.snapshot.brokers
 
     @property
+    def suspects(self) -> frozenset[BrokerId]:
+        """The live brokers that have probably died."""
+        return self.snapshot.suspects
+
+    @property
     def topics(self) -> Mapping[str, Mapping[int, PartitionState]]:
         """Topic -> partition number -> state of the partition."""
         return self.snapshot.topics

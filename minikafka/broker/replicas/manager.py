@@ -144,7 +144,7 @@ class ReplicaManager:
         """Start the periodic work: ISR writes, lag checks, expiry of fetches, retention."""
         self.isr_changes.start()
         self.tasks.spawn(
-            self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._check_lag),
+            self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._check_isrs),
             "isr-lag",
         )
         self.tasks.spawn(self._every(RETRY_MS, self._expire_sessions), "session-expiry")
@@ -226,12 +226,13 @@ class ReplicaManager:
 
     def update_metadata(self, update: MetadataUpdate, *, is_whole: bool) -> None:
         """Update the metadata. `is_whole`: the update names every partition."""
-        before = self.metadata.brokers.keys()
+        before = self.metadata.brokers.keys() - self.metadata.suspects
         self.metadata.update(update, is_whole=is_whole)
-        if self.metadata.brokers.keys() - before:
+        alive = self.metadata.brokers.keys() - self.metadata.suspects
+        if alive - before:
             self._expand_isrs(self.clock.now())
-        if before - self.metadata.brokers.keys():
-            self._advance_high_watermarks(self.clock.now())
+        if before - alive:
+            self._check_isrs(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
 
     def become_leader_or_follower(
@@ -297,6 +298,7 @@ class ReplicaManager:
         self.fetchers.remove(partition.tp)
         if state.leader == self.broker_id:
             partition.become_leader(state, now)
+            self._maybe_shrink_isr(partition, now)
             self.purgatory.high_watermark_moved(partition)
         else:
             partition.become_follower(state)
@@ -474,10 +476,10 @@ class ReplicaManager:
         partition.expand_isr(progress.broker_id)
         self.isr_changes.propose(partition)
 
-    def _check_lag(self, now: int) -> None:
+    def _check_isrs(self, now: int) -> None:
+        """Propose ISRs without the followers that lag or have probably died, and advance high watermarks."""
         for partition in self.partitions.values():
-            if partition.maybe_shrink_isr(now):
-                self.isr_changes.propose(partition)
+            self._maybe_shrink_isr(partition, now)
             forget_former_readers(partition, now)
         self._advance_high_watermarks(now)
 
@@ -502,11 +504,16 @@ class ReplicaManager:
         if progress is not None:
             self.propose_expansion(partition, progress)
 
+    def _maybe_shrink_isr(self, partition: Partition, now: int) -> None:
+        if partition.maybe_shrink_isr(now, self.metadata.suspects):
+            self.isr_changes.propose(partition)
+
     def _isr_committed(self, partition: Partition, moved: bool) -> None:
         """React to a committed ISR change.
 
-        Propose to add the next follower, and answer the requests that waited for the high watermark.
+        Propose the next change of the ISR, and answer the requests that waited for the high watermark.
         """
+        self._maybe_shrink_isr(partition, self.clock.now())
         self._maybe_expand_isr(partition, self.clock.now())
         if moved:
             self.purgatory.high_watermark_moved(partition)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.replication import LAG_MS, Replicas
 
-from minikafka.replication.isr import PendingExpand, PendingShrink
+from minikafka.replication.isr import Committed, PendingExpand, PendingShrink
 
 
 def test_shrink_for_which_the_high_watermark_does_not_wait_is_refused(
@@ -53,3 +53,50 @@ def test_log_start_above_the_high_watermark_is_refused() -> None:
     r.produce(0, b"m1")
     with pytest.raises(AssertionError):
         r[0].partition.advance_log_start_offset(1)
+
+
+@pytest.mark.parametrize(
+    ("min_isr", "suspects", "leaving"),
+    [
+        (1, {1, 2}, {1, 2}),
+        (2, {1, 2}, None),
+        (2, {2}, {2}),
+        (3, {2}, None),
+        (9, {2}, None),
+        (1, {7}, None),
+        (1, {0}, None),
+    ],
+)
+def test_leader_removes_suspects_only_where_min_insync_replicas_stay(
+    min_isr: int, suspects: set[int], leaving: set[int] | None
+) -> None:
+    r = Replicas((0, 1, 2))
+    r.elect(0)
+    partition = r[0].partition
+    partition.min_isr = min_isr
+    assert partition.maybe_shrink_isr(r.now, suspects) is (leaving is not None)
+    isr = (0, 1, 2)
+    assert partition.isr_state == (
+        PendingShrink(isr, frozenset(leaving)) if leaving else Committed(isr)
+    )
+
+
+def test_lagging_follower_leaves_the_isr_even_where_a_suspect_has_to_stay() -> None:
+    isr, lagging = (0, 1, 2), frozenset({1})
+    assert Committed(isr).without(lagging, {2}, 2) == PendingShrink(isr, lagging)
+    assert Committed(isr).without(lagging, {2}, 1) == PendingShrink(isr, frozenset({1, 2}))
+    assert Committed(isr).without(lagging, set(), 3) == PendingShrink(isr, lagging)
+
+
+def test_high_watermark_waits_for_a_suspect_until_the_isr_without_it_is_stored() -> None:
+    """The stored ISR could otherwise elect the suspect, which may lack the record."""
+    r = Replicas((0, 1, 2))
+    r.elect(0)
+    partition = r[0].partition
+    r.produce(0, b"m1")
+    r.sync(0, 1)
+    assert partition.maybe_shrink_isr(r.now, {2})
+    r.sync(0, 1)
+    assert r[0].hw == 0
+    assert partition.isr_committed(2, r.now)
+    assert r[0].hw == 1

@@ -26,6 +26,7 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Call
+from minikafka.replication.isr import Committed, PendingExpand, PendingShrink
 from minikafka.rpc import messages
 from minikafka.zk import layout
 
@@ -386,6 +387,44 @@ async def test_caught_up_follower_is_proposed_for_the_isr_when_its_broker_appear
     live = (hosted.broker.info, follower)
     await hosted.handle(UpdateMetadataRequest(0, EPOCH, hosted.epoch, (), live, ()))
     assert partition.isr_state.proposed == (0, 9)
+
+
+FOLLOWERS = tuple(Broker(n, endpoints("127.0.0.1", 9092, "127.0.0.1", 9093)) for n in (8, 9))
+
+
+async def send_suspects(hosted: Hosted, *suspects: int) -> None:
+    live = (hosted.broker.info, *FOLLOWERS)
+    await hosted.handle(
+        UpdateMetadataRequest(0, EPOCH, hosted.epoch, (), live, (), suspects=suspects)
+    )
+
+
+async def test_suspect_leaves_the_isr_after_the_change_that_is_pending(hosted: Hosted) -> None:
+    await send_suspects(hosted)
+    assert await hosted.tell(state(replicas=(0, 8, 9), isr=(0, 8))) == [0]
+    partition = hosted.replicas.partitions[T0]
+    partition.expand_isr(9)
+    await send_suspects(hosted, 9)
+    assert partition.isr_state == PendingExpand((0, 8), 9)
+    hosted.replicas._isr_committed(partition, partition.isr_committed(6, 0))
+    assert partition.isr_state == PendingShrink((0, 8, 9), frozenset({9}))
+
+
+async def test_new_leader_removes_a_suspect_that_it_knew_before(hosted: Hosted) -> None:
+    await send_suspects(hosted, 9)
+    assert await hosted.tell(state(replicas=(0, 8, 9))) == [0]
+    partition = hosted.replicas.partitions[T0]
+    assert partition.isr_state == PendingShrink((0, 8, 9), frozenset({9}))
+
+
+async def test_no_isr_is_proposed_for_a_broker_that_died_or_shuts_down(hosted: Hosted) -> None:
+    await send_suspects(hosted)
+    assert await hosted.tell(state(replicas=(0, 8, 9))) == [0]
+    partition = hosted.replicas.partitions[T0]
+    leaving = state(replicas=(0, 8, 9))._replace(offline=(9,))
+    live = (hosted.broker.info, FOLLOWERS[1])
+    await hosted.handle(UpdateMetadataRequest(0, EPOCH, hosted.epoch, (leaving,), live, ()))
+    assert partition.isr_state == Committed((0, 8, 9))
 
 
 @pytest.mark.parametrize("kind", ["LeaderAndIsr", "StopReplica"])
