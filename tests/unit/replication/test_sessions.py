@@ -84,8 +84,9 @@ def test_response_to_a_diverging_fetch_has_the_end_of_the_epoch_and_no_records()
     fetch(r, 2, epoch=1, last_epoch=9)
     row = answer(r)
     assert (row.error, row.high_watermark, row.size, row.diverging) == (0, -1, 0, (-1, -1))
-    fetch(r, 1, epoch=1, last_epoch=0)
-    assert (answer(r).diverging, r[0].partition.followers[1].offset) == (None, 1)
+    r.produce(0, b"c")
+    fetch(r, 3, epoch=1, last_epoch=1)
+    assert (answer(r).diverging, r[0].partition.followers[1].offset) == (None, 3)
 
 
 @pytest.mark.row("R42")
@@ -121,8 +122,8 @@ def test_leader_with_a_failed_disk_refuses_the_fetches_of_its_followers() -> Non
     r = in_sync(b"a")
     r[0].partition.offline = True
     fetch(r, 2, epoch=0, last_epoch=0)
-    assert answer(r).error == ErrorCode.KAFKA_STORAGE_ERROR
     assert r[0].partition.followers[1].offset == 1
+    assert answer(r).error == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @pytest.mark.row("R41")

@@ -19,7 +19,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.controller.events import Effect, RebalanceDue
+from minikafka.controller.events import Effect, RebalanceDue, WatchStates
 from minikafka.zk import layout
 
 T1 = TopicPartition("t", 1)
@@ -449,3 +449,23 @@ async def test_controller_refuses_events_after_its_zookeeper_session_was_replace
         await term.handle(RebalanceDue())
     zookeeper.generation -= 1
     await term.handle(RebalanceDue())
+
+
+@pytest.mark.row("R9")
+async def test_controller_carries_out_no_effect_after_the_end_of_its_term(
+    bench: ControllerBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    term = bench.service._term
+    assert term is not None
+    effects = [WatchStates((T0,)), WatchStates((T1,))]
+    carried_out: list[Effect] = []
+
+    async def end_term(effect: Effect) -> None:
+        carried_out.append(effect)
+        term.end()
+
+    monkeypatch.setattr(term.machine, "handle", lambda *_: effects)
+    monkeypatch.setitem(term._effects, WatchStates, end_term)
+    with pytest.raises(StaleSession):
+        await term.handle(RebalanceDue())
+    assert carried_out == effects[:1]
