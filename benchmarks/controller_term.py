@@ -29,7 +29,7 @@ from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.cli.processes.broker_process import relax_garbage_collector
 from minikafka.ledger.writer import LedgerWriter
 from minikafka.rpc.channels import Channels
-from minikafka.rpc.liveness import probe
+from minikafka.rpc.liveness import attend, probe
 from minikafka.rpc.server import HttpControlPlane
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.storage import DiskStorage
@@ -118,8 +118,9 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
         layout.broker_path(broker.id), layout.encode_broker(broker), ephemeral=True
     )
     prober = lambda broker: probe(plane, clock, broker, listener)  # noqa: E731
+    attender = lambda broker: attend(plane, broker, listener)  # noqa: E731
     service = ZooKeeperController(
-        zookeeper, channels, clock, tasks, config, ledger, StepGate(), prober
+        zookeeper, channels, clock, tasks, config, ledger, StepGate(), prober, attender
     )
     registered = replace(broker, epoch=stat.czxid)
     return Setting(service, zookeeper, channels, registered, plane)

@@ -153,8 +153,17 @@ def _title(line: Line) -> str:
     if kind == EVENT:
         return f"{line['event']}{_event_details(line)}"
     if kind == ELECTION:
-        return f"broker {line['broker']} {line['outcome']} the election of epoch {line['epoch']}"
+        return _election_title(line)
     return describe(line)
+
+
+def _election_title(line: Line) -> str:
+    if line["outcome"] != "took over":
+        return f"broker {line['broker']} {line['outcome']} the election of epoch {line['epoch']}"
+    return (
+        f"broker {line['broker']} took over from controller {line['former']} in epoch {line['epoch']}: "
+        f"{line['reason']}"
+    )
 
 
 def _event_details(line: Line) -> str:

@@ -333,9 +333,9 @@ def _brokers(states: DataFrame, elections: DataFrame, lines: DataFrame) -> DataF
 
 def _terms(lines: DataFrame) -> DataFrame:
     """Return the controller terms. A term ends at the controller's resignation, else at the next election."""
-    own = lines.where("kind = 'election' AND outcome IN ('won', 'resigned')")
+    own = lines.where("kind = 'election' AND outcome IN ('won', 'took over', 'resigned')")
     terms = own.groupBy("epoch", "broker").agg(
-        f.min(f.when(f.col("outcome") == "won", f.col("time"))).alias("won"),
+        f.min(f.when(f.col("outcome") != "resigned", f.col("time"))).alias("won"),
         f.max(f.when(f.col("outcome") == "resigned", f.col("time"))).alias("resigned"),
         f.max(f.when(f.col("outcome") == "resigned", f.col("reason"))).alias("reason"),
     )

@@ -29,6 +29,7 @@ ATTEND: Final = "attend"
 map. Response: an empty map after `ATTEND_MS`, or the error NOT_CONTROLLER when the controller resigns.
 """
 ATTEND_MS: Final = 60_000
+_ATTENDED_MS: Final = ATTEND_MS + 10_000
 PROBE_MS: Final = 10_000
 """Time after which the probe of a silent broker ends."""
 _PAUSES_MS: Final = (2, 4, 8, 16, 32, 64, 128, 256)
@@ -95,3 +96,16 @@ async def probe(control_plane: ControlPlane, clock: Clock, broker: Broker, liste
 def _epoch(answer: dict[str, Any]) -> int:
     _, broker_epoch = decode_registration(answer)
     return broker_epoch
+
+
+async def attend(control_plane: ControlPlane, broker: Broker, listener: str) -> None:
+    """Keep a call to the controller open; return when the controller has answered that it still is the controller.
+
+    Raises OSError if the connection ends or the controller is silent, and KafkaError if `broker` is not the controller.
+    """
+    endpoint = broker.endpoint(listener)
+    if endpoint is None:
+        raise ConnectionError(f"broker {broker.id} has no listener {listener}")
+    await control_plane.call(
+        endpoint.host, endpoint.port, ATTEND, {}, target_id=broker.id, timeout_ms=_ATTENDED_MS
+    )

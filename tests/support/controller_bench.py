@@ -154,12 +154,19 @@ class Candidate:
             self.ledger,
             self.gate,
             self.probe,
+            self.attend,
         )
 
     async def probe(self, broker: Broker) -> Probe:
         """Answer every probe as a living broker does, unless the broker is in `refusing`."""
         refused = broker.id in self.refusing
         return Probe(Presence.REFUSED if refused else Presence.PRESENT, "here:1", broker.epoch)
+
+    async def attend(self, broker: Broker) -> None:
+        """Wait for ever, as at a living controller, unless the broker is in `refusing`."""
+        if broker.id in self.refusing:
+            raise ConnectionRefusedError("here:1")
+        await asyncio.get_running_loop().create_future()
 
     async def start(self) -> Candidate:
         await self.connect()

@@ -35,6 +35,8 @@ from minikafka.ledger.record import (
 
 STATE = re.compile(r"^/brokers/topics/(?P<topic>[^/]+)/partitions/(?P<partition>\d+)/state$")
 EPOCH_NODE = "/controller_epoch"
+WON = ("won", "took over")
+"""Outcomes of an election of the broker that is the controller afterwards."""
 Line = Mapping[str, Any]
 Tp = tuple[str, int]
 
@@ -63,7 +65,7 @@ def violations(lines: Sequence[Line]) -> list[str]:
 def _controllers(lines: Sequence[Line]) -> Iterator[str]:
     winners: dict[int, Line] = {}
     for line in lines:
-        if line["kind"] == ELECTION and line["outcome"] == "won":
+        if line["kind"] == ELECTION and line["outcome"] in WON:
             before = winners.setdefault(line["epoch"], line)
             if before is not line:
                 yield f"epoch {line['epoch']} won twice: {name_of(before)}, {name_of(line)}"
@@ -87,7 +89,7 @@ def _fences(lines: Sequence[Line]) -> Iterator[str]:
     versions = {
         line["epoch"]: line["zk_version"]
         for line in lines
-        if line["kind"] == ELECTION and line["outcome"] == "won"
+        if line["kind"] == ELECTION and line["outcome"] in WON
     }
     for line in lines:
         if line["kind"] != WRITE:

@@ -6,7 +6,7 @@ Invariant: `wait_for` leaves no task running, whether it returns, raises or is c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -34,12 +34,16 @@ class Controllership:
 
         Raises KafkaError NOT_CONTROLLER if `call` is cancelled. An exception of `call` is raised unchanged.
         """
-        async with asyncio.TaskGroup() as group:
-            calling = group.create_task(_outcome(call))
-            ending = group.create_task(self._ended.wait())
-            await asyncio.wait((calling, ending), return_when=asyncio.FIRST_COMPLETED)
-            calling.cancel()  # no effect on a task that is done
-            ending.cancel()
+        try:
+            async with asyncio.TaskGroup() as group:
+                calling = group.create_task(_outcome(call))
+                ending = group.create_task(self._ended.wait())
+                await asyncio.wait((calling, ending), return_when=asyncio.FIRST_COMPLETED)
+                calling.cancel()  # no effect on a task that is done
+                ending.cancel()
+        finally:
+            if isinstance(call, Coroutine):
+                call.close()  # Python would warn of a call that is cancelled before its first step
         if calling.cancelled():
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller changed before it answered")
         outcome = calling.result()

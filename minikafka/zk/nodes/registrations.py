@@ -52,6 +52,20 @@ async def read(
     return brokers
 
 
+async def read_of_session(
+    nodes: NodeReader, broker_id: BrokerId, session_id: int, faults: Faults
+) -> Broker | None:
+    """Return a registered broker, None if it is not registered by this session. Raises CoordinationError."""
+    (node,) = await nodes.get_many([layout.broker_path(broker_id)])
+    if node is None or node.stat.ephemeral_owner != session_id:
+        return None
+    try:
+        return layout.decode_broker(broker_id, *node)
+    except ValueError as fault:
+        faults.report(path_of(broker_id), fault)
+        return None
+
+
 async def create(zookeeper: ZooKeeper, broker: Broker, wall_ms: int, generation: int) -> Stat:
     """Register the broker in the session with the number `generation`; return the Stat of the registration.
 

@@ -47,7 +47,7 @@ def test_ledger_pipeline_computes_election_times_and_isr_changes_from_the_ledger
         {"kind": "broker", "fact": "connection lost", "to": 1, "time": 5_000, "broker": 2},
         {"kind": "broker", "fact": "connection lost", "to": 3, "time": 5_500, "broker": 2},
         {"kind": "broker", "fact": "connection lost", "to": 1, "time": 7_000, "broker": 2},
-        {"kind": "election", "outcome": "won", "epoch": 2, "time": 6_000, "broker": 2},
+        {"kind": "election", "outcome": "took over", "epoch": 2, "time": 6_000, "broker": 2},
         {"kind": "event", "event": "BrokersChanged", "cause": "2-1", "time": 6_100, "broker": 2},
         {**second, "time": 6_250, "zxid": 20, "operations": state(2, 1, [2, 3])},
         {**second, "outcome": "failed", "time": 7_000, "zxid": 25, "operations": state(3, 2, [3])},

@@ -179,6 +179,11 @@ def test_description_of_a_request_has_the_number_of_requests_queued_for_the_brok
             {"outcome": "won", "epoch": 4, "reason": ""},
             "broker 1 won the election of epoch 4",
         ),
+        (
+            "election",
+            {"outcome": "took over", "epoch": 4, "former": 2, "reason": "connection refused"},
+            "broker 1 took over from controller 2 in epoch 4: connection refused",
+        ),
         ("lost", {"lines": 3}, "lost"),
     ],
 )

@@ -28,7 +28,7 @@ from minikafka.broker.modes.controller.session_file import SessionFile
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.rpc.channels import Channels
-from minikafka.rpc.liveness import probe
+from minikafka.rpc.liveness import attend, probe
 from minikafka.zk.nodes import ids, tree
 
 PRODUCER_ID_BLOCK: Final = 1000
@@ -81,10 +81,12 @@ class ControllerMode:
             ledger,
             gate,
             lambda broker: probe(control_plane, clock, broker, listener),
+            lambda broker: attend(control_plane, broker, listener),
         )
         requests = ReceivedRequests(config.broker_id, session, ledger, gate)
         lost_connections = LostConnections(config, controller, requests, control_plane, tasks)
         requests.calls |= lost_connections.calls
+        lost_connections.on_controller_lost = controller.controller_lost
         return Capabilities(
             membership=ZooKeeperMembership(
                 config.broker_id,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,7 @@ class ReceivedRequests:
         self._ledger = ledger
         self._gate = gate
         self._orders: Orders
+        self.calls: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]]
         self.calls = dict.fromkeys(messages.STATE_CHANGES, self._on_call)
         self.epoch = self.broker_epoch = NO_EPOCH
         self.brokers: Mapping[BrokerId, Broker] = {}

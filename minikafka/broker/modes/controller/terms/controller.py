@@ -1,7 +1,8 @@
 """The controller as one broker sees it: takes part in elections and runs the terms that the broker wins.
 
 A loop reads `/controller`. If the node is absent, the broker campaigns. If the broker is elected, it runs a
-term to its end. If the node exists, the broker waits for a change. A broker campaigns only in a session in which
+term to its end. If the node exists, the broker waits for a change, or for evidence that the process of the controller
+has died (`takeover.py`): then it replaces the controller. A broker campaigns only in a session in which
 it has registered itself, so that the controller always belongs to the cluster (R9). Invariants: there is
 at most one term at a time. When a session ends, its term ends before the next session is used. A
 ControllerMachine is dropped at the end of its term and never reused.
@@ -28,12 +29,22 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Check, Clock, Gate, Ledger, SessionState, Tasks, ZooKeeper
+from minikafka.base.ports import (
+    Check,
+    Clock,
+    Gate,
+    Ledger,
+    SessionState,
+    Stat,
+    Tasks,
+    ZooKeeper,
+)
 from minikafka.broker.modes.controller.terms.election import NOBODY, Election, EpochNotReadable, Won
 from minikafka.broker.modes.controller.terms.plan import Planner
 from minikafka.broker.modes.controller.terms.reader import Signal
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.modes.controller.terms.suspicions import Prober, Suspicions
+from minikafka.broker.modes.controller.terms.takeover import Attendance, Attender
 from minikafka.broker.modes.controller.terms.term import Channels, Term
 from minikafka.broker.modes.controller.terms.term_session import TermSession
 from minikafka.broker.modes.controller.terms.view import view_of
@@ -76,6 +87,7 @@ class ZooKeeperController:
         ledger: Ledger,
         gate: Gate,
         probe: Prober,
+        attend: Attender,
     ) -> None:
         self.generation = -1
         """Number of the session in which this broker last won an election."""
@@ -89,14 +101,24 @@ class ZooKeeperController:
         self._gate = gate
         self._probe = probe
         self._faults = Faults()
+        self._changed = asyncio.Event()
         self._election = Election(
             config.broker_id, zookeeper, clock, ledger, self._controller_changed, self._faults
+        )
+        self._attendance = Attendance(
+            config.broker_id,
+            probe,
+            attend,
+            zookeeper,
+            clock,
+            tasks,
+            self._changed.set,
+            self._faults,
         )
         self._won = _NEVER_WON
         self._term: Term | None = None
         self._suspicions: Suspicions | None = None
         """The suspicions of the term; None without a term, or if fast failover is switched off."""
-        self._changed = asyncio.Event()
         self._is_closing = False
         self._may_close = asyncio.Event()
         """Set when `resign` may return: the election loop has ended, or ZooKeeper is unreachable."""
@@ -206,6 +228,10 @@ class ZooKeeperController:
         if self._term is not None and self.is_active:
             self._term.put(UncleanElectionEnabled(None if topics is None else tuple(topics)))
 
+    def controller_lost(self) -> None:
+        """Probe the controller at once: a connection to it has ended."""
+        self._attendance.connection_lost()
+
     def set_broker_defaults(self, config: BrokerConfig) -> None:
         """Replace the broker settings that topics inherit.
 
@@ -287,6 +313,7 @@ class ZooKeeperController:
     async def resign(self) -> None:
         """Resign, so that another broker can be elected at once, and take part in no further election."""
         self._is_closing = True
+        self._attendance.leave()
         if self._term is not None:
             self._term.end()
         self._changed.set()
@@ -339,15 +366,32 @@ class ZooKeeperController:
         if self._is_closing:
             return
         if stat is None:
-            won = await self._election.campaign(generation)
-            if won is not None:
-                self._won, self.generation = won, generation
-                self._tasks.spawn(self._report_former(former), "former-controller")
-                await self._run_term()
+            await self._campaign(generation, former)
         elif self._election.is_held(stat):  # this session created the node, but no term is running
             await self._election.resign(generation)
         else:
+            await self._wait_or_take_over(generation, stat)
+
+    async def _campaign(self, generation: int, former: BrokerId) -> None:
+        """Try to become the controller while there is none, and run the term. `former`: the last known controller."""
+        self._attendance.leave()
+        won = await self._election.campaign(generation)
+        if won is not None:
+            self._tasks.spawn(self._report_former(former), "former-controller")
+            await self._run_term(won, generation, {})
+
+    async def _wait_or_take_over(self, generation: int, stat: Stat) -> None:
+        """Wait until `/controller` changes. If the process of the controller has died, replace it and run the term."""
+        if self._config.minikafka_fast_failover_enable:
+            self._attendance.attend(self._election.controller_id, stat)
+        former = self._attendance.take_former()
+        if former is None:
             await self._changed.wait()
+            return
+        won = await self._election.take_over(generation, former)
+        if won is not None:
+            self._attendance.leave()
+            await self._run_term(won, generation, {former.broker_id: former.broker_epoch})
 
     async def _report_former(self, former: BrokerId) -> None:
         """Warn if `former`, the last controller that this broker knew of, has died.
@@ -363,11 +407,15 @@ class ZooKeeperController:
 
     # One term.
 
-    async def _run_term(self) -> None:
-        """Run a term until it ends for any reason, then remove its watches and delete `/controller` (D10)."""
+    async def _run_term(self, won: Won, generation: int, suspects: Mapping[BrokerId, int]) -> None:
+        """Run a term until it ends for any reason, then remove its watches and delete `/controller` (D10).
+
+        `suspects`: the brokers whose process has died before the term, each with its broker epoch.
+        """
+        self._won, self.generation = won, generation
         self._term = term = self._new_term()
         if self._config.minikafka_fast_failover_enable:
-            self._suspicions = self._new_suspicions(term)
+            self._suspicions = self._new_suspicions(term, suspects)
         # The creation of `/controller` fired the watch on this node. The signal makes the term set the watch again.
         term.put(Signal.CONTROLLER)
         if self._is_closing:  # `resign` was called during the election
@@ -420,7 +468,7 @@ class ZooKeeperController:
             self._gate,
         )
 
-    def _new_suspicions(self, term: Term) -> Suspicions:
+    def _new_suspicions(self, term: Term, suspects: Mapping[BrokerId, int]) -> Suspicions:
         """Return the suspicions of a term. From now on, the term's reads of the brokers are passed to them."""
         suspicions = Suspicions(
             self._probe,
@@ -431,7 +479,7 @@ class ZooKeeperController:
             term.put,
             self._id,
             self._zookeeper.session_timeout_ms,
-            {},
+            suspects,
         )
         term.reader.on_brokers = suspicions.brokers_read
         term.reader.suspects = suspicions.suspects
