@@ -74,7 +74,7 @@ def nothing(broker: int, number: int, name: str) -> None:
     """Inject no fault at the step."""
 
 
-@pytest.mark.parametrize(("fault", "first"), [("kill", 0), ("pause", 1), ("move", 2)])
+@pytest.mark.parametrize(("fault", "first"), [("kill", 0), ("pause", 2), ("move", 2)])
 def test_no_offset_commit_is_lost_when_the_coordinator_fails_at_any_commit_step(
     fault: str, first: int
 ) -> None:
