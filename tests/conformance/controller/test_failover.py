@@ -133,6 +133,22 @@ def test_killed_leader_keeps_its_leadership_until_its_session_ends_without_the_k
     run(scenario, minikafka_fast_failover_enable=False)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_follower_leaves_the_isr_at_once(seed: int) -> None:
+    async def scenario(scene: Scene) -> None:
+        leader, controller = scene.leader(), scene.controller.config.broker_id
+        [dead] = set(scene.cluster.brokers) - {leader, controller}
+        killed_at = scene.now
+        scene.cluster.kill(dead)
+        await scene.produce()
+        assert scene.now - killed_at < 500
+        assert scene.leader() == leader
+        replica = scene.cluster.brokers[leader].replicas.partitions[T0]
+        assert dead not in replica.isr_state.isr
+
+    run(scenario, seed=seed, replica_lag_time_max_ms=30_000)
+
+
 def test_paused_leader_is_not_suspected() -> None:
     async def scenario(scene: Scene) -> None:
         leader = scene.leader()
