@@ -608,6 +608,17 @@ class TestDurability:
         assert {f"{DIRECTORY}/{base:020d}.log" for base in (0, 2, 4)} <= set(storage.synced)
         assert DIRECTORY in storage.synced
 
+    def test_leader_epochs_are_durable_before_the_recovery_point_passes_them(
+        self, storage: MemoryStorage
+    ) -> None:
+        """Recovery does not read the batches below the recovery point, so it could not find their epochs."""
+        log = open_log(storage)
+        produce(log, 1)
+        log.epochs.assign(3, 1)
+        assert log.epochs.path not in storage.synced
+        log.sync()
+        assert log.epochs.path in storage.synced
+
     @pytest.mark.key("flush.messages")
     def test_log_is_fsynced_before_its_records_count_as_written(
         self, storage: MemoryStorage

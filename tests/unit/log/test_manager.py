@@ -115,6 +115,25 @@ class TestRestart:
         assert again.logs[A0].recovery_point == 5
         assert again.logs[A0].topic_id == ID
 
+    async def test_removal_of_the_clean_shutdown_marker_is_durable_before_a_log_is_opened(
+        self, storage: MemoryStorage
+    ) -> None:
+        """Otherwise the start after a power loss would trust logs that were written after the marker."""
+        logs = await started(storage)
+        produce(logs.create(A0, ID, SMALL, is_new=True), 1)
+        await logs.close()
+        storage.synced.clear()
+        is_durable: list[bool] = []
+
+        def note(path: str) -> None:
+            if path.startswith("/d/a-0/"):
+                is_durable.append("/d" in storage.synced)
+
+        storage.before_open = note
+        await started(storage)
+        assert is_durable
+        assert all(is_durable)
+
     @pytest.mark.row("B4", "C14")
     async def test_high_watermark_is_at_most_the_log_end_after_a_kill(
         self, storage: MemoryStorage

@@ -137,6 +137,7 @@ def test_recovery_deletes_segments_behind_a_truncated_one(storage: MemoryStorage
     del storage.files[path(10)][7 * SIZE :]
     log = reopened(storage)
     assert log.log_end_offset == 17
+    assert DIRECTORY in log.storage.synced, "after a power loss, the segments would be back"
     produce(log, 1)
     assert offsets(read_all(log)) == list(range(18))
 

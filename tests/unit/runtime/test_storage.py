@@ -76,3 +76,21 @@ def test_failed_replacement_keeps_the_old_file(
     with pytest.raises(StorageFailed):
         DiskStorage().write_atomically(path, b"new")
     assert DiskStorage().read(path) == b"old"
+
+
+def test_renamed_and_replaced_files_have_durable_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, synced = os.fsync, []
+
+    def note(fd: int) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    storage, (old, new) = DiskStorage(), (tmp_path / "old", tmp_path / "new")
+    storage.write_atomically(str(old), b"data")
+    directory, file = tmp_path.stat().st_ino, old.stat().st_ino
+    assert synced == [file, directory], "the content first"
+    storage.rename(str(old), str(new))
+    assert synced == [file, directory, directory]

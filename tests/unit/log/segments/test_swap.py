@@ -262,6 +262,17 @@ def begun(storage: MemoryStorage) -> tuple[LogDirectory, Replacement]:
     return directory, replacement
 
 
+def test_names_of_a_copy_are_durable_before_and_after_it_replaces_the_segments() -> None:
+    storage = MemoryStorage()
+    _, replacement = begun(storage)
+    storage.synced.clear()
+    replacement.sync()
+    assert storage.synced == [DIRECTORY]
+    replacement.complete()
+    replacement.sync()
+    assert storage.synced.count(DIRECTORY) == 2
+
+
 def contents() -> list[list[Record]]:
     """Return two lists: the records of a log before `Replacement.complete`, and its records afterwards."""
     directory, replacement = begun(MemoryStorage())
