@@ -32,6 +32,15 @@ def test_every_rule_and_every_safety_row_has_a_planted_bug() -> None:
     assert {*rules, *SAFETY_ROWS} - planted == set()
 
 
+def test_page_of_the_rules_names_the_modules_in_which_bugs_break_them() -> None:
+    page = (ROOT / "docs" / "rules.md").read_text()
+    rows = re.findall(r"^\| ([SU]\d+) \|.*\| (.+) \|$", page, re.MULTILINE)
+    held_in = {rule: set(re.findall(r"`(.+?)`", modules)) for rule, modules in rows}
+    for rule, modules in held_in.items():
+        assert {plant.file for plant in PLANTS if rule in plant.rules} <= modules, rule
+        assert all((ROOT / "minikafka" / module).exists() for module in modules), rule
+
+
 @pytest.mark.parametrize(
     ("new", "result", "found_by"),
     [
