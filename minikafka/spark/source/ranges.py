@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from minikafka.base.model import TopicPartition
 
-_FEW: Final = 5_000
+_FEW: Final = 50_000
 """Number of offsets per core below which each core gets one task."""
 _WORTH_A_TASK: Final = 250_000
 """Number of offsets for which starting one more task costs little."""

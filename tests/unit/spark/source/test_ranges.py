@@ -81,8 +81,8 @@ def test_equal_ranges_become_tasks_of_equal_size():
 
 def test_default_number_of_tasks_grows_with_the_cores_and_the_offsets():
     assert default_tasks([of(0, 0, 10)], 8) == 8
-    assert default_tasks([of(0, 0, 39_999)], 8) == 8
-    assert default_tasks([of(0, 0, 40_000)], 8) == 16
+    assert default_tasks([of(0, 0, 399_999)], 8) == 8
+    assert default_tasks([of(0, 0, 400_000)], 8) == 16
     assert default_tasks([of(0, 0, 10_000_000)], 8) == 40
 
 
