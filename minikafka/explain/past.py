@@ -143,17 +143,20 @@ class Past:
         return []
 
     def broker_lost(self, broker: int) -> list[Reference]:
-        """Return the event in which a controller learned that the broker's registration has ended.
+        """Return the event in which a controller suspected the broker, or learned that its registration has ended.
 
-        Return [] if the latest list of live brokers contains the broker.
+        Return [] if the latest list of live brokers contains the broker and the broker is no suspect.
         """
         found: list[Reference] = []
         for line in reversed(self._events):
-            if "brokers" not in line:
-                continue
-            if str(broker) in line["brokers"]:
+            if line["event"] == "SuspicionEnded" and line["of"] == broker:
                 break
-            found = [reference(line)]
+            if broker in suspects_of(line):
+                found = [reference(line)]
+            elif str(broker) in line.get("brokers", ()):
+                break
+            elif "brokers" in line:
+                found = [reference(line)]
         return found
 
     def directory_failed(self, broker: int) -> list[Reference]:
@@ -223,6 +226,13 @@ class Past:
 
     def _newest_epoch(self) -> int:
         return max((_epoch(line) for line in self._events), default=0)
+
+
+def suspects_of(event: Line) -> list[int]:
+    """Return the brokers that the event shows to be suspected of having died."""
+    if event["event"] == "BrokerSuspected":
+        return [event["of"]]
+    return sorted(map(int, event.get("suspects", ())))
 
 
 def _epoch(line: Line) -> int:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
-from minikafka.explain.past import Written, written_states
+from minikafka.explain.past import Written, suspects_of, written_states
 from minikafka.explain.trace import Chain, Line, ids, refusal_of
 from minikafka.ledger.record import BROKER, DECISION, EFFECT, EVENT, ISR, STEP, WRITE
 
@@ -43,6 +43,8 @@ class Story:
         self._causes: Mapping[str, Callable[[Line], list[str]]] = {
             "BrokersChanged": self._brokers_changed,
             "ControllerElected": self._elected,
+            "BrokerSuspected": self._suspected,
+            "SuspicionEnded": lambda line: [f"broker {line['of']} answered: it had not died"],
             "ControlledShutdownRequested": lambda line: [f"broker {line['of']} asked to shut down"],
             "TopicsChanged": self._topics_changed,
             "AssignmentChanged": lambda line: ["partitions were added to the topic"],
@@ -133,6 +135,8 @@ class Story:
         ends = self._ends(first) if "brokers" in first else {}
         leader = before.leader if before is not None else _NOBODY
         lost = ends[leader].time if leader in ends else None
+        if leader in suspects_of(first):
+            lost = self._died_at(leader, first["time"])
         outcome = [*self._outcome(chain, before, states, lost), *_results(chain, self._tp)]
         cause = self._cause(chain)
         has_news = bool(outcome) or first["event"] in _ALWAYS_TOLD
@@ -155,7 +159,13 @@ class Story:
     def _elected(self, line: Line) -> list[str]:
         words = [f"broker {broker} {end.words}" for broker, end in self._ends(line).items()]
         epoch = line["cause"].partition("-")[0]
-        return [*words, f"broker {line['broker']} became the controller of epoch {epoch}"]
+        words.append(f"broker {line['broker']} became the controller of epoch {epoch}")
+        return words + [f"broker {suspect} refused a connection" for suspect in suspects_of(line)]
+
+    def _suspected(self, line: Line) -> list[str]:
+        died = self._died_at(line["of"], line["time"])
+        at = "" if died is None else f" at {_clock(died)}"
+        return [f"broker {line['of']} probably died{at}: {line['evidence']}"]
 
     def _topics_changed(self, line: Line) -> list[str]:
         if self._tp.topic in (line.get("added") or {}):

@@ -172,6 +172,10 @@ def _event_details(line: Line) -> str:
         details.append(f"live brokers {ids(sorted(map(int, line['brokers'])))}")
     if "of" in line:
         details.append(f"broker {line['of']}")
+    if line.get("suspects"):
+        details.append(f"suspected {ids(sorted(map(int, line['suspects'])))}")
+    if line.get("evidence"):
+        details.append(line["evidence"])
     details += [
         f"{name} {', '.join(line[name])}"
         for name in ("topics", "removed", "deletions")

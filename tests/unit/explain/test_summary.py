@@ -225,6 +225,32 @@ def test_summary_of_a_new_controller_names_the_death_of_the_former_controller(
     )
 
 
+def test_summary_of_a_suspected_leader_has_the_evidence_and_the_time_of_death(
+    ledger: Lines,
+) -> None:
+    fact(ledger, 5_000, 3, "connection lost", to=2)
+    evidence = {"of": 2, "broker_epoch": 7, "evidence": "connection to h:1 refused"}
+    at(5_010, ledger.event("BrokerSuspected", "4-2", **evidence))
+    at(5_020, ledger.state("4-2", 9, 3, 5, 1, 3))
+    led(ledger, 5_040, 3, 5)
+    at(10_100, ledger.live("4-3", 1, 3))
+    assert told(ledger, "4-2") == (
+        "broker 2 probably died at 00:00:05.000: connection to h:1 refused; "
+        "controller 1 elected leader 3 from the ISR, which is 1,3 now; "
+        "clients could write again after 40 ms"
+    )
+
+
+def test_summary_of_a_new_controller_names_the_suspects(ledger: Lines) -> None:
+    live = {"1": 7, "2": 7, "3": 7}
+    at(6_000, ledger.event("ControllerElected", "5-1", brokers=live, suspects={"2": 7}))
+    at(6_010, ledger.state("5-1", 9, 3, 5, 1, 3))
+    assert told(ledger, "5-1") == (
+        "broker 1 became the controller of epoch 5; broker 2 refused a connection; "
+        "controller 1 elected leader 3 from the ISR, which is 1,3 now"
+    )
+
+
 def test_summary_tells_the_request_and_the_completion_of_a_reassignment(ledger: Lines) -> None:
     ledger.event("ReassignmentsRequested", "4-3", targets=[["t", 0, [1, 3]]])
     ledger.add("step", "4-3", operation="reassignment", step="U1", partitions=NAMES)

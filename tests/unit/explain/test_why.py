@@ -49,6 +49,15 @@ def test_dead_follower_is_reported_with_the_events_of_its_failure(scene: Scene) 
     )
 
 
+def test_suspect_is_reported_with_the_event_of_its_suspicion(scene: Scene) -> None:
+    scene.ledger.live("1-1", 1, 2, 3)
+    scene.ledger.event("BrokerSuspected", "1-2", of=3, broker_epoch=7, evidence="refused")
+    scene.in_sync(1, 2, 3).down(3)
+    assert "broker 3 is down: it has no process  [1-2 1#2]" in report(scene)
+    scene.ledger.event("SuspicionEnded", "1-3", of=3, broker_epoch=7)
+    assert report(scene).endswith("broker 3 is down: it has no process")
+
+
 @pytest.mark.parametrize(("process", "state"), [(DOWN, "is down"), (PAUSED, "is paused")])
 def test_follower_that_just_died_is_reported_while_it_is_in_the_isr(
     scene: Scene, process: str, state: str
