@@ -96,12 +96,12 @@ _UNCLEAN_DOC: Final = (
 )
 _SUSPICIONS: Final = (
     (
-        "minikafka.controller:type=ControllerStats,name=SuspicionsPerSec",
+        "kafka.controller:type=ControllerStats,name=SuspicionsPerSec",
         "Brokers that this controller suspected to have died, since its election.",
         "suspicions",
     ),
     (
-        "minikafka.controller:type=ControllerStats,name=FalseSuspicionsPerSec",
+        "kafka.controller:type=ControllerStats,name=FalseSuspicionsPerSec",
         "Suspicions of this controller that ended because the broker answered.",
         "false_suspicions",
     ),

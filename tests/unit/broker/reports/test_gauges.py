@@ -249,6 +249,20 @@ async def test_metrics_count_unclean_elections_and_the_requests_queued_for_each_
         assert read(active)[name] == totals(active)["UncleanLeaderElectionsPerSec"] == 1
 
 
+async def test_metrics_count_suspicions_and_those_that_were_false() -> None:
+    async with MemoryCluster(2) as cluster:
+        active = next(b for b in cluster.brokers.values() if b.capabilities.diagnostics.is_active)
+        other = next(b for b in cluster.brokers.values() if b is not active).info
+        term = active.capabilities.diagnostics._term
+        counts = ("SuspicionsPerSec", "FalseSuspicionsPerSec")
+        term.put(events.BrokerSuspected(other.id, other.epoch, "refused"))
+        await until(lambda: [totals(active)[name] for name in counts] == [1, 0])
+        assert term.summary()["suspects"] == [other.id]
+        term.put(events.SuspicionEnded(other.id, other.epoch))
+        await until(lambda: [totals(active)[name] for name in counts] == [1, 1])
+        assert term.summary()["suspects"] == []
+
+
 @pytest.mark.row("R36")
 @pytest.mark.parametrize(
     ("isr", "adding", "counted"),
