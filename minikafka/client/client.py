@@ -92,7 +92,7 @@ _NO_PRODUCER: Final = _Producer(-1, -1)
 
 
 class Client:
-    """A client of one cluster: `async with Client("host:port") as client`. Only group consumers start tasks."""
+    """A client of one cluster: `async with Client("host:port") as client`. It starts no tasks."""
 
     def __init__(
         self,
@@ -405,16 +405,29 @@ class Client:
         wait for new records forever. `on_end(partition, offset)` is called when a partition has no further
         record. Raises KafkaError for errors that are not retriable, for example OFFSET_OUT_OF_RANGE.
         """
-        reader = consumer.Consumer(
-            self._fetch_network,
-            self._metadata,
-            self._clock,
-            topic,
-            max_wait_ms=max_wait_ms,
-            timeout_ms=max_wait_ms + self._request_timeout_ms,
-            on_end=on_end,
+        reader = self.partition_reader(
+            max_wait_ms, on_end=on_end and (lambda tp, at: on_end(tp.partition, at))
         )
         return self._consume(reader, topic, partitions, start, until_end)
+
+    def partition_reader(
+        self,
+        max_wait_ms: int = 500,
+        *,
+        reset: int | None = None,
+        on_end: Callable[[TopicPartition, int], None] | None = None,
+    ) -> consumer.Consumer:
+        """Return a reader of partitions of any topics; `reset` is described at the reader."""
+        return consumer.Consumer(
+            self._fetch_network,
+            self._metadata,
+            self.log_offsets,
+            self._clock,
+            max_wait_ms=max_wait_ms,
+            timeout_ms=max_wait_ms + self._request_timeout_ms,
+            reset=reset,
+            on_end=on_end,
+        )
 
     async def _consume(
         self,
@@ -435,7 +448,8 @@ class Client:
         ends = until_end or None
         if ends is True:
             ends = await self.list_offsets(topic, "latest", list(positions))
-        async for record in reader.read(positions, ends):
+        records = reader.read(_of_topic(topic, positions), ends and _of_topic(topic, ends))
+        async for record in records:
             yield record
 
     async def list_offsets(
@@ -488,6 +502,10 @@ def _produce_request(tp: TopicPartition, batch: bytes, acks: int, timeout_ms: in
         timeout=timeout_ms,
         topic_data=[{"name": tp.topic, "partition_data": [partition]}],
     )
+
+
+def _of_topic(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, number): offset for number, offset in offsets.items()}
 
 
 def _offsets_request(tp: TopicPartition, leader: Leader, timestamp: int) -> Any:

@@ -1,4 +1,4 @@
-"""Reading a topic, with at most one fetch in flight per leader, and positions that only increase.
+"""Reading partitions of any topics, with at most one fetch in flight per leader.
 
 Invariant: the records of a partition are returned in offset order, without duplicates and without gaps
 after the start position, also across leader changes.
@@ -16,6 +16,7 @@ from minikafka.base.errors import CorruptBatch, ErrorCode, KafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
+from minikafka.client.log_offsets import EARLIEST, LATEST, LogOffsets
 from minikafka.client.metadata import Leader, Metadata, error_code
 from minikafka.client.network import VERSIONS, Address, Network, decode, request
 from minikafka.client.waits import Wait
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 FETCH_BYTES: Final = 8 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
 BACKOFF_MS: Final = 100
+UNKNOWN: Final = (EARLIEST, LATEST)
+"""Positions that the leader must look up."""
 
 
 class ConsumedRecord(NamedTuple):
@@ -60,46 +63,58 @@ class _Fetch(NamedTuple):
     """One Fetch request in flight; `offsets`: the fetch offset of each partition."""
 
     answer: asyncio.Future[bytes]
-    offsets: dict[int, int]
+    offsets: dict[TopicPartition, int]
 
 
 class Consumer:
-    """A reader of partitions of one topic. It has no background task: it fetches only while `read` is iterated."""
+    """A reader of partitions. It has no background task: it fetches only while `read` is iterated."""
 
     def __init__(
         self,
         network: Network,
         metadata: Metadata,
+        log_offsets: LogOffsets,
         clock: Clock,
-        topic: str,
         *,
         max_wait_ms: int,
         timeout_ms: int,
-        on_end: Callable[[int, int], None] | None = None,
+        reset: int | None = None,
+        on_end: Callable[[TopicPartition, int], None] | None = None,
     ) -> None:
-        """`on_end(partition, offset)`: called when a partition has no further record."""
+        """`on_end(partition, offset)`: called when a partition has no further record.
+
+        `reset`: EARLIEST or LATEST, where to continue in a partition whose position is outside of the log.
+        None: raise OFFSET_OUT_OF_RANGE.
+        """
         self._network = network
         self._metadata = metadata
+        self._log_offsets = log_offsets
         self._clock = clock
-        self._topic = topic
         self._max_wait_ms = max_wait_ms
         self._timeout_ms = timeout_ms
+        self._reset = reset
         self._on_end = on_end
-        self._reported: dict[int, int] = {}
-        self._positions: dict[int, int] = {}
-        self._ends: Mapping[int, int] | None = None
+        self._reported: dict[TopicPartition, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
+        """By partition: the offset after the last returned record, or EARLIEST or LATEST until that is looked up."""
+        self._ends: Mapping[TopicPartition, int] | None = None
         self._in_flight: dict[Address, _Fetch] = {}
-        self._waits: dict[int, Wait] = {}
+        self._waits: dict[TopicPartition, Wait] = {}
         """By partition: the wait for its leader, from the first fetch or failure until a fetch succeeds."""
 
     async def read(
-        self, positions: Mapping[int, int], ends: Mapping[int, int] | None
+        self,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int] | None,
     ) -> AsyncGenerator[ConsumedRecord, None]:
-        """Yield the records from `positions` on, and stop before the offsets `ends` if given. Raises KafkaError."""
-        self._positions = dict(positions)
+        """Yield the records from `positions` on, and stop before the offsets `ends` if given. Raises KafkaError.
+
+        A position may be EARLIEST or LATEST.
+        """
+        self.positions = dict(positions)
         self._ends = ends
-        for number in self._positions.keys() - self._unfinished():
-            self._report_end(number, self._positions[number])
+        for tp in self.positions.keys() - self._unfinished():
+            self._report_end(tp, self.positions[tp])
         try:
             while self._unfinished():
                 await self._send_fetches()
@@ -109,46 +124,57 @@ class Consumer:
                 waiting = [fetch.answer for fetch in self._in_flight.values()]
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for fetch in self._pop_answered():
-                    for partition in await self._fetched_partitions(fetch):
-                        self._end_wait(partition.partition_index)
-                        for record in self._new_records(partition, fetch.offsets):
+                    for tp, partition in await self._fetched_partitions(fetch):
+                        self._end_wait(tp)
+                        for record in self._new_records(tp, partition, fetch.offsets):
                             yield record
-                        self._report_end(partition.partition_index, partition.high_watermark)
+                        self._report_end(tp, partition.high_watermark)
         finally:
             for fetch in self._in_flight.values():
                 fetch.answer.cancel()
             self._in_flight.clear()
-            for number in list(self._waits):
-                self._end_wait(number)
+            for tp in list(self._waits):
+                self._end_wait(tp)
 
-    def _begin_wait(self, number: int) -> None:
-        if number not in self._waits:
-            tp = TopicPartition(self._topic, number)
+    def _begin_wait(self, tp: TopicPartition) -> None:
+        if tp not in self._waits:
             waits = self._metadata.waits
-            self._waits[number] = waits.begin(f"the leader of {tp}", self._clock.now(), tp)
+            self._waits[tp] = waits.begin(f"the leader of {tp}", self._clock.now(), tp)
 
-    def _end_wait(self, number: int) -> None:
-        wait = self._waits.pop(number, None)
+    def _end_wait(self, tp: TopicPartition) -> None:
+        wait = self._waits.pop(tp, None)
         if wait is not None:
             self._metadata.waits.end(wait)
 
-    def _unfinished(self) -> list[int]:
+    def _unfinished(self) -> list[TopicPartition]:
         if self._ends is None:
-            return list(self._positions)
+            return list(self.positions)
         ends = self._ends
-        return [number for number, at in self._positions.items() if at < ends[number]]
+        return [tp for tp, at in self.positions.items() if at < ends[tp]]
+
+    async def _look_up_positions(self) -> None:
+        """Replace EARLIEST and LATEST by offsets, except in partitions that have no leader now."""
+        unknown = {tp: at for tp, at in self.positions.items() if at in UNKNOWN}
+        if unknown:
+            offsets, errors = await self._log_offsets.look_up_once(unknown)
+            self.positions |= offsets
+            for error in errors.values():
+                if not error.code.retriable:
+                    raise error
 
     async def _send_fetches(self) -> None:
         """For each leader without a fetch in flight, send a fetch for the partitions of this leader."""
-        in_flight = {number for fetch in self._in_flight.values() for number in fetch.offsets}
-        by_leader: defaultdict[Address, dict[int, tuple[int, int]]] = defaultdict(dict)
-        for number in self._unfinished():
-            self._begin_wait(number)
-            leader = None if number in in_flight else await self._leader(number)
+        in_flight = {tp for fetch in self._in_flight.values() for tp in fetch.offsets}
+        by_leader: defaultdict[Address, dict[TopicPartition, tuple[int, int]]] = defaultdict(dict)
+        for tp in self._unfinished():
+            self._begin_wait(tp)
+        await self._look_up_positions()
+        for tp in self._unfinished():
+            position = self.positions[tp]
+            leader = None if tp in in_flight or position in UNKNOWN else await self._leader(tp)
             if leader is not None and leader.address not in self._in_flight:
-                by_leader[leader.address][number] = (leader.leader_epoch, self._positions[number])
-        for address, partitions in by_leader.items():
-            wanted = {TopicPartition(self._topic, n): place for n, place in partitions.items()}
+                by_leader[leader.address][tp] = (leader.leader_epoch, position)
+        for address, wanted in by_leader.items():
             body = fetch_request(wanted, self._max_wait_ms, PARTITION_BYTES)
             try:
                 connection = await self._network.connection(address, self._timeout_ms)
@@ -156,13 +182,13 @@ class Consumer:
             except OSError:
                 self._metadata.invalidate()
                 continue
-            offsets = {number: offset for number, (_, offset) in partitions.items()}
+            offsets = {tp: offset for tp, (_, offset) in wanted.items()}
             self._in_flight[address] = _Fetch(answer, offsets)
 
-    async def _leader(self, number: int) -> Leader | None:
+    async def _leader(self, tp: TopicPartition) -> Leader | None:
         """Return the leader of a partition, or None if the leader is currently unknown."""
         try:
-            return await self._metadata.leader(self._topic, number)
+            return await self._metadata.leader(*tp)
         except OSError:
             self._metadata.invalidate()
             return None
@@ -176,7 +202,7 @@ class Consumer:
         done = [address for address, fetch in self._in_flight.items() if fetch.answer.done()]
         return [self._in_flight.pop(address) for address in done]
 
-    async def _fetched_partitions(self, fetch: _Fetch) -> list[Any]:
+    async def _fetched_partitions(self, fetch: _Fetch) -> list[tuple[TopicPartition, Any]]:
         """Return the partitions in a response that have no error; [] if the whole fetch failed."""
         try:
             response = decode(FETCH, fetch.answer.result())
@@ -184,34 +210,40 @@ class Consumer:
             await self._pause(str(error))
             return []
         if response.error_code:
-            await self._handle_error(error_code(response.error_code), self._topic)
+            topics = ", ".join(sorted({tp.topic for tp in fetch.offsets}))
+            await self._handle_error(error_code(response.error_code), topics)
             return []
-        partitions = [p for topic in response.responses for p in topic.partitions]
-        for p in partitions:
-            if p.error_code:
-                await self._handle_error(
-                    error_code(p.error_code), f"{self._topic}-{p.partition_index}"
-                )
-        return [p for p in partitions if not p.error_code and p.partition_index in fetch.offsets]
+        answered = [
+            (TopicPartition(topic.topic, p.partition_index), p)
+            for topic in response.responses
+            for p in topic.partitions
+        ]
+        for tp, p in answered:
+            code = error_code(p.error_code)
+            if code is ErrorCode.OFFSET_OUT_OF_RANGE and self._reset is not None:
+                self.positions[tp] = self._reset
+            elif p.error_code:
+                await self._handle_error(code, str(tp))
+        return [(tp, p) for tp, p in answered if not p.error_code and tp in fetch.offsets]
 
-    def _new_records(self, partition: Any, offsets: Mapping[int, int]) -> Iterator[ConsumedRecord]:
-        """Yield the new records of a fetched partition, then advance the partition's position."""
-        number = partition.partition_index
-        end = self._ends[number] if self._ends is not None else None
-        tp = TopicPartition(self._topic, number)
-        position = offsets[number]
-        for found, behind in consumed_batches(tp, partition.records, position, end):
-            yield from found
-            position = behind
-        self._positions[number] = position
+    def _new_records(
+        self, tp: TopicPartition, partition: Any, offsets: Mapping[TopicPartition, int]
+    ) -> Iterator[ConsumedRecord]:
+        """Yield the new records of a fetched partition, and advance the partition's position."""
+        end = self._ends[tp] if self._ends is not None else None
+        for found, behind in consumed_batches(tp, partition.records, offsets[tp], end):
+            for record in found:
+                self.positions[tp] = record.offset + 1
+                yield record
+            self.positions[tp] = behind
 
-    def _report_end(self, number: int, end: int) -> None:
+    def _report_end(self, tp: TopicPartition, end: int) -> None:
         """Call `on_end` if the partition was read up to `end`, but only once for each value of `end`."""
         if self._ends is not None:
-            end = self._ends[number]
-        if self._on_end and self._positions[number] >= end and self._reported.get(number) != end:
-            self._reported[number] = end
-            self._on_end(number, end)
+            end = self._ends[tp]
+        if self._on_end and self.positions[tp] >= end and self._reported.get(tp) != end:
+            self._reported[tp] = end
+            self._on_end(tp, end)
 
     async def _handle_error(self, code: ErrorCode, detail: str) -> None:
         if not code.retriable:
@@ -220,7 +252,7 @@ class Consumer:
 
     async def _pause(self, reason: str) -> None:
         """After a transient failure, mark the metadata as stale and wait for the backoff."""
-        logger.debug("reading %s pauses: %s", self._topic, reason)
+        logger.debug("reading pauses: %s", reason)
         self._metadata.invalidate()
         await self._clock.sleep(BACKOFF_MS)
 

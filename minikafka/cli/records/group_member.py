@@ -1,9 +1,10 @@
 """`consume --group`: one member of a group that prints the records that it reads.
 
-aiokafka's consumer reads the records and shares the partitions with the other members. This module tells the user
-which partitions the member has, commits, and decides when the command ends. The topics are subscribed as a
-pattern, because aiokafka's requests for named topics create missing topics. aiokafka's own commits are off, because
-they are retried forever after a topic is deleted, and no rebalance ends in that time.
+aiokafka makes the command a member: it joins, sends heartbeats, shares the partitions with the other members and
+commits. The project's own client reads the records, as it does for `consume` without a group. All partitions are
+therefore paused in aiokafka, which would not return a record with a header whose name is not UTF-8.
+The topics are subscribed as a pattern, because aiokafka's requests for named topics create missing topics. aiokafka's
+own commits are off, because they are retried forever after a topic is deleted, and no rebalance ends in that time.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import BrokerResponseError, IllegalStateError
+from aiokafka.errors import BrokerResponseError, IllegalStateError, InconsistentGroupProtocolError
 from aiokafka.errors import KafkaError as AiokafkaError
 from aiokafka.structs import TopicPartition as AiokafkaPartition
 
@@ -30,106 +31,82 @@ from minikafka.base.model import TopicPartition
 from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.topic_errors import require_topics
 from minikafka.client import Client, ConsumedRecord
-from minikafka.client.log_offsets import LATEST
+from minikafka.client.log_offsets import EARLIEST, LATEST
 from minikafka.client.metadata import error_code
 from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.tasks import TaskRegistry
 
 logger = logging.getLogger(__name__)
 
-END_CHECK_SECONDS: Final = 0.2
-"""Time between two checks whether all partitions were read to their end, while no record arrives."""
-COMMIT_INTERVAL_MS: Final = 5_000
+COMMIT_INTERVAL_SECONDS: Final = 5
 COMMIT_SECONDS: Final = 5
 """Time for one commit."""
 CLOSE_SECONDS: Final = 10
 """Time for leaving the group."""
-LOG_APPEND_TIME: Final = 1
-"""The type of a timestamp that the broker has set."""
 SETTINGS: Final[dict[str, Any]] = {
     "session_timeout_ms": 45_000,
     "metadata_max_age_ms": 5_000,  # a topic that is created again is read after this time at the latest
     "exclude_internal_topics": False,
     "enable_auto_commit": False,
-    "partition_assignment_strategy": (RangePartitionAssignor, RoundRobinPartitionAssignor),
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Session:
-    """The arguments of `consume --group`. If `topics` is empty, the topics that the group has read before are read."""
+    """The arguments of `consume --group`. If `topics` is empty, the topics that the group has read before are read.
+
+    `left`: the number of records that are still to be printed; None: no limit.
+    """
 
     group: str
     topics: tuple[str, ...]
     start: Literal["earliest", "latest"]
     until_end: bool
-    count: int | None
+    left: int | None
     quiet: bool
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    """If `until_end`: the end offset that each partition had when it was first assigned."""
 
     async def run(
         self, client: Client, servers: str, show: Callable[[ConsumedRecord], None]
     ) -> None:
-        """Call `show` for each record, until `count` records were shown or, if `until_end`, the end is reached.
+        """Call `show` for each record, until `left` is 0 or, if `until_end`, the end is reached.
 
         Then commit and leave the group. `servers`: the addresses of the brokers. Raises MinikafkaError.
+        A group refuses a member if no assignor is common to all members: then the member offers the other assignor.
+        aiokafka is given one assignor only, because it sends one JoinGroup for each, and each causes a rebalance.
         """
         # The command tells by itself what it waits for.
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         topics = await self._topics(client)
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=servers,
-            client_id="minikafka",
-            group_id=self.group,
-            auto_offset_reset=self.start,
-            **SETTINGS,
-        )
-        share = Share(client, consumer, self.group, self.quiet)
         try:
-            await consumer.start()
-            pattern = rf"(?:{'|'.join(map(re.escape, topics))})\Z"
-            consumer.subscribe(pattern=pattern, listener=share)
-            await self._read(client, consumer, share, show)
+            try:
+                await self._read(client, servers, topics, show, RangePartitionAssignor)
+            except InconsistentGroupProtocolError:
+                await self._read(client, servers, topics, show, RoundRobinPartitionAssignor)
         except AiokafkaError as error:
             raise _translated(error, f"group {self.group}") from error
-        except UnicodeDecodeError as error:
-            raise MinikafkaError(
-                f"a record has a header whose name is not UTF-8: {error}"
-            ) from error
-        finally:
-            await self._leave(consumer, share)
 
     async def _read(
         self,
         client: Client,
-        consumer: AIOKafkaConsumer,
-        share: Share,
+        servers: str,
+        topics: list[str],
         show: Callable[[ConsumedRecord], None],
+        assignor: type[Any],
     ) -> None:
-        left = self.count
-        end = End(client, consumer, share) if self.until_end else None
-        while left != 0:
-            if end and await end.is_reached():
-                return
-            await share.commit_if_due()
-            try:
-                async with asyncio.timeout(END_CHECK_SECONDS):
-                    record = await consumer.getone()
-            except TimeoutError:
-                continue
-            tp = TopicPartition(record.topic, record.partition)
-            share.printed.setdefault(tp, record.offset)  # the offset to commit if `show` fails
-            show(_consumed(record))
-            share.printed[tp] = record.offset + 1
-            left = left and left - 1
-
-    async def _leave(self, consumer: AIOKafkaConsumer, share: Share) -> None:
-        """Commit the printed records and leave the group. A failure is only logged."""
-        await share.commit()
-        try:
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await _stop(consumer)
-        except TimeoutError:
-            logger.warning("group %s: the coordinator does not answer", self.group)
-        share.close()
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=servers,
+            client_id="minikafka",
+            group_id=self.group,
+            partition_assignment_strategy=(assignor,),
+            **SETTINGS,
+        )
+        member = Member(self, client, consumer, show)
+        async with _started(consumer, self.group):
+            pattern = rf"(?:{'|'.join(map(re.escape, topics))})\Z"
+            consumer.subscribe(pattern=pattern, listener=member)
+            await member.run()
 
     async def _topics(self, client: Client) -> list[str]:
         """Return `topics`, or the topics that the group has read before if `topics` is empty.
@@ -147,71 +124,86 @@ class Session:
         return sorted({tp.topic for tp in known})
 
 
-class Share(ConsumerRebalanceListener):  # type: ignore[misc]
-    """The partitions that the member has; a line on standard error tells each change, unless `quiet` is set.
+class Member(ConsumerRebalanceListener):  # type: ignore[misc]
+    """The member's partitions: from the end of a rebalance until the next one, a task prints their records.
 
-    From the start of a rebalance until its end, the client has a wait, so that the command tells what it waits for.
+    A line on standard error tells each change of the partitions, unless the session is quiet. From the start of a
+    rebalance until its end, the client has a wait, so that the command tells what it waits for.
     """
 
-    def __init__(self, client: Client, consumer: AIOKafkaConsumer, group: str, quiet: bool) -> None:
+    def __init__(
+        self,
+        session: Session,
+        client: Client,
+        consumer: AIOKafkaConsumer,
+        show: Callable[[ConsumedRecord], None],
+    ) -> None:
         self.partitions: list[TopicPartition] = []
-        self.is_assigned = False
-        self.printed: dict[TopicPartition, int] = {}
-        """The offsets to commit: after the printed records, or where the member began."""
-        self._unnoted: list[TopicPartition] = []
-        """The partitions whose start is not in `printed` yet."""
-        self._waits = client.waits
+        self._session = session
+        self._client = client
         self._consumer = consumer
-        self._group = group
-        self._quiet = quiet
+        self._show = show
+        self._reset = EARLIEST if session.start == "earliest" else LATEST
+        self._reader = client.partition_reader(reset=self._reset)
+        self._committed: dict[TopicPartition, int] = {}
+        self._refused: dict[TopicPartition, int] = {}
+        """Positions that could not be committed because the subscribed topics had just changed."""
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reading = TaskRegistry()
+        self._waits = client.waits
         self._clock = SystemClock()
-        self._commit_due = self._clock.now() + COMMIT_INTERVAL_MS
         self._begin_wait()
 
-    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        """Handle the end of a rebalance; read on after printed records that could not be committed before it."""
-        self._waits.end(self._wait)
-        self.is_assigned = True
-        self.partitions = sorted(TopicPartition(*tp) for tp in assigned)
-        for tp, offset in self.printed.items():
-            if tp in self.partitions:
-                self._consumer.seek(AiokafkaPartition(*tp), offset)
-        self.printed = {tp: at for tp, at in self.printed.items() if tp in self.partitions}
-        self._unnoted = list(self.partitions)
-        self._tell("assigned")
+    async def run(self) -> None:
+        """Wait until all records were printed, and commit every few seconds and at the end.
 
-    async def _note_positions(self) -> None:
-        """Add where the member began in partitions without a printed record to the offsets to commit.
-
-        With `-o end`, the next member continues there. aiokafka may have to ask a leader for the position.
+        Raises the error of the reader, of `show` or of aiokafka.
         """
-        with suppress(IllegalStateError, TimeoutError):
-            async with asyncio.timeout(COMMIT_SECONDS):
-                while self._unnoted:
-                    tp = self._unnoted[-1]
-                    if tp not in self.printed:
-                        self.printed[tp] = await self._consumer.position(AiokafkaPartition(*tp))
-                    self._unnoted.pop()
+        watching = TaskRegistry()
+        watching.spawn(self._ending(self._watch), "group-watch")
+        try:
+            while not self._done.done():
+                await asyncio.wait([self._done], timeout=COMMIT_INTERVAL_SECONDS)
+                await self.commit()
+            self._done.result()
+        finally:
+            self._done.cancel()
+            await watching.close()
+            await self._reading.close()
+            await self.commit()
+            self._give_up()
+
+    async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        """Handle the end of a rebalance; do nothing if the command ends already."""
+        self._waits.end(self._wait)
+        if self._done.done():
+            return
+        for tp in assigned:  # aiokafka neither fetches nor looks up positions
+            self._consumer.pause(tp)
+            self._consumer.seek(tp, 0)
+        self.partitions = sorted(TopicPartition(*tp) for tp in assigned)
+        self._tell("assigned")
+        self._reading = TaskRegistry()
+        self._reading.spawn(self._ending(self._read), "group-read")
 
     async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         """Handle the start of a rebalance."""
+        await self._reading.close()
         await self.commit()
-        self.close()
+        self._give_up()
         self._begin_wait()
 
-    async def commit_if_due(self) -> None:
-        """Commit the printed records every COMMIT_INTERVAL_MS."""
-        if self._clock.now() >= self._commit_due:
-            await self.commit()
-
     async def commit(self) -> None:
-        """Commit the printed records. A failure is only logged.
+        """Commit the positions that have changed. A failure is only logged.
 
-        The records stay uncommitted if the subscribed topics have just changed: aiokafka then refuses commits.
+        aiokafka refuses commits if the subscribed topics have just changed: the member then reads on after the
+        printed records.
         """
-        self._commit_due = self._clock.now() + COMMIT_INTERVAL_MS
-        await self._note_positions()
-        offsets = dict(self.printed)
+        offsets = {
+            tp: at
+            for tp, at in self._reader.positions.items()
+            if at >= 0 and self._committed.get(tp) != at
+        }
         if not offsets:
             return
         try:
@@ -219,87 +211,91 @@ class Share(ConsumerRebalanceListener):  # type: ignore[misc]
                 await self._consumer.commit(
                     {AiokafkaPartition(*tp): at for tp, at in offsets.items()}
                 )
+            self._committed |= offsets
         except IllegalStateError:
-            return
+            self._refused = offsets
         except (AiokafkaError, TimeoutError) as error:
-            logger.warning("group %s: commit failed: %s", self._group, error or "no answer")
-        self.printed = {tp: at for tp, at in self.printed.items() if offsets.get(tp) != at}
+            logger.warning("group %s: commit failed: %s", self._session.group, error or "no answer")
 
-    def close(self) -> None:
+    async def _read(self) -> None:
+        """Print the records of the partitions, until the session has printed all of its records."""
+        session, partitions = self._session, self.partitions
+        committed = await self._client.groups.offsets(session.group, partitions)
+        self._committed = {tp: at.offset for tp, at in committed.items()}
+        positions = dict.fromkeys(partitions, self._reset) | self._committed
+        positions |= {tp: at for tp, at in self._refused.items() if tp in positions}
+        self._refused = {}
+        if session.until_end:
+            new = {tp: LATEST for tp in partitions if tp not in session.ends}
+            session.ends |= await self._client.log_offsets(new)
+        elif not partitions:
+            return
+        async for record in self._reader.read(
+            positions, session.ends if session.until_end else None
+        ):
+            self._print(record)
+            if session.left == 0:
+                break
+        self._end(None)
+
+    def _print(self, record: ConsumedRecord) -> None:
+        """Call `show`. A record that it cannot print is not committed."""
+        try:
+            self._show(record)
+        except BaseException:
+            self._reader.positions[TopicPartition(record.topic, record.partition)] = record.offset
+            raise
+        self._session.left = self._session.left and self._session.left - 1
+
+    async def _watch(self) -> None:
+        """Raise the errors of aiokafka's tasks. No record is returned, because all partitions are paused."""
+        while True:
+            await self._consumer.getone()
+
+    async def _ending(self, work: Callable[[], Awaitable[None]]) -> None:
+        """End the session with the error of `work` if it fails."""
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - `run` raises it
+            self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._done.done():
+            return
+        if error is None:
+            self._done.set_result(None)
+        else:
+            self._done.set_exception(error)
+
+    def _give_up(self) -> None:
         """Give up all partitions."""
         self._waits.end(self._wait)
         self._tell("gave up")
-        self.is_assigned = False
         self.partitions = []
-        self._unnoted = []
+        self._reader.positions = {}
 
     def _begin_wait(self) -> None:
-        about = f"the rebalance of group {self._group}"
+        about = f"the rebalance of group {self._session.group}"
         self._wait = self._waits.begin(about, self._clock.now())
 
     def _tell(self, what: str) -> None:
-        if self.partitions and not self._quiet:
-            echo(f"% Group {self._group}: {what} {', '.join(map(str, self.partitions))}", err=True)
+        if self.partitions and not self._session.quiet:
+            names = ", ".join(map(str, self.partitions))
+            echo(f"% Group {self._session.group}: {what} {names}", err=True)
 
 
-class End:
-    """The end offsets that the assigned partitions had when they were assigned."""
-
-    def __init__(self, client: Client, consumer: AIOKafkaConsumer, share: Share) -> None:
-        self._client = client
-        self._consumer = consumer
-        self._share = share
-        self._ends: dict[TopicPartition, int] = {}
-
-    async def is_reached(self) -> bool:
-        """True if the member has its assignment, and has read each partition up to the recorded end offset."""
-        if not self._share.is_assigned:
-            return False
-        assigned = self._share.partitions
-        new = {tp: LATEST for tp in assigned if tp not in self._ends}
-        if new:
-            self._ends |= await self._client.log_offsets(new)
-        try:
-            async with asyncio.timeout(END_CHECK_SECONDS):
-                for tp in assigned:
-                    if await self._consumer.position(tp) < self._ends[tp]:
-                        return False
-        except (
-            IllegalStateError,
-            TimeoutError,
-        ):  # a rebalance has begun, or a position needs a leader
-            return False
-        return self._share.is_assigned
-
-
-async def _stop(consumer: AIOKafkaConsumer) -> None:
-    """Leave the group and close all connections.
-
-    If aiokafka is about to retry a fetch from a dead broker, its `stop` leaves the group, but then raises
-    CancelledError instead of closing the connections.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    cancelled = task.cancelling()
+@asynccontextmanager
+async def _started(consumer: AIOKafkaConsumer, group: str) -> AsyncIterator[None]:
+    """Start a consumer; at the end, leave the group and close all connections. A failure to leave is only logged."""
     try:
-        await consumer.stop()
-    except asyncio.CancelledError:
-        if task.cancelling() > cancelled:
-            raise
-        await consumer._client.close()
-
-
-def _consumed(record: Any) -> ConsumedRecord:
-    return ConsumedRecord(
-        record.topic,
-        record.partition,
-        record.offset,
-        record.timestamp,
-        record.key,
-        record.value,
-        record.headers,
-        record.timestamp_type == LOG_APPEND_TIME,
-    )
+        await consumer.start()
+        yield
+    finally:
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await consumer.stop()
+        except TimeoutError:
+            logger.warning("group %s: the coordinator does not answer", group)
 
 
 def _translated(error: AiokafkaError, about: str) -> MinikafkaError:

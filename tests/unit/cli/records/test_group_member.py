@@ -1,116 +1,171 @@
-"""The member of `consume --group`: its end, its lines on standard error, and records that are not printed."""
+"""The member of `consume --group`: its records, commits and end, and its lines on standard error."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiokafka.errors import IllegalStateError, InvalidGroupIdError, KafkaConnectionError
-from aiokafka.structs import ConsumerRecord
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import (
+    IllegalStateError,
+    InconsistentGroupProtocolError,
+    InvalidGroupIdError,
+    KafkaConnectionError,
+)
 from aiokafka.util import commit_structure_validate
+from support.memory_transport import MemoryTransport
+from support.stub_groups import StubGroups
+from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.cli.records.group_member import End, Session, Share, _translated
-from minikafka.client import ConsumedRecord
-from minikafka.client.waits import Waits
+from minikafka.cli.records import group_member
+from minikafka.cli.records.group_member import Member, Session, _translated
+from minikafka.client import Client, ConsumedRecord, OffsetAndMetadata, Record
+from minikafka.record.batch import build
+from minikafka.record.codecs import crc32c
+from minikafka.record.header import CRC_AT, CRC_START, LOG_APPEND_TIME
 
 TP = TopicPartition("t", 0)
-RECORD = ConsumerRecord("t", 0, 7, -1, 1, None, b"v", None, -1, 1, (("h", None),))
+OTHER = TopicPartition("t", 1)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[StubGroups]:
+    cluster = StubGroups(MemoryTransport())
+    await cluster.start()
+    cluster.create("t", [1, 2])
+    for number in range(5):
+        cluster.topics["t"][0].append(build([Record(timestamp=1, value=b"%d" % number)]))
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+async def client(cluster: StubGroups) -> AsyncIterator[Client]:
+    async with Client(cluster.bootstrap, transport=cluster.transport) as client:
+        yield client
 
 
 class Consumer:
-    """A consumer that has read one partition up to the offset `read`; it returns RECORD again and again."""
+    """aiokafka's consumer, as far as the member uses it; it keeps the committed offsets in the cluster."""
 
-    def __init__(self) -> None:
-        self.read: int | None = 0
-        self.sought: list[tuple[TopicPartition, int]] = []
-        self.committed: dict[TopicPartition, int] = {}
+    def __init__(self, cluster: StubGroups) -> None:
+        self.committed = cluster.committed
+        self.paused: set[TopicPartition] = set()
         self.is_changing = False
-        self.is_stopped = False
-        self.has_positions = asyncio.Event()
-        self.has_positions.set()
-        self._client = self
-
-    async def stop(self) -> None:
-        """Fail as aiokafka does while it waits for the next fetch from a dead broker."""
-        raise asyncio.CancelledError
-
-    async def close(self) -> None:
-        self.is_stopped = True
-
-    async def position(self, tp: TopicPartition) -> int:
-        await self.has_positions.wait()
-        if self.read is None:
-            raise IllegalStateError(f"{tp} is not assigned")
-        return self.read
+        self.failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def getone(self) -> Any:
-        return RECORD
+        await self.failed
 
-    async def commit(self, offsets: dict[TopicPartition, int]) -> None:
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.paused.update(partitions)
+
+    def seek(self, tp: TopicPartition, offset: int) -> None: ...
+
+    async def commit(self, offsets: dict[Any, int]) -> None:
         commit_structure_validate(offsets)
         if self.is_changing:
             raise IllegalStateError("No partitions assigned")
-        self.committed |= offsets
-
-    def seek(self, tp: TopicPartition, offset: int) -> None:
-        self.sought.append((tp, offset))
+        for tp, offset in offsets.items():
+            self.committed[TopicPartition(*tp)] = OffsetAndMetadata(offset)
 
 
-class Client:
-    def __init__(self) -> None:
-        self.waits = Waits()
+class Running:
+    """A member whose `run` is a task. `values`: the printed values."""
 
-    async def log_offsets(self, wanted: dict[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(wanted, 5)
+    def __init__(self, client: Client, cluster: StubGroups, session: Session) -> None:
+        self.records: list[ConsumedRecord] = []
+        self.consumer = Consumer(cluster)
+        self.fails_at: int | None = None
+        self.member = Member(session, client, self.consumer, self._show)
+        self.task = asyncio.ensure_future(self.member.run())
 
+    def _show(self, record: ConsumedRecord) -> None:
+        if record.offset == self.fails_at:
+            raise BrokenPipeError
+        self.records.append(record)
 
-def share_of(client: Client, quiet: bool = False, consumer: Consumer | None = None) -> Share:
-    return Share(client, consumer or Consumer(), "g", quiet)  # type: ignore[arg-type]
+    def offsets(self) -> list[int]:
+        return [record.offset for record in self.records]
 
+    async def assign(self, *partitions: TopicPartition) -> None:
+        await self.member.on_partitions_assigned(partitions)
 
-def reading(count: int | None = None) -> Session:
-    return Session("g", ("t",), "earliest", False, count, False)
+    async def revoke(self) -> None:
+        await self.member.on_partitions_revoked(())
 
-
-async def test_end_is_not_reached_before_the_member_has_its_partitions() -> None:
-    client, consumer = Client(), Consumer()
-    share = share_of(client)
-    end = End(client, consumer, share)  # type: ignore[arg-type]
-    assert not await end.is_reached()
-    await share.on_partitions_assigned([TP])
-    assert not await end.is_reached()
-    consumer.read = 5
-    assert await end.is_reached()
-    await share.on_partitions_revoked([TP])
-    assert not await end.is_reached()
-
-
-async def test_end_is_not_reached_when_a_rebalance_takes_the_partition() -> None:
-    client, consumer = Client(), Consumer()
-    share = share_of(client)
-    await share.on_partitions_assigned([TP])
-    consumer.read = None
-    assert not await End(client, consumer, share).is_reached()  # type: ignore[arg-type]
+    async def interrupt(self) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
 
 
-async def test_share_tells_each_change_and_what_it_waits_for(
-    capsys: pytest.CaptureFixture[str],
+def session(
+    until_end: bool = False, count: int | None = None, start: Any = "earliest", quiet: bool = False
+) -> Session:
+    return Session("g", ("t",), start, until_end, count, quiet)
+
+
+@pytest.fixture
+async def running(client: Client, cluster: StubGroups) -> AsyncIterator[Running]:
+    running = Running(client, cluster, session())
+    yield running
+    await running.interrupt()
+
+
+def at(running: Running, tp: TopicPartition = TP) -> int | None:
+    found = running.consumer.committed.get(tp)
+    return found and found.offset
+
+
+def with_crc(batch: bytes) -> bytes:
+    return batch[:CRC_AT] + crc32c(batch[CRC_START:]).to_bytes(4, "big") + batch[CRC_START:]
+
+
+async def test_member_ends_at_the_end_that_its_partitions_had_when_assigned(
+    client: Client, cluster: StubGroups
 ) -> None:
-    client = Client()
-    share = share_of(client)
-    await share.on_partitions_revoked([])
+    running = Running(client, cluster, session(until_end=True))
+    await asyncio.sleep(0)
+    assert not running.task.done()  # it has no partitions yet
+    await running.assign(TP, OTHER)
+    await running.task
+    assert running.offsets() == [0, 1, 2, 3, 4]
+    assert (at(running), at(running, OTHER)) == (5, 0)
+
+
+async def test_member_does_not_end_when_a_rebalance_takes_its_partition(
+    client: Client, cluster: StubGroups
+) -> None:
+    running = Running(client, cluster, session(until_end=True))
+    await running.assign(TP)
+    await running.revoke()
+    await asyncio.sleep(0)
+    assert not running.task.done()
+    await running.assign(TP)
+    await running.task
+    assert running.offsets() == [0, 1, 2, 3, 4]
+
+
+async def test_member_tells_each_change_and_what_it_waits_for(
+    client: Client, running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
     wait = client.waits.oldest()
     assert wait is not None
     assert wait.about == "the rebalance of group g"
-    await share.on_partitions_assigned([TopicPartition("t", 1), TP])
-    assert client.waits.oldest() is None
-    await share.on_partitions_revoked([TP])
-    assert client.waits.oldest() is not None
-    await share.on_partitions_assigned([TP])
-    share.close()
+    await running.assign(OTHER, TP)
+    assert client.waits.oldest() is not wait
+    await until(lambda: len(running.records) == 5)
+    await running.revoke()
+    wait = client.waits.oldest()
+    assert wait is not None
+    assert wait.about == "the rebalance of group g"
+    await running.assign(TP)
+    await running.interrupt()
     assert client.waits.oldest() is None
     assert capsys.readouterr().err.splitlines() == [
         "% Group g: assigned t-0, t-1",
@@ -120,50 +175,145 @@ async def test_share_tells_each_change_and_what_it_waits_for(
     ]
 
 
-async def test_quiet_share_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    share = share_of(Client(), quiet=True)
-    await share.on_partitions_assigned([TP])
-    share.close()
+async def test_member_takes_no_partition_when_a_join_ends_after_the_command(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await asyncio.sleep(0)
+    await running.interrupt()
+    await running.assign(TP)
+    assert running.member.partitions == []
     assert capsys.readouterr().err == ""
 
 
-async def test_records_keep_negative_timestamps_and_null_headers() -> None:
-    found: list[ConsumedRecord] = []
-    client, consumer = Client(), Consumer()
-    await reading(2)._read(client, consumer, share_of(client), found.append)  # type: ignore[arg-type]
-    assert found == [ConsumedRecord("t", 0, 7, -1, None, b"v", (("h", None),), True)] * 2
+async def test_quiet_member_prints_nothing(
+    client: Client, cluster: StubGroups, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = Running(client, cluster, session(until_end=True, quiet=True))
+    await running.assign(TP)
+    await running.task
+    assert capsys.readouterr().err == ""
 
 
-async def test_record_that_cannot_be_printed_is_not_committed() -> None:
-    client, consumer = Client(), Consumer()
-    share = share_of(client, consumer=consumer)
-    shown: list[ConsumedRecord] = []
+async def test_records_keep_all_values_that_a_record_may_have(
+    client: Client, cluster: StubGroups
+) -> None:
+    batch = build(
+        [Record(timestamp=-1, headers=(("h", None), ("name", b"v")))], attributes=LOG_APPEND_TIME
+    )
+    cluster.topics["t"][1].append(with_crc(batch.replace(b"name", b"n\xff\xfee")))
+    running = Running(client, cluster, session(count=1))
+    await running.assign(OTHER)
+    await running.task
+    headers = (("h", None), ("n\ufffd\ufffde", b"v"))
+    (record,) = running.records
+    assert record._replace(timestamp=0) == ConsumedRecord(
+        "t", 1, 0, 0, None, None, headers, has_append_time=True
+    )
 
-    def fail_later(record: ConsumedRecord) -> None:
-        if shown:
-            raise BrokenPipeError
-        shown.append(record._replace(offset=7))
 
+async def test_aiokafka_fetches_no_record_of_the_member(running: Running) -> None:
+    await running.assign(TP, OTHER)
+    assert running.consumer.paused == {TP, OTHER}
+
+
+@pytest.mark.parametrize("fails_at", [0, 1])
+async def test_record_that_cannot_be_printed_is_not_committed(
+    running: Running, fails_at: int
+) -> None:
+    running.fails_at = fails_at
+    await running.assign(TP)
     with pytest.raises(BrokenPipeError):
-        await reading()._read(client, consumer, share, fail_later)  # type: ignore[arg-type]
-    await share.commit()
-    assert consumer.committed == {TP: 8}
-    assert share.printed == {}
+        await running.task
+    assert at(running) == fails_at
 
 
-async def test_member_reads_on_after_printed_records_when_its_topics_change() -> None:
-    consumer = Consumer()
-    share = share_of(Client(), consumer=consumer)
-    await share.on_partitions_assigned([TP])
-    share.printed[TP] = 8
-    consumer.is_changing = True
-    await share.on_partitions_revoked([TP])
-    assert consumer.committed == {}
-    consumer.is_changing = False
-    await share.on_partitions_assigned([TP])
-    assert consumer.sought == [(TP, 8)]
-    await share.on_partitions_revoked([TP])
-    assert consumer.committed == {TP: 8}
+async def test_member_that_has_printed_its_number_of_records_commits_only_these(
+    client: Client, cluster: StubGroups
+) -> None:
+    running = Running(client, cluster, session(count=2))
+    await running.assign(TP)
+    await running.task
+    assert (running.offsets(), at(running)) == ([0, 1], 2)
+
+
+async def test_member_reads_on_after_printed_records_when_its_topics_change(
+    running: Running,
+) -> None:
+    await running.assign(TP)
+    await until(lambda: len(running.records) == 5)
+    running.consumer.is_changing = True
+    await running.revoke()
+    assert at(running) is None
+    running.consumer.is_changing = False
+    await running.assign(TP, OTHER)
+    await until(lambda: OTHER in running.member._reader.positions)
+    await running.revoke()
+    assert (running.offsets(), at(running)) == ([0, 1, 2, 3, 4], 5)
+
+
+async def test_member_reads_from_the_committed_offsets(client: Client, cluster: StubGroups) -> None:
+    cluster.committed[TP] = OffsetAndMetadata(3)
+    running = Running(client, cluster, session(until_end=True))
+    await running.assign(TP)
+    await running.task
+    assert running.offsets() == [3, 4]
+
+
+async def test_member_begins_again_where_the_committed_offset_is_outside_of_the_log(
+    client: Client, cluster: StubGroups
+) -> None:
+    cluster.committed[TP] = OffsetAndMetadata(99)
+    running = Running(client, cluster, session(count=1))
+    await running.assign(TP)
+    await running.task
+    assert (running.offsets(), at(running)) == ([0], 1)
+
+
+async def test_partition_without_a_leader_does_not_delay_the_other_partitions(
+    cluster: StubGroups, running: Running
+) -> None:
+    cluster.lead("t", 1, -1)
+    await running.assign(TP, OTHER)
+    await until(lambda: len(running.records) == 5)
+    await running.revoke()
+    assert (at(running), at(running, OTHER)) == (5, None)
+
+
+async def test_member_that_printed_nothing_commits_where_it_began(
+    client: Client, cluster: StubGroups
+) -> None:
+    running = Running(client, cluster, session(start="latest"))
+    await running.assign(TP, OTHER)
+    await until(lambda: running.member._reader.positions.get(TP) == 5)
+    await running.interrupt()
+    assert (at(running), at(running, OTHER)) == (5, 0)
+
+
+async def test_error_of_aiokafka_ends_the_member(running: Running) -> None:
+    await running.assign(TP)
+    running.consumer.failed.set_exception(InvalidGroupIdError())
+    with pytest.raises(InvalidGroupIdError):
+        await running.task
+
+
+async def test_member_offers_the_other_assignor_if_the_group_does_not_use_the_first(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered: list[Any] = []
+
+    class Refused:
+        def __init__(self, **settings: Any) -> None:
+            offered.append(settings["partition_assignment_strategy"])
+
+        async def start(self) -> None:
+            raise InconsistentGroupProtocolError
+
+        async def stop(self) -> None: ...
+
+    monkeypatch.setattr(group_member, "AIOKafkaConsumer", Refused)
+    with pytest.raises(KafkaError, match="INCONSISTENT_GROUP_PROTOCOL"):
+        await session().run(client, "", lambda record: None)
+    assert offered == [(RangePartitionAssignor,), (RoundRobinPartitionAssignor,)]
 
 
 def test_errors_of_aiokafka_become_errors_of_this_project() -> None:
@@ -174,46 +324,3 @@ def test_errors_of_aiokafka_become_errors_of_this_project() -> None:
     lost = _translated(KafkaConnectionError("no broker"), "group g")
     assert isinstance(lost, KafkaError)
     assert lost.code is ErrorCode.NETWORK_EXCEPTION
-
-
-async def test_member_that_printed_nothing_commits_where_it_began() -> None:
-    consumer = Consumer()
-    consumer.read = 5
-    share = share_of(Client(), consumer=consumer)
-    await share.on_partitions_assigned([TP])
-    await share.commit()
-    assert consumer.committed == {TP: 5}
-
-
-async def test_member_commits_where_it_began_in_partitions_without_printed_records() -> None:
-    consumer = Consumer()
-    consumer.read = 5
-    consumer.has_positions.clear()  # the leaders have not answered yet when the partitions are assigned
-    share = share_of(Client(), consumer=consumer)
-    await share.on_partitions_assigned([TP, TopicPartition("t", 1)])
-    share.printed[TP] = 8
-    consumer.has_positions.set()
-    await share.commit()
-    assert consumer.committed == {TP: 8, TopicPartition("t", 1): 5}
-
-
-async def test_first_record_is_not_committed_if_it_cannot_be_printed() -> None:
-    client, consumer = Client(), Consumer()
-    share = share_of(client, consumer=consumer)
-    await share.on_partitions_assigned([TP])
-    consumer.read = 8  # aiokafka counts a record as read when it returns the record
-
-    def fail(record: ConsumedRecord) -> None:
-        raise BrokenPipeError
-
-    with pytest.raises(BrokenPipeError):
-        await reading()._read(client, consumer, share, fail)  # type: ignore[arg-type]
-    await share.commit()
-    assert consumer.committed == {TP: 7}
-
-
-async def test_member_closes_its_connections_when_a_fetch_waits_for_a_dead_broker() -> None:
-    consumer = Consumer()
-    share = share_of(Client(), consumer=consumer)
-    await reading()._leave(consumer, share)  # type: ignore[arg-type]
-    assert consumer.is_stopped
