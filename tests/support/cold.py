@@ -1,53 +1,44 @@
-"""The services that handlers of cold (infrequent) requests use, over fakes and an in-memory ZooKeeper."""
+"""A broker in memory that has not started, for tests of the handlers of cold (infrequent) requests."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from support.endpoints import endpoints
-from support.loop_clock import LoopClock, SeededRng
-from support.manual_clock import ManualClock
+from support.loop_clock import IdleProcessor, LoopClock, SeededRng
+from support.memory_cleaners import MemoryCleaners
+from support.memory_cluster import InlineExecutor, ManyDescriptors
+from support.memory_storage import MemoryStorage
+from support.memory_transport import MemoryTransport
 from support.memory_zookeeper import Ensemble
 from support.memory_zookeeper_client import MemoryZooKeeper
 from support.until import until
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
-from minikafka.base.metrics import Metrics
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
     LEADER_DURING_DELETE,
-    Broker,
     PartitionState,
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.base.ports import Call, Check
-from minikafka.broker.admin import Admin
-from minikafka.broker.admin.auto_create import AutoCreate
-from minikafka.broker.admin.configs import ConfigAdmin
-from minikafka.broker.admin.partitions import PartitionAdmin
-from minikafka.broker.admin.topics import TopicAdmin
-from minikafka.broker.cluster.controller_client import ControllerClient
-from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.cluster.producer_ids import ProducerIds
-from minikafka.broker.coordinators.groups import GroupService, offsets_topic
-from minikafka.broker.coordinators.internal_topic import InternalTopic
-from minikafka.broker.coordinators.transactional_ids import TransactionalClients
+from minikafka.base.model import Broker as BrokerInfo
+from minikafka.base.ports import Check, Gate, Ledger
+from minikafka.broker.broker import Broker
+from minikafka.broker.capabilities.mode import Capabilities
 from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.mode import PRODUCER_ID_BLOCK
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
-from minikafka.broker.replicas.refusals import Refusals
-from minikafka.broker.replicas.roles import Roles
-from minikafka.broker.requests.request_metrics import RequestMetrics
+from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.requests.services import ClientConnection, RequestContext, Services, Steps
-from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.ledger.record import NOTHING
-from minikafka.log.manager import Directory
-from minikafka.record.transactions import Marker
+from minikafka.log.manager import LogManager
 from minikafka.wire.codec import decode_response, encode_response
 from minikafka.zk import layout
 from minikafka.zk.nodes import ids
@@ -70,19 +61,6 @@ class Tasks:
 
     async def close(self) -> None:
         await self.settle()
-
-
-class WaitedForMetadata(MetadataCache):
-    """A metadata cache that lets a test wait until some requests are waiting for a metadata update."""
-
-    async def until_waiting(self, *requests: asyncio.Future[Any], waiting: int = 1) -> None:
-        """Run the loop until `waiting` requests wait for a metadata update, or all of `requests` are done."""
-        await until(
-            lambda: (
-                len(self._waiters) >= waiting
-                or (requests and all(request.done() for request in requests))
-            )
-        )
 
 
 class Controller:
@@ -129,55 +107,56 @@ class Calls:
             raise ConnectionRefusedError(host, port)
         return await self.handler(body)
 
-    async def serve(self, handler: Any, host: str, port: int) -> Any:
-        raise NotImplementedError
 
-    async def close(self) -> None:
-        pass
+class MonotonicClock(LoopClock):
+    """The time of a running loop, which can also be read without a loop."""
 
-
-class Replicas:
-    """A broker's hosted replicas, and the error codes for other partitions, set by the test."""
-
-    def __init__(self, turns: Scheduler) -> None:
-        self.turns = turns
-        self.hosted: dict[TopicPartition, Any] = {}
-        clock = ManualClock()
-        self.refusals = Refusals(self.hosted, MetadataCache(clock), clock, lambda: "connected")
-        self.errors: dict[TopicPartition, int] = {}
-        self.directories: list[Directory] = []
-        self.failure: StorageFailed | None = None
-        self.roles = Roles()
-
-    def log_directories(self) -> list[Directory]:
-        return self.directories
-
-    def room(self, directory: str) -> tuple[int, int]:
-        if self.failure is not None:
-            raise self.failure
-        return 1000, 400
-
-    def partition(self, tp: TopicPartition) -> Any:
-        return self.hosted.get(tp)
-
-    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
-        raise NotImplementedError
-
-    def before_write(self, append: Callable[[], None]) -> None:
-        raise NotImplementedError
-
-    def reader(self, tp: TopicPartition) -> Any:
-        raise NotImplementedError
-
-    def on_marker(self, callback: Callable[[TopicPartition, Marker], None]) -> None:
-        """No marker is ever appended."""
-
-    def error_for(self, tp: TopicPartition) -> int:
-        return self.errors.get(tp, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    def now(self) -> int:
+        return int(time.monotonic() * 1000)
 
 
-class Cold:
-    """The parts of a broker that handlers of infrequent requests use. A handler gets the parts as `services`."""
+class Configs(ZooKeeperConfigs):
+    """The stored settings. `applied`: how often the broker was told to apply changed settings."""
+
+    applied = 0
+
+    def changes(self, listener: object) -> Any:
+        return self
+
+    async def apply_now(self) -> None:
+        self.applied += 1
+
+
+class Mode:
+    """The capabilities over ZooKeeper of a broker whose controller is set by the test."""
+
+    def __init__(self, session: MemoryZooKeeper, controller: Controller, broker_id: int) -> None:
+        self.session, self.broker_id = session, broker_id
+        self.controller: Any = controller
+
+    def capabilities(self, control_plane: Calls, ledger: Ledger, gate: Gate) -> Capabilities:
+        session, broker_id, controller = self.session, self.broker_id, self.controller
+        membership: Any = SimpleNamespace(session_state="connected", report_lost_connection=None)
+        roles: Any = SimpleNamespace(calls={})
+        unused: Any = None
+        return Capabilities(
+            membership=membership,
+            roles=roles,
+            isrs=unused,
+            topics=ZooKeeperTopics(session, FencedWrites(session, controller, ledger)),
+            configs=Configs(session, LoopClock(), Tasks(), broker_id, controller, ledger),
+            administration=controller,
+            diagnostics=unused,
+            claim_producer_ids=partial(
+                ids.claim_producer_ids, session, broker_id, PRODUCER_ID_BLOCK
+            ),
+        )
+
+
+class Cold(Broker):
+    """A broker in memory that has not started: the test sets its metadata, and which broker is the controller."""
+
+    tasks: Tasks
 
     def __init__(
         self,
@@ -188,67 +167,42 @@ class Cold:
         config: Mapping[str, object] | None = None,
         ensemble: Ensemble | None = None,
     ) -> None:
-        self.config = BrokerConfig.from_mapping({"broker.id": broker_id, **(config or {})})
+        checked = BrokerConfig.from_mapping({"broker.id": broker_id, **(config or {})})
         self.ensemble = ensemble or new_ensemble()
         self.session = MemoryZooKeeper(self.ensemble)
         self.session.attach()
-        self.clock, self.rng, self.tasks, self.calls = LoopClock(), SeededRng(), Tasks(), Calls()
+        self.calls = Calls()
         self.controller = Controller(broker_id, controller_id)
-        self.metadata = WaitedForMetadata(self.clock)
-        turns = Scheduler(self.clock, lambda now: None)
-        self.replicas = Replicas(turns)
-        zookeeper = self.session
-        self.settings = DynamicConfig(self.config)
-        self.applied = 0
-        controller: Any = self.controller
-        stored = ZooKeeperTopics(zookeeper, FencedWrites(zookeeper, controller, NOTHING))
-        pauses = turns.parts
-        topics = TopicAdmin(stored, controller, self.metadata, self.settings, self.rng, pauses)
-        client = ControllerClient(
-            broker_id, controller, self.metadata, self.calls, "CONTROLLER", self._handle
+        clock, storage = MonotonicClock(), MemoryStorage()
+        ports = BrokerPorts(
+            clock,
+            IdleProcessor(),
+            SeededRng(),
+            storage,
+            MemoryTransport(),
+            Tasks(),
+            InlineExecutor(),
+            MemoryCleaners(storage, clock),
+            lambda cluster_id: self.calls,
+            ManyDescriptors(),
         )
-        configs = ZooKeeperConfigs(
-            zookeeper, self.clock, self.tasks, broker_id, controller, NOTHING
-        )
-        self.admin = Admin(
-            topics,
-            AutoCreate(topics, client, self.metadata, self.config, self.tasks),
-            PartitionAdmin(stored, controller, self.metadata, pauses),
-            ConfigAdmin(configs, self.metadata, self.settings, self._apply, pauses),
-            pauses,
-        )
-        self.producer_ids = ProducerIds(
-            lambda: ids.claim_producer_ids(zookeeper, broker_id, PRODUCER_ID_BLOCK)
-        )
+        mode: Any = Mode(self.session, self.controller, broker_id)
+        logs = LogManager(storage, checked, clock, ports.executor)
+        super().__init__(checked, ports, mode, "the-cluster", logs, NOTHING)
         self.live = {n: broker(n) for n in live}
         self.update()
-        self.groups = GroupService(
-            self.config,
-            self.replicas,
-            InternalTopic(offsets_topic(self.config), self.metadata, self.admin.auto_create),
-            self.clock,
-            self.rng,
-            self.tasks,
-            NOTHING,
-            Metrics(),
-        )
-        self.services = Services(
-            broker_id=broker_id,
-            cluster_id="the-cluster",
-            config=self.config,
-            settings=self.settings,
-            clock=self.clock,
-            rng=self.rng,
-            replicas=self.replicas,
-            metadata=self.metadata,
-            admin=self.admin,
-            producer_ids=self.producer_ids,
-            groups=self.groups,
-            administration=controller,
-            control_plane=self.calls,
-            requests=RequestMetrics(Metrics()),
-            pauses=pauses,
-            transactional=TransactionalClients(self.clock),
+
+    def _new_services(self, ports: BrokerPorts, cluster_id: str) -> Services:
+        self.services = super()._new_services(ports, cluster_id)
+        return self.services
+
+    async def until_waiting(self, *requests: asyncio.Future[Any], waiting: int = 1) -> None:
+        """Run the loop until `waiting` requests wait for a metadata update, or all of `requests` are done."""
+        await until(
+            lambda: (
+                len(self.metadata._waiters) >= waiting
+                or (requests and all(request.done() for request in requests))
+            )
         )
 
     def data(self, path: str) -> bytes:
@@ -258,12 +212,6 @@ class Cold:
     def znodes(self) -> dict[str, tuple[bytes, int]]:
         """Return data and version of every znode."""
         return {path: (node.data, node.version) for path, node in self.ensemble.nodes.items()}
-
-    async def _handle(self, call: Call) -> dict[str, Any]:
-        return await self.admin.auto_create.handle_create_topics(call.body)
-
-    async def _apply(self) -> None:
-        self.applied += 1
 
     def update(self, *states: PartitionState, ids: Mapping[str, bytes] | None = None) -> None:
         """Update the metadata cache, as an UpdateMetadata request of the controller does."""
@@ -326,8 +274,8 @@ def new_ensemble() -> Ensemble:
     return ensemble
 
 
-def broker(broker_id: int, rack: str | None = None) -> Broker:
-    return Broker(
+def broker(broker_id: int, rack: str | None = None) -> BrokerInfo:
+    return BrokerInfo(
         broker_id,
         endpoints(f"host-{broker_id}", 9000 + broker_id, "127.0.0.1", 9500 + broker_id),
         1,

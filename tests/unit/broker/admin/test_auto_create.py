@@ -16,7 +16,7 @@ async def test_repeated_auto_creation_sends_one_create_topics_call_to_the_contro
     cold.calls.handler = ruler.admin.auto_create.handle_create_topics
     assert cold.admin.auto_create.start("t") == ErrorCode.LEADER_NOT_AVAILABLE
     assert cold.admin.auto_create.start("t") == ErrorCode.LEADER_NOT_AVAILABLE
-    await ruler.metadata.until_waiting()
+    await ruler.until_waiting()
     ruler.lead_what_is_created()
     await cold.tasks.settle()
     assert cold.calls.calls == [("127.0.0.1", 9501, "create_topics")]
@@ -30,7 +30,7 @@ async def test_controller_creates_a_topic_at_the_second_attempt_when_the_first_f
     await cold.tasks.settle()
     assert layout.topic_path("t") not in cold.ensemble.nodes
     cold.admin.auto_create.start("t")
-    await cold.metadata.until_waiting()
+    await cold.until_waiting()
     cold.lead_what_is_created()
     await cold.tasks.settle()
     assert "t" in cold.metadata.topics
@@ -70,7 +70,7 @@ async def test_one_request_auto_creates_at_most_10000_topics(
     cold = Cold()
     steps = cold.admin.auto_create.start_all(["t1", "t2", "t3"])
     assert set(finished(steps).values()) == {ErrorCode.LEADER_NOT_AVAILABLE}
-    await cold.metadata.until_waiting()
+    await cold.until_waiting()
     cold.lead_what_is_created()
     await cold.tasks.settle()
     assert set(cold.metadata.topics) == {"t1", "t2"}

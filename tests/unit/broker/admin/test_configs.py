@@ -70,7 +70,7 @@ async def test_settings_and_notification_are_written_in_one_fenced_multi() -> No
         ),
     ]
     assert world.ensemble.children(layout.CONFIG_CHANGES) == ["config_change_0000000000"]
-    assert world.cold.applied == 1
+    assert world.cold.config_changes.applied == 1
     await world.topic(Change("segment.ms", "6"))
     assert world.session.multis[1][1] == Set(
         path, layout.encode_config({"retention.ms": "5", "segment.ms": "6"}), 0
@@ -105,7 +105,7 @@ async def test_validate_only_reports_errors_and_writes_nothing() -> None:
     bad = await world.topic(Change("retention.ms", "x"), validate_only=True)
     assert bad.error == ErrorCode.INVALID_CONFIG
     assert world.session.multis == []
-    assert world.cold.applied == 0
+    assert world.cold.config_changes.applied == 0
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ async def test_written_settings_are_applied_once_although_another_resource_is_re
     await world.cold.admin.configs.alter(
         [Alteration(TOPIC, first, retention), Alteration(TOPIC, second, retention)]
     )
-    assert world.cold.applied == applied
+    assert world.cold.config_changes.applied == applied
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class World:
         adding = asyncio.ensure_future(
             self.cold.admin.partitions.create_partitions(asked, 60_000, **rest)
         )
-        await self.cold.metadata.until_waiting(adding)
+        await self.cold.until_waiting(adding)
         self.cold.update(*(state("t", p, entry.replicas) for p, entry in self.written().items()))
         (result,) = await adding
         return result

@@ -21,7 +21,7 @@ async def create(
 ) -> list[TopicResult]:
     """Create topics, elect leaders for their partitions, and return the results."""
     creating = asyncio.ensure_future(cold.admin.topics.create_topics(topics, timeout_ms, **rest))
-    await cold.metadata.until_waiting(creating)
+    await cold.until_waiting(creating)
     cold.lead_what_is_created()
     return await creating
 
@@ -216,7 +216,7 @@ async def test_topic_write_with_a_lost_response_is_resolved_by_reading_the_node(
     cold = Cold()
     creating = asyncio.ensure_future(cold.admin.topics.create_topics([RequestedTopic("t")], 60_000))
     cold.session.faults = [fault]
-    await cold.metadata.until_waiting(creating)
+    await cold.until_waiting(creating)
     cold.lead_what_is_created()
     (result,) = await creating
     assert result.error == code
@@ -244,7 +244,7 @@ async def test_topic_is_marked_for_deletion_and_an_unknown_topic_is_refused() ->
     deleting = asyncio.ensure_future(
         cold.admin.topics.delete_topics(["t", "absent", "a/b"], 60_000)
     )
-    await cold.metadata.until_waiting(deleting)
+    await cold.until_waiting(deleting)
     cold.forget_what_is_marked()
     results = await deleting
     assert [result.error for result in results.values()] == [
@@ -262,7 +262,7 @@ async def test_concurrent_deletions_both_succeed_and_a_later_deletion_is_refused
     await create(cold, RequestedTopic("t"))
     topics = cold.admin.topics
     both = [asyncio.ensure_future(topics.delete_topics(["t"], 60_000)) for _ in range(2)]
-    await cold.metadata.until_waiting(*both, waiting=2)
+    await cold.until_waiting(*both, waiting=2)
     assert not any(deleting.done() for deleting in both)
     cold.forget_what_is_marked()
     assert [(await deleting)["t"].error for deleting in both] == [ErrorCode.NONE, ErrorCode.NONE]
@@ -279,7 +279,7 @@ async def test_deletion_of_a_topic_not_yet_in_the_metadata_waits_until_it_is_del
     await cold.admin.topics.create_topics([RequestedTopic("t")], 0)
     assert "t" not in cold.metadata.topics
     deleting = asyncio.ensure_future(cold.admin.topics.delete_topics(["t"], 60_000))
-    await cold.metadata.until_waiting(deleting)
+    await cold.until_waiting(deleting)
     assert not deleting.done()
     assert layout.delete_topic_path("t") in cold.ensemble.nodes
     if is_shown_meanwhile:

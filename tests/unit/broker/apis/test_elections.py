@@ -72,7 +72,7 @@ async def test_election_is_answered_when_the_metadata_has_the_new_leader(version
     electing: asyncio.Future[Any] = asyncio.ensure_future(
         _awaited(elect_leaders(cold.services, asked, context(version)))
     )
-    await cold.metadata.until_waiting(electing)
+    await cold.until_waiting(electing)
     assert not electing.done()
     cold.update(state("t", 0, (1, 2), 1))
     assert codes(await electing, version) == {T0: 0, U0: ErrorCode.ELECTION_NOT_NEEDED}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support.cold import Cold, context, decoded, finished
@@ -21,14 +22,21 @@ class Hosted:
     high_watermark = 10
 
 
-def with_directories() -> Cold:
+def has_directories(cold: Any, *directories: Directory) -> None:
+    """Let a broker report these directories, each on a disk of 1000 bytes."""
+    cold.replicas.log_directories = lambda: list(directories)
+    cold.replicas.room = lambda directory: (1000, 400)
+
+
+def with_directories() -> Any:
     cold = Cold()
-    cold.replicas.directories = [
+    has_directories(
+        cold,
         Directory("/a", (Replica(T0, 100, 7), Replica(U0, 0, 0))),
         Directory("/b", (Replica(T1, 5, 10),)),
         Directory("/broken", None),
-    ]
-    cold.replicas.hosted = {T0: Hosted(), T1: Hosted()}
+    )
+    cold.replicas.partitions = {T0: Hosted(), T1: Hosted()}
     return cold
 
 
@@ -65,7 +73,7 @@ def test_only_requested_replicas_are_described() -> None:
 def test_describe_log_dirs_yields_to_the_event_loop_after_at_most_64_replicas() -> None:
     cold = Cold()
     replicas = (Replica(TopicPartition("t", number), 1, 1) for number in range(640))
-    cold.replicas.directories = [Directory("/a", tuple(replicas))]
+    has_directories(cold, Directory("/a", tuple(replicas)))
     request = codec.request(DESCRIBE_LOG_DIRS, 4, topics=None)
     assert sum(1 for _ in describe_log_dirs(cold.services, request, context(4))) >= 10
 
@@ -73,7 +81,7 @@ def test_describe_log_dirs_yields_to_the_event_loop_after_at_most_64_replicas() 
 @pytest.mark.row("R67")
 def test_directory_with_a_failed_disk_is_described_with_a_storage_error() -> None:
     cold = with_directories()
-    cold.replicas.failure = StorageFailed("/a", OSError(5, "broken"))
+    cold.replicas.room = Mock(side_effect=StorageFailed("/a", OSError(5, "broken")))
     assert described(cold, 4, None)["/a"].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 

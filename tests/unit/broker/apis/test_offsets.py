@@ -39,7 +39,7 @@ def leader(
     partition.become_leader(state("t", 0, replicas), 0)
     for timestamp in timestamps:
         append(partition, timestamp)
-    cold.replicas.hosted[TP] = partition
+    cold.replicas.partitions[TP] = partition
     return partition
 
 
@@ -161,7 +161,7 @@ def test_request_is_refused_when_its_leader_epoch_is_above_the_current_one(
 def test_broker_that_is_not_the_leader_returns_an_error(tmp_path: Path) -> None:
     cold = Cold()
     assert ask(cold, LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    cold.replicas.errors[TP] = ErrorCode.KAFKA_STORAGE_ERROR
+    cold.logs.offline.add(TP)
     assert ask(cold, LATEST).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert epoch_end(cold, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     leader(cold, tmp_path).become_follower(state("t", 0, (2, 1)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from support.cold import Cold, context, decoded
+from support.cold import Cold, context, decoded, state
 from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode, NotConnected
@@ -116,8 +116,8 @@ def test_describe_producers_returns_the_producer_state_of_a_replica() -> None:
     cold = Cold()
     producers = SimpleNamespace(active=lambda: [ActiveProducer(7, 0, 2, 1000, 4, 55)])
     hosted = SimpleNamespace(offline=False, log=SimpleNamespace(producers=producers))
-    cold.replicas.hosted[TopicPartition("t", 0)] = hosted
-    cold.replicas.errors[TopicPartition("t", 1)] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cold.replicas.partitions[TopicPartition("t", 0)] = hosted
+    cold.update(state("t", 1, (2,)))
     asked = [{"name": "t", "partition_indexes": [0, 1, 2]}]
     request = codec.request(DESCRIBE_PRODUCERS, 0, topics=asked)
     answer = describe_producers(cold.services, request, context(0))

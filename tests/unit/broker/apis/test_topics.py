@@ -21,7 +21,7 @@ ID = bytes(range(16))
 async def create(cold: Cold, version: int, topics: Any, **rest: Any) -> Any:
     request = codec.request(CREATE_TOPICS, version, topics=topics, timeout=60_000, **rest)
     handling = asyncio.ensure_future(create_topics(cold.services, request, context(version)))
-    await cold.metadata.until_waiting(handling)
+    await cold.until_waiting(handling)
     cold.lead_what_is_created()
     frame = codec.encode_response(1, CREATE_TOPICS, version, finished(await handling))
     return codec.decode_response(CREATE_TOPICS, version, frame[4:])
@@ -96,7 +96,7 @@ async def delete(cold: Cold, version: int, **asked: Any) -> Any:
     """Delete topics, let the controller begin the deletion at once, and return the response."""
     request = codec.request(DELETE_TOPICS, version, timeout=60_000, **asked)
     deleting = asyncio.ensure_future(deleted(cold, version, request))
-    await cold.metadata.until_waiting(deleting)
+    await cold.until_waiting(deleting)
     cold.forget_what_is_marked()
     return await deleting
 
