@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from support.idempotent_producers import TOPIC, IdempotentProducer
+from support.invariants import violations
 from support.logs import read_all
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import SeededLoop, run_seeded
@@ -51,6 +52,10 @@ Producing = Callable[[MemoryCluster, int, int], IdempotentProducer]
 class Storm:
     """A cluster, and the random faults that a seed injects into its brokers."""
 
+    faults: tuple[str, ...] = FAULTS
+    agree_seconds: int = AGREE_SECONDS
+    """Virtual seconds from the last record until all brokers agree."""
+
     def __init__(self, cluster: MemoryCluster, seed: int) -> None:
         self.cluster = cluster
         self.chance = random.Random(seed)
@@ -83,7 +88,7 @@ class Storm:
         A fault is skipped while another broker is paused or down. A controlled shutdown ("stop") is
         skipped only while another broker is down.
         """
-        what = self.chance.choice(FAULTS)
+        what = self.chance.choice(self.faults)
         leaders = self.leaders() or list(BROKERS)
         broker = leaders[0] if self.chance.random() < 0.6 else self.chance.choice(BROKERS)
         if what == "heal" or broker in self.paused | self.down:
@@ -175,7 +180,7 @@ class Storm:
 
     async def settled(self) -> Partition:
         """Wait until all brokers agree on the leader and all replicas are in the ISR; return the leader's replica."""
-        for _ in range(AGREE_SECONDS * 10):
+        for _ in range(self.agree_seconds * 10):
             if not self.disagreement():
                 break
             await asyncio.sleep(0.1)
@@ -186,8 +191,11 @@ class Storm:
         return leader
 
 
-def run_storm(seed: int, producing: Producing) -> None:
-    """Run a producer while faults are injected, and check that the log has every record once and in order."""
+def run_storm(seed: int, producing: Producing, kind: type[Storm] = Storm) -> None:
+    """Run a producer while faults are injected, and check that the log has every record once and in order.
+
+    `kind`: the storm, which decides the faults. The ledgers must show no violation of the invariants.
+    """
 
     async def run() -> None:
         cluster = MemoryCluster(ids=range(BROKERS[0], BROKERS[-1] + 1), **KEYS)
@@ -195,7 +203,7 @@ def run_storm(seed: int, producing: Producing) -> None:
             await cluster.start(broker)
         async with cluster.client() as client:
             await client.create_topics(NewTopic(TOPIC, 1, len(BROKERS)))
-        storm = Storm(cluster, seed)
+        storm = kind(cluster, seed)
         if seed % 3:
             cluster.control_delay = lambda: storm.chance.choice((0, 0, 0.005, 0.05, 0.3))
         producer = producing(cluster, seed, RECORDS)
@@ -212,5 +220,6 @@ def run_storm(seed: int, producing: Producing) -> None:
         for broker in tuple(cluster.brokers):
             await cluster.stop(broker, controlled=False)
         assert cluster.crashes == []
+        assert violations(cluster.history()) == []
 
     run_seeded(seed, run())

@@ -10,8 +10,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from support.idempotent_producers import IdempotentProducer, JavaClient, Librdkafka
 from support.invariants import violations
-from support.memory_cluster import MemoryCluster
+from support.memory_cluster import MemoryCluster, MemoryServer
+from support.producer_storm import Storm, run_storm
 from support.seeded_loop import SeededLoop, run_seeded
 from support.until import until
 
@@ -23,7 +25,7 @@ from minikafka.ledger.record import ELECTION
 from minikafka.zk import layout
 
 T0 = TopicPartition("t", 0)
-SEEDS = range(4)
+SEEDS = range(2)
 SOON = 0.5
 """Virtual seconds. Every session timeout of a real cluster is longer."""
 LONG = 60
@@ -85,11 +87,13 @@ def is_registered(cluster: MemoryCluster, broker: int) -> bool:
     return layout.broker_path(broker) in cluster.ensemble.nodes
 
 
-def refuse(cluster: MemoryCluster, broker: int) -> None:
-    """Let the control listener of a running broker refuse connections, and end its open ones."""
-    for server in list(cluster.servers.values()):
-        if server.process is cluster.processes[broker]:
-            server.kill()
+def refuse(cluster: MemoryCluster, broker: int) -> list[MemoryServer]:
+    """Let the control listener of a running broker refuse connections, and end its open ones; return it."""
+    process = cluster.processes[broker]
+    servers = [server for server in cluster.servers.values() if server.process is process]
+    for server in servers:
+        server.kill()
+    return servers
 
 
 async def time_until(condition: Callable[[], object]) -> float:
@@ -230,3 +234,37 @@ def test_controller_that_shuts_down_is_followed_by_an_election_not_by_a_takeover
         assert outcomes(cluster, "took over") == []
 
     on_cluster(0, scenario)
+
+
+class TakeoverStorm(Storm):
+    """A storm in which no session expires after a kill: every leader and controller is replaced because it refuses."""
+
+    faults = ("kill", "kill", "kill", "refuse", "refuse", "pause", "stop", "elect", "heal", "heal")
+    agree_seconds = 15
+    """A suspect that is alive may join the ISR again one session timeout after it refused a connection."""
+
+    def __init__(self, cluster: MemoryCluster, seed: int) -> None:
+        super().__init__(cluster, seed)
+        self.refusing: list[MemoryServer] = []
+
+    async def kill(self, broker: int) -> None:
+        self.cluster.kill(broker)
+        self.down.add(broker)
+
+    async def refuse(self, broker: int) -> None:
+        """Let the control listener of a living broker refuse connections until the storm is healed."""
+        self.refusing += refuse(self.cluster, broker)
+
+    async def heal(self) -> None:
+        for server in self.refusing:
+            self.cluster.servers[server.port] = server
+        self.refusing.clear()
+        await super().heal()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("producing", [Librdkafka, JavaClient])
+def test_no_record_is_lost_in_a_storm_of_takeovers(
+    producing: type[IdempotentProducer], seed: int
+) -> None:
+    run_storm(seed, producing, TakeoverStorm)

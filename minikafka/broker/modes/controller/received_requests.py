@@ -1,9 +1,9 @@
 """The controller's requests at a broker: LeaderAndIsr, StopReplica and UpdateMetadata.
 
-Invariants: a request with an old controller epoch or an old broker epoch has no effect (R5, R6). Before files are
-deleted, the controller epoch is read in ZooKeeper: a controller that was replaced may not know it yet, and this broker
-may not have received a request of its successor. A request is noted in the ledger when it arrives and when it is
-answered.
+Invariants: a request with an old controller epoch or an old broker epoch has no effect (R5, R6). Before replicas
+are stopped or deleted, the controller epoch is read in ZooKeeper: a controller that was replaced may not know it yet,
+and this broker may not have received a request of its successor. A request is noted in the ledger when it arrives
+and when it is answered.
 """
 
 from __future__ import annotations
@@ -111,8 +111,7 @@ class ReceivedRequests:
                 request.partitions, topic_ids, request.live_leaders, fence
             )
         if isinstance(request, StopReplicaRequest):
-            if any(stop.delete for stop in request.partitions):
-                await self._confirm(request)
+            await self._confirm(request)
             return await self._orders.stop_replicas(request.partitions, fence)
         self.brokers = {broker.id: broker for broker in request.live_brokers}
         is_whole = self._names_every_partition(request)
@@ -144,11 +143,11 @@ class ReceivedRequests:
             latest = await election.read_latest_epoch(self._zookeeper)
         except ValueError as fault:
             reason = f"{election.EPOCH} cannot be read: {fault}"
-            logger.error("refused to delete replicas: %s", reason)
+            logger.error("refused to stop or delete replicas: %s", reason)
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, reason) from None
         if request.controller_epoch < latest:
             logger.warning(
-                "refused the deletions of controller %d with epoch %d: epoch %d was elected",
+                "refused to stop or delete replicas for controller %d with epoch %d: epoch %d was elected",
                 request.controller_id,
                 request.controller_epoch,
                 latest,

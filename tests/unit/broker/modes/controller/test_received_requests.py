@@ -1,4 +1,4 @@
-"""Deletions that a controller orders after it was replaced, before this broker knows its successor.
+"""Replicas that a replaced controller wants to stop or delete, before this broker knows its successor.
 
 `Hosted` sends the requests of epoch 100. A later epoch in ZooKeeper means that a successor was elected.
 """
@@ -79,10 +79,13 @@ async def test_deletion_reads_the_epoch_after_a_sync(hosted: Hosted) -> None:
     assert replicas(hosted) == {T0, T1}
 
 
-async def test_stop_without_a_deletion_reads_no_epoch(hosted: Hosted) -> None:
+async def test_replaced_controller_stops_no_replica(hosted: Hosted) -> None:
+    """The successor could not start the replica again: it sends the same leader epoch."""
     elect(hosted)
-    assert (await hosted.handle(stop(hosted, delete=False))).error == 0
-    assert replicas(hosted) == {T0, T1}
+    assert (await hosted.handle(stop(hosted, delete=False))).error == (
+        ErrorCode.STALE_CONTROLLER_EPOCH
+    )
+    assert all(partition.is_follower for partition in hosted.replicas.partitions.values())
 
 
 async def test_controller_that_was_not_replaced_deletes_replicas(hosted: Hosted) -> None:
@@ -123,6 +126,7 @@ async def test_deletion_is_refused_if_the_successor_sends_a_request_while_the_ep
 
     async def read(path: str, *, watch: bool = False) -> object:
         node = await get(path, watch=watch)
+        session.get = get  # type: ignore[method-assign]
         await hosted.handle(StopReplicaRequest(9, EPOCH + 1, hosted.epoch, ()))
         return node
 
