@@ -488,7 +488,8 @@ async def test_log_is_fsynced_when_its_records_have_waited_for_flush_ms(
     assert (log.recovery_point, storage.synced.count("/d/a-0")) == (0, 0)
     await logs.sync_overdue(1500)
     assert log.recovery_point == 2
-    assert {f"/d/a-0/{0:020d}.log", "/d/a-0"} <= set(storage.synced)
+    epochs = "/d/a-0/leader-epoch-checkpoint"
+    assert {f"/d/a-0/{0:020d}.log", epochs, "/d/a-0"} <= set(storage.synced)
     produce(log, 1)
     await logs.sync_overdue(1600)
     await logs.sync_overdue(2599)

@@ -232,6 +232,7 @@ def test_s13_acks_all_is_refused_below_min_insync_replicas() -> None:
     r.elect(0)
     assert r.produce(0, b"m1") == -19
     assert r.produce(0, b"m1", acks=1) == 1
+    assert r.produce(0, b"m2", acks=0) == 2
     assert r[0].hw == 0
 
 
