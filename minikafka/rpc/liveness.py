@@ -32,7 +32,7 @@ ATTEND_MS: Final = 60_000
 _ATTENDED_MS: Final = ATTEND_MS + 10_000
 PROBE_MS: Final = 10_000
 """Time after which the probe of a silent broker ends."""
-_PAUSES_MS: Final = (2, 4, 8, 16, 32, 64, 128, 256)
+_PAUSES_MS: Final = (1, 1, 2, 2, 4, 4, 8, 8, 16, 32, 64, 128, 256)
 """Pauses before the further attempts of a probe.
 
 A kernel closes the descriptors of a killed process one after the other. The control listener may still accept

@@ -25,6 +25,8 @@ from minikafka.base.errors import ConfigError
 from minikafka.client import Client
 from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.cluster.processes import identify, is_paused, wait_until_gone
+from minikafka.ledger.reader import read_all
+from minikafka.ledger.record import EVENT
 from minikafka.record.batch import Record
 from minikafka.runtime.clock import SystemClock
 
@@ -64,8 +66,24 @@ async def test_no_record_is_lost_when_a_leader_fails(cluster: LocalCluster, faul
     topic = f"leader-{fault}"
     async with load(cluster, topic):
         victim = await busiest(cluster)
+        began = SystemClock().wall_ms()
         await getattr(cluster, fault)(victim)
         await wait_for_leaders(cluster, [topic], PARTITIONS, victim)
+        # The kernel of a killed broker refuses connections at once. A stop or a pause is no evidence of a death.
+        assert is_suspected(cluster, victim, began) == (fault == "kill")
+
+
+def is_suspected(cluster: LocalCluster, broker: int, since_ms: int) -> bool:
+    """True if a controller has suspected the broker since this time (Unix ms), according to the ledgers."""
+    ledgers = [cluster.directory.broker_ledger(id_) for id_ in BROKERS]
+    lines = [line for line in read_all(ledgers) if line["time"] >= since_ms]
+    events = [line for line in lines if line["kind"] == EVENT]
+    return any(
+        (line["event"] == "BrokerSuspected"
+        and line["of"] == broker)
+        or str(broker) in line.get("suspects", {})
+        for line in events
+    )
 
 
 @pytest.mark.row("D15", "A8")
