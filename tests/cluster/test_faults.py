@@ -79,8 +79,7 @@ def is_suspected(cluster: LocalCluster, broker: int, since_ms: int) -> bool:
     lines = [line for line in read_all(ledgers) if line["time"] >= since_ms]
     events = [line for line in lines if line["kind"] == EVENT]
     return any(
-        (line["event"] == "BrokerSuspected"
-        and line["of"] == broker)
+        (line["event"] == "BrokerSuspected" and line["of"] == broker)
         or str(broker) in line.get("suspects", {})
         for line in events
     )
