@@ -151,6 +151,16 @@ def test_step_decodes_at_most_64_elements() -> None:
     assert finished(steps)[1] == 100
 
 
+def test_step_decodes_at_most_8_elements_that_contain_arrays() -> None:
+    api, version = versions.LIST_OFFSETS, 6
+    partitions = [{"partition_index": n, "timestamp": -1} for n in range(10)]
+    topics = [{"name": "t", "partitions": partitions}] * 80
+    body = codec.request(api, version, replica_id=-1, isolation_level=0, topics=topics)
+    frame = memoryview(codec.encode_request(api, version, 1, CLIENT, body))[BODY:]
+    steps = in_steps.decode_request_in_steps(api, version, frame)
+    assert finished(steps) == (body, 80 / 8)
+
+
 def test_decoder_yields_100_times_for_an_array_of_6400_strings_in_one_element() -> None:
     names = [f"key-{number}" for number in range(6_400)]
     resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": names}
