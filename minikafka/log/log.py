@@ -322,31 +322,17 @@ class Log:
         but never keeps records that the leader did not have.
         """
         last_offset = self.log_end_offset - 1
-        epoch = self.epochs.latest
+        latest = self.epochs.latest
         for header in headers:
-            (
-                base_offset,
-                length,
-                batch_epoch,
-                _,
-                _,
-                attributes,
-                delta,
-                _,
-                timestamp,
-                producer,
-                _,
-                _,
-                _,
-            ) = header
-            if batch_epoch != epoch:
-                self.epochs.assign(batch_epoch, max(last_offset + 1, self.log_start_offset))
-                epoch = batch_epoch
-            last_offset = base_offset + delta
+            base, length, epoch, _, _, attributes, delta, _, timestamp, producer, _, _, _ = header
+            if epoch != latest:
+                self.epochs.assign(epoch, max(last_offset + 1, self.log_start_offset))
+                latest = epoch
+            last_offset = base + delta
             if timestamp > segment.max_timestamp or position > segment.next_index_position:
-                self._note_in_segment(base_offset, last_offset, timestamp, position)
+                self._note_in_segment(base, last_offset, timestamp, position)
             if producer >= 0:
-                self.producers.update(header, base_offset)
+                self.producers.update(header, base)
                 if attributes & CONTROL:
                     first = start + position - self.position
                     self._note_marker(header, view[first : first + OVERHEAD + length])

@@ -7,6 +7,7 @@ back from the topic and has the same digest as the archived partition.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -16,12 +17,13 @@ from pyspark.sql import SparkSession
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.client import Client
+from minikafka.client.admin_results import Resource, ResourceType
 from minikafka.pipeline.archive import listed_tiles
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.session.report import Report
 from minikafka.pipeline.session.summary import Summary, Table
 from minikafka.pipeline.times import date_of, printed
-from minikafka.pipeline.topics import topic_settings
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.archive.directory import ArchiveDirectory
 from minikafka.spark.archive.load import Load, Verify, load, verify
@@ -180,6 +182,20 @@ def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str
             " check fails; restore with cleanup.policy=delete and set compact afterwards"
         )
     return warnings
+
+
+def topic_settings(servers: str, topic: str) -> dict[str, str | None]:
+    """Return the settings of a topic by name. Raises KafkaError."""
+
+    async def ask() -> dict[str, str | None]:
+        async with Client(servers) as client:
+            resource = Resource(ResourceType.TOPIC, topic)
+            found = (await client.admin.describe_configs([resource]))[resource]
+            if not found.outcome.ok:
+                raise KafkaError(found.outcome.code, f"{topic}: {found.outcome.reason}")
+            return {entry.name: entry.value for entry in found.entries}
+
+    return asyncio.run(ask())
 
 
 def _oldest(sources: Sequence[_Source]) -> int | None:
