@@ -28,6 +28,7 @@ TEST_TIMEOUT_S = 30
 RUN_TIMEOUT_S = 300
 """Tests that run for longer have found the bug, which lets them wait for ever."""
 FOUND, SURVIVED, LOST = "found", "SURVIVED", "CANNOT BE PLANTED"
+NO_END = "a test that did not end"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Plant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one plant. `found_by`: the test that failed first, "" if none did."""
+    """The result of one plant. `found_by`: the test that failed first, `NO_END`, or "" if none did."""
 
     plant: Plant
     result: str
@@ -95,8 +96,9 @@ def try_plant(plant: Plant, copy: Path) -> Outcome:
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     # A failed test also fails the rows of docs/conformance.md that it proves.
     tests = [line.split(" ", 1)[1].split(" - ")[0] for line in failed if "rows.toml" not in line]
-    found_by = tests[0] if tests else ""
-    return Outcome(plant, FOUND if done.returncode else SURVIVED, found_by)
+    if not done.returncode:
+        return Outcome(plant, SURVIVED)
+    return Outcome(plant, FOUND, tests[0] if tests else NO_END)
 
 
 def _write(file: Path, text: str) -> None:
@@ -122,6 +124,8 @@ def _run(tests: Iterable[str], copy: Path) -> subprocess.CompletedProcess[str]:
         "-p",
         "no:cacheprovider",
         f"--timeout={TEST_TIMEOUT_S}",
+        # The default, an exception in whatever code runs, is lost if this is a task of the event loop.
+        "--timeout-method=thread",
     ]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import planted
 from scripts.planted import ROOT, Outcome, Plant, read_plants, try_plant
 
 PLANTS = read_plants()
@@ -27,9 +28,9 @@ def test_planted_bug_replaces_a_text_that_occurs_once_and_has_existing_tests(pla
 
 def test_every_rule_and_every_safety_row_has_a_planted_bug() -> None:
     rules = re.findall(r"^\| ([SU]\d+) \|", (ROOT / "docs" / "rules.md").read_text(), re.MULTILINE)
-    planted = {rule for plant in PLANTS for rule in plant.rules}
+    broken = {rule for plant in PLANTS for rule in plant.rules}
     assert len(rules) > 20
-    assert {*rules, *SAFETY_ROWS} - planted == set()
+    assert {*rules, *SAFETY_ROWS} - broken == set()
 
 
 def test_page_of_the_rules_names_the_modules_in_which_bugs_break_them() -> None:
@@ -39,6 +40,21 @@ def test_page_of_the_rules_names_the_modules_in_which_bugs_break_them() -> None:
     for rule, modules in held_in.items():
         assert {plant.file for plant in PLANTS if rule in plant.rules} <= modules, rule
         assert all((ROOT / "minikafka" / module).exists() for module in modules), rule
+
+
+def project(root: Path) -> Path:
+    """Write a module and its test below `root`; return the module."""
+    file = root / "minikafka" / "a.py"
+    file.parent.mkdir()
+    file.write_text("answer = 1\n")
+    test = "import sys\nsys.path.insert(0, 'minikafka')\ndef test_it():\n    import a\n    assert a.answer == 1\n"
+    (root / "test_answer.py").write_text(test)
+    (root / "pytest.ini").write_text("[pytest]\n")
+    return file
+
+
+def plant(old: str, new: str) -> Plant:
+    return Plant(("S01",), "a bug", "a.py", old, new, ("test_answer.py",))
 
 
 @pytest.mark.parametrize(
@@ -51,15 +67,29 @@ def test_page_of_the_rules_names_the_modules_in_which_bugs_break_them() -> None:
 def test_plant_is_found_if_one_of_its_tests_fails(
     tmp_path: Path, new: str, result: str, found_by: str
 ) -> None:
-    file = tmp_path / "minikafka" / "a.py"
-    file.parent.mkdir()
-    file.write_text("answer = 1\n")
-    test = "import sys\nsys.path.insert(0, 'minikafka')\ndef test_it():\n    import a\n    assert a.answer == 1\n"
-    (tmp_path / "test_answer.py").write_text(test)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    plant = Plant(("S01",), "a bug", "a.py", "answer = 1", new, ("test_answer.py",))
-    assert try_plant(plant, tmp_path) == Outcome(plant, result, found_by)
+    file = project(tmp_path)
+    one = plant("answer = 1", new)
+    assert try_plant(one, tmp_path) == Outcome(one, result, found_by)
     assert file.read_text() == "answer = 1\n"
     assert not list(file.parent.rglob("a.*.pyc")), "a next bug of the same size would not be seen"
-    absent = Plant(("S01",), "a bug", "a.py", "answer = 3", new, ("test_answer.py",))
-    assert try_plant(absent, tmp_path).result == "CANNOT BE PLANTED"
+    assert try_plant(plant("answer = 3", new), tmp_path).result == "CANNOT BE PLANTED"
+
+
+WAIT = """
+import time
+while True:
+    try:
+        time.sleep(0.1)
+    except BaseException:
+        pass
+"""
+
+
+@pytest.mark.timeout(60)
+def test_plant_is_found_if_a_test_waits_for_ever_and_loses_exceptions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(tmp_path)
+    monkeypatch.setattr(planted, "TEST_TIMEOUT_S", 1)
+    outcome = try_plant(plant("answer = 1", WAIT), tmp_path)
+    assert (outcome.result, outcome.found_by) == ("found", planted.NO_END)
