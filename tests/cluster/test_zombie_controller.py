@@ -99,6 +99,7 @@ async def assert_refused(stage: RealStage, former_epoch: int) -> None:
         "partitions": [],
         "brokers": [],
         "topic_ids": [],
+        "suspects": [],
         "cause": "",
     }
     answers = await stage.cluster.ask(UPDATE_METADATA, request, 30_000)

@@ -11,7 +11,7 @@ import pytest
 from support.controller_bench import Candidate, encode_preferred_election, until
 from support.zookeeper_servers import end_live_session
 
-from minikafka.base.errors import NodeExists
+from minikafka.base.errors import MultiFailed, NodeExists
 from minikafka.base.model import (
     ControllerResponse,
     LeaderAndIsr,
@@ -295,3 +295,36 @@ async def test_controller_deletes_preferred_election_and_delete_topics_nodes_whe
     left += [layout.delete_topic_path("t"), layout.topic_path("t")]
     for path in left:
         await gone(admin, path)
+
+
+async def test_controller_that_refuses_connections_is_replaced_while_its_session_lasts(
+    start: Start, admin: ZooKeeperClient
+) -> None:
+    """Each former controller is alive: it learns of its successor, and becomes a candidate again."""
+    candidates = [await start(id_) for id_ in (1, 2, 3)]
+    await until(lambda: active(candidates))
+    for _ in range(6):
+        (former,) = active(candidates)
+        others = [candidate for candidate in candidates if candidate is not former]
+        _, registered = await admin.get(layout.broker_path(former.id))
+        fence, epoch = former.service.fence(), former.service.epoch
+        for candidate in candidates:
+            candidate.refusing = {former.id}
+
+        def is_replaced(others: list[Candidate] = others) -> bool:
+            for candidate in others:
+                candidate.service.controller_lost()
+            return any(candidate.service.is_active for candidate in others)
+
+        await until(is_replaced)
+        with pytest.raises(MultiFailed):
+            await former.zookeeper.multi([fence])
+        await until(lambda former=former: not former.service.is_active)  # type: ignore[misc]
+        (successor,) = active(candidates)
+        assert successor is min(others, key=lambda candidate: candidate.id)
+        assert successor.service.epoch == epoch + 1
+        assert (await admin.get(layout.broker_path(former.id))).stat == registered
+        data, stat = await admin.get(layout.CONTROLLER)
+        assert layout.decode_controller(data) == successor.id
+        assert stat.ephemeral_owner == successor.zookeeper.session_id
+        await until(lambda successor=successor: idle(successor))  # type: ignore[misc]
