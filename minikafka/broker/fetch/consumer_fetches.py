@@ -206,8 +206,9 @@ class ConsumerFetches:
         self.positions_max = max(POSITIONS_MIN, 2 * len(self.positions))
 
     def rack_of(self, broker_id: BrokerId) -> str | None:
-        """Return the broker's rack, or None if the broker is not live or lacks this client's listener."""
-        broker = self.replicas.metadata.brokers.get(broker_id)
-        if broker is None or broker.endpoint(self.client.listener) is None:
+        """Return the broker's rack, or None if the broker is not live, is a suspect or lacks this client's listener."""
+        metadata = self.replicas.metadata
+        if not metadata.is_alive(broker_id):
             return None
-        return broker.rack
+        broker = metadata.brokers[broker_id]
+        return None if broker.endpoint(self.client.listener) is None else broker.rack

@@ -13,7 +13,7 @@ from support.seeded_loop import SeededLoop, run_seeded
 from support.session_consumer import Key, SessionConsumer
 
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import ClusterMetadata, TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.record.batch import Record
 from minikafka.wire.codec import decode_response, request
@@ -458,6 +458,23 @@ def test_leader_returns_the_follower_in_the_consumers_rack_as_preferred_replica(
         assert consumer.preferred[T0] == preferred
         assert (consumer.received == {}) == (preferred >= 0)
         assert consumer.high_watermarks[T0] == 1
+
+    run_seeded(1, three_racks(scenario))
+
+
+def test_leader_sends_no_consumer_to_a_suspect() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user, 0, b"one")
+        leader = cluster.brokers[0]
+        leader.replicas.partitions[
+            TopicPartition(*T0)
+        ].min_isr = 3  # so the suspect stays in the ISR
+        live = tuple(leader.metadata.brokers.values())
+        leader.replicas.update_metadata(ClusterMetadata(0, (), live, (), (1,)), is_whole=False)
+        consumer = await reader(cluster, 0, "b")
+        await consumer.poll(max_wait_ms=60_000)
+        assert consumer.preferred[T0] == -1
+        assert consumer.received[T0]
 
     run_seeded(1, three_racks(scenario))
 
