@@ -6,7 +6,6 @@ broker stores keys that it does not know, as Kafka does; `set` warns that these 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -21,13 +20,13 @@ from minikafka.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.cli.arguments.options import (
     bootstrap_option,
     data_option,
-    json_option,
     key_value_pairs,
     timeout_option,
 )
 from minikafka.cli.execution.running import run_with_client
 from minikafka.cli.terminal.command_group import Group
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show
 from minikafka.cli.terminal.topic_errors import require_topics
 
 if TYPE_CHECKING:
@@ -88,7 +87,10 @@ def _resource(command: Callable[..., None]) -> Callable[..., None]:
 @timeout_option
 @json_option
 def describe(
-    resource: Resource, all_: bool, bootstrap: str | None, data: str | None, as_json: bool
+    resource: Resource,
+    all_: bool,
+    bootstrap: str | None,
+    data: str | None,
 ) -> None:
     """Show settings that were changed from their defaults; with --all, every setting."""
     from minikafka.client.admin_results import ConfigSource
@@ -103,13 +105,9 @@ def describe(
     entries = sorted(
         entry for entry in found.entries if all_ or entry.source is not ConfigSource.DEFAULT_CONFIG
     )
-    if as_json:
-        rows = [as_row(entry) for entry in entries]
-        echo(json.dumps({**_named(resource), "configs": rows}))
-        return
-    echo(f"{'All' if all_ else 'Changed'} configs of {title(resource)}:")
-    for entry in entries:
-        echo(line(entry))
+    rows = [as_row(entry) for entry in entries]
+    head = f"{'All' if all_ else 'Changed'} configs of {title(resource)}:"
+    show({**_named(resource), "configs": rows}, [head, *map(line, entries)])
 
 
 @configs.command("set")
@@ -124,10 +122,9 @@ def set_(
     settings: dict[str, str],
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Set each KEY to VALUE; if one is refused, none is changed."""
-    _alter(bootstrap_servers(bootstrap, data), resource, settings, as_json)
+    _alter(bootstrap_servers(bootstrap, data), resource, settings)
     _warn_of_unknown(resource, settings)
 
 
@@ -143,10 +140,9 @@ def delete(
     keys: tuple[str, ...],
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Remove the settings KEY…, so that the inherited or default values apply again."""
-    _alter(bootstrap_servers(bootstrap, data), resource, dict.fromkeys(keys), as_json)
+    _alter(bootstrap_servers(bootstrap, data), resource, dict.fromkeys(keys))
 
 
 def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
@@ -176,9 +172,7 @@ def _reason(resource: Resource, outcome: Outcome) -> str:
     return outcome.message or f"{title(resource)}: {outcome.reason}"
 
 
-def _alter(
-    servers: str, resource: Resource, changes: Mapping[str, str | None], as_json: bool
-) -> None:
+def _alter(servers: str, resource: Resource, changes: Mapping[str, str | None]) -> None:
     async def work(client: Client) -> list[str]:
         await _require(client, resource)
         unset = await _unset(client, resource, changes)
@@ -191,10 +185,8 @@ def _alter(
     if unset:
         keys = ", ".join(unset)
         echo(f"minikafka: {title(resource)} had no setting of its own for {keys}", err=True)
-    if as_json:
-        echo(json.dumps({**_named(resource), "changed": dict(changes)}))
-    else:
-        echo(f"Completed updating config for {title(resource)}.")
+    text = f"Completed updating config for {title(resource)}."
+    show({**_named(resource), "changed": dict(changes)}, [text])
 
 
 def title(resource: Resource) -> str:

@@ -6,7 +6,6 @@ Exit code 0: every named partition has the requested leader; a partition may nee
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +19,12 @@ from minikafka.cli.arguments.options import (
     EXISTING_FILE,
     bootstrap_option,
     data_option,
-    json_option,
     timeout_option,
 )
 from minikafka.cli.arguments.partition_arguments import Named, partitions_argument, partitions_of
 from minikafka.cli.execution.running import fail_unless, run_with_client, tell_causes_of
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show
 from minikafka.cli.terminal.topic_errors import with_similar_topics
 
 if TYPE_CHECKING:
@@ -63,7 +62,6 @@ def elect(
     file: str | None,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Elect leaders of partitions: the preferred ones, or any live replica (--unclean)."""
     if preferred == unclean:
@@ -81,11 +79,8 @@ def elect(
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
     outcomes = dict(sorted(found.items()))
     kind = "preferred" if preferred else "unclean"
-    if as_json:
-        rows = [as_row(tp, outcome) for tp, outcome in outcomes.items()]
-        echo(json.dumps({"election": kind, "partitions": rows}))
-    else:
-        _print(kind, outcomes)
+    rows = [as_row(tp, outcome) for tp, outcome in outcomes.items()]
+    show({"election": kind, "partitions": rows}, lambda: _print(kind, outcomes))
     tell_causes_of(outcomes.values())
     fail_unless(all(is_success(outcome) for outcome in outcomes.values()))
 

@@ -61,7 +61,6 @@ bootstrap_option = click.option(
     callback=not_blank,
     help="Brokers to connect to (default: those of the cluster in --data).",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def topic_argument(command: Callable[..., None]) -> Callable[..., None]:

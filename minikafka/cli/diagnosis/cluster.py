@@ -6,7 +6,6 @@ with `--bootstrap` they are null.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,13 +15,13 @@ from minikafka.cli.arguments.find_cluster import bootstrap_servers, find_cluster
 from minikafka.cli.arguments.options import (
     bootstrap_option,
     data_option,
-    json_option,
     timeout_option,
 )
 from minikafka.cli.diagnosis.health import health
 from minikafka.cli.execution.running import run_with_client
 from minikafka.cli.terminal.command_group import Group
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show
 
 if TYPE_CHECKING:
     from minikafka.client import Client, ClusterInfo
@@ -53,7 +52,7 @@ class View(NamedTuple):
 @data_option
 @timeout_option
 @json_option
-def describe(bootstrap: str | None, data: str | None, as_json: bool) -> None:
+def describe(bootstrap: str | None, data: str | None) -> None:
     """Show the cluster id, controller, brokers, racks, epochs and log directories."""
     local = None if bootstrap else find_cluster(data)
 
@@ -64,10 +63,7 @@ def describe(bootstrap: str | None, data: str | None, as_json: bool) -> None:
 
     view = run_with_client(work, bootstrap_servers(bootstrap, data))
     shown = as_json_view(view, local)
-    if as_json:
-        echo(json.dumps(shown))
-    else:
-        _print(shown)
+    show(shown, lambda: _print(shown))
 
 
 def as_json_view(view: View, local: LocalCluster | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ null, never 0. No step waits longer than ASK_MS.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,11 +20,11 @@ from minikafka.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.cli.arguments.options import (
     bootstrap_option,
     data_option,
-    json_option,
     timeout_option,
 )
 from minikafka.cli.execution.running import fail_unless, run
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show
 
 if TYPE_CHECKING:
     from minikafka.client import ClusterInfo, Outcome, TopicInfo
@@ -63,7 +62,7 @@ class Observed(NamedTuple):
 @data_option
 @timeout_option
 @json_option
-def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
+def health(bootstrap: str | None, data: str | None) -> None:
     """Find brokers that do not serve clients, and partitions that are offline or under-replicated.
 
     Exit code 1 when there is such a broker or partition, when no controller answers, when ZooKeeper does not
@@ -75,10 +74,7 @@ def health(bootstrap: str | None, data: str | None, as_json: bool) -> None:
         found = run(_examine_local(local, where_option(data)))
     else:
         found = run(_examine_remote(bootstrap or ""))
-    if as_json:
-        echo(json.dumps(found))
-    else:
-        _print(found)
+    show(found, lambda: _print(found))
     fail_unless(found["healthy"])
 
 

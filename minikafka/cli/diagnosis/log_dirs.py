@@ -5,7 +5,6 @@ Exit code 1 if a broker does not answer, or if a named broker or topic does not 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,12 +18,12 @@ from minikafka.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.cli.arguments.options import (
     bootstrap_option,
     data_option,
-    json_option,
     timeout_option,
     topics_argument,
 )
 from minikafka.cli.execution.running import fail_unless, run_with_client
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show
 from minikafka.cli.terminal.topic_errors import unknown_topics
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ def log_dirs(
     brokers: str | None,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Show the log directories of all brokers, and the size of each replica in them.
 
@@ -61,10 +59,7 @@ def log_dirs(
         return await _read(client, topics, chosen)
 
     found, silent = run_with_client(work, bootstrap_servers(bootstrap, data))
-    if as_json:
-        echo(json.dumps(as_json_object(found)))
-    else:
-        _print(found, folds_internal=not topics)
+    show(as_json_object(found), lambda: _print(found, folds_internal=not topics))
     for broker in silent:
         echo(f"minikafka: broker {broker} did not answer", err=True)
     fail_unless(not silent)

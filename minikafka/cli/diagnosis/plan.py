@@ -6,7 +6,6 @@ if the named broker, topic or partition does not exist; 2 for a usage error.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,6 @@ from minikafka.cli.arguments.find_cluster import find_running_cluster
 from minikafka.cli.arguments.options import (
     EXISTING_FILE,
     data_option,
-    json_option,
     timeout_option,
     topics_argument,
 )
@@ -27,6 +25,7 @@ from minikafka.cli.arguments.placement import given_plan, plan_file
 from minikafka.cli.execution.running import run
 from minikafka.cli.terminal.command_group import Group
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show
 
 if TYPE_CHECKING:
     from minikafka.cluster.local import LocalCluster
@@ -49,9 +48,9 @@ def plan() -> None:
 @timeout_option
 @verbose_option
 @json_option
-def kill_broker(broker_id: int, data: str | None, verbose: bool, as_json: bool) -> None:
+def kill_broker(broker_id: int, data: str | None, verbose: bool) -> None:
     """Show the effects of the death of broker ID."""
-    _show({"operation": "kill-broker", "broker": broker_id}, data, verbose, as_json)
+    _answer({"operation": "kill-broker", "broker": broker_id}, data, verbose)
 
 
 @plan.command(short_help="Show the effects of moving partitions.")
@@ -78,14 +77,13 @@ def reassign(
     replicas: tuple[str, ...],
     data: str | None,
     verbose: bool,
-    as_json: bool,
 ) -> None:
     """Show what `minikafka reassign` with the same options would cause."""
     if named.topics or (file is None) == (not named.partitions):
         raise click.UsageError("give either --file, or partitions and --replicas")
     wanted = plan_file(file) if file else given_plan(named.partitions, replicas)
     targets = [[tp.topic, tp.partition, list(to)] for tp, to in wanted.items()]
-    _show({"operation": "reassign", "targets": targets}, data, verbose, as_json)
+    _answer({"operation": "reassign", "targets": targets}, data, verbose)
 
 
 @plan.command("delete-topic")
@@ -94,9 +92,9 @@ def reassign(
 @timeout_option
 @verbose_option
 @json_option
-def delete_topic(topics: tuple[str, ...], data: str | None, verbose: bool, as_json: bool) -> None:
+def delete_topic(topics: tuple[str, ...], data: str | None, verbose: bool) -> None:
     """Show the effects of deleting these topics."""
-    _show({"operation": "delete-topic", "topics": list(topics)}, data, verbose, as_json)
+    _answer({"operation": "delete-topic", "topics": list(topics)}, data, verbose)
 
 
 @plan.command(short_help="Show the effects of electing leaders.")
@@ -113,7 +111,6 @@ def elect(
     unclean: bool,
     data: str | None,
     verbose: bool,
-    as_json: bool,
 ) -> None:
     """Show the effects of an election of leaders for these partitions or topics (default: all)."""
     if preferred and unclean:
@@ -123,14 +120,15 @@ def elect(
         question["partitions"] = list(named.partitions)
     elif named.topics:
         question["topics"] = list(named.topics)
-    _show(question, data, verbose, as_json)
+    _answer(question, data, verbose)
 
 
-def _show(question: dict[str, Any], data: str | None, verbose: bool, as_json: bool) -> None:
+def _answer(question: dict[str, Any], data: str | None, verbose: bool) -> None:
     lines = run(_ask(find_running_cluster(data), question))
-    if as_json:
-        echo(json.dumps({"question": question, "lines": lines}))
-        return
+    show({"question": question, "lines": lines}, lambda: _print(lines, verbose))
+
+
+def _print(lines: list[dict[str, Any]], verbose: bool) -> None:
     from minikafka.explain.forecast import forecast
 
     for line in lines:

@@ -12,13 +12,12 @@ from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.cli.arguments.options import (
     data_option,
-    json_option,
     timeout_option,
     topics_argument,
 )
 from minikafka.cli.execution.running import run
 from minikafka.cli.processes.start_stop import describe
-from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show, wants_json
 from minikafka.cli.terminal.topic_errors import unknown_topics
 from minikafka.cli.terminal.watch import watch_options
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 @data_option
 @timeout_option
 @json_option
-def status(topics: tuple[str, ...], watch: float | None, data: str | None, as_json: bool) -> None:
+def status(topics: tuple[str, ...], watch: float | None, data: str | None) -> None:
     """Show processes, controller and partitions, as reported by the brokers that answer, and all problems.
 
     With TOPICs, show only their partitions. Partitions of internal topics have a line each only if their topic is
@@ -43,16 +42,13 @@ def status(topics: tuple[str, ...], watch: float | None, data: str | None, as_js
     found = find_cluster(data)
     where = where_option(data)
     if watch is not None:
-        run(_watch(found, topics, where, watch, as_json))
+        run(_watch(found, topics, where, watch))
     shown = run(_read(found, topics, where))
-    if as_json:
-        echo(json.dumps(shown))
-    else:
-        _print(shown, topics)
+    show(shown, lambda: _print(shown, topics))
 
 
 async def _watch(
-    found: LocalCluster, topics: Sequence[str], where: str, interval: float, as_json: bool
+    found: LocalCluster, topics: Sequence[str], where: str, interval: float
 ) -> NoReturn:
     from rich.text import Text
 
@@ -64,11 +60,11 @@ async def _watch(
 
     async def read() -> list[Text]:
         shown = await _read(found, topics, where)
-        if as_json:
+        if wants_json():
             return [Text(json.dumps(shown))]
         return status_lines(shown, topics, console.width if console.is_terminal else None)
 
-    await watch_lines(read, interval, as_json=as_json)
+    await watch_lines(read, interval, as_json=wants_json())
 
 
 def _print(shown: Mapping[str, Any], topics: Sequence[str]) -> None:

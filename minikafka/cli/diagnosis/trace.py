@@ -6,7 +6,6 @@ state. Exit code 1 if no broker and no ledger knows the partition or the group.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,11 +14,12 @@ import click
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments.find_cluster import find_cluster
-from minikafka.cli.arguments.options import data_option, json_option, timeout_option
+from minikafka.cli.arguments.options import data_option, timeout_option
 from minikafka.cli.arguments.partition_arguments import partition_or_group
 from minikafka.cli.arguments.similar import similar_local_group, similar_partition
 from minikafka.cli.execution.running import run
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show, wants_json
 
 if TYPE_CHECKING:
     from minikafka.cluster.state import ClusterState
@@ -54,7 +54,6 @@ def trace(
     as_lifecycle: bool,
     verbose: bool,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Show what happened to TOPIC-PARTITION: failures, elections and ISR changes, and how long they took.
 
@@ -67,16 +66,14 @@ def trace(
             raise click.UsageError(
                 "--lifecycle needs a partition; it cannot be combined with --group"
             )
-        _trace_group(data, group or "", last, verbose, as_json)
+        _trace_group(data, group or "", last, verbose)
     elif as_lifecycle:
-        _trace_lifecycle(data, tp, last, as_json)
+        _trace_lifecycle(data, tp, last)
     else:
-        _trace_partition(data, tp, last, verbose, as_json)
+        _trace_partition(data, tp, last, verbose)
 
 
-def _trace_partition(
-    data: str | None, tp: TopicPartition, last: int | None, verbose: bool, as_json: bool
-) -> None:
+def _trace_partition(data: str | None, tp: TopicPartition, last: int | None, verbose: bool) -> None:
     from minikafka.explain.gather import ledger_lines
     from minikafka.explain.summary import Story
     from minikafka.explain.trace import chains, names_number
@@ -93,19 +90,20 @@ def _trace_partition(
         )
     story = Story(lines, tp)
     story.summarize(history)
-    shown = [chain for chain in history if chain.summary or verbose or as_json]
+    shown = [chain for chain in history if chain.summary or verbose or wants_json()]
     if last is not None:
         shown = shown[-last:]
-    if as_json:
-        now = current_state(state, tp)
-        echo(json.dumps({**now, "chains": [chain.as_json() for chain in shown]}))
-        return
-    for chain in shown:
-        _print_chain(chain, tp, verbose)
-    for sentence in story.endings(read_ms, state.answers.keys()):
-        echo(f"now: {sentence}")
-    unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
-    echo(f"now: {_as_text(current_state(state, tp)) or unknown}")
+    now = current_state(state, tp)
+
+    def print_text() -> None:
+        for chain in shown:
+            _print_chain(chain, tp, verbose)
+        for sentence in story.endings(read_ms, state.answers.keys()):
+            echo(f"now: {sentence}")
+        unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
+        echo(f"now: {_as_text(now) or unknown}")
+
+    show({**now, "chains": [chain.as_json() for chain in shown]}, print_text)
 
 
 def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
@@ -147,9 +145,7 @@ def _print_chain(chain: Chain, tp: TopicPartition, verbose: bool) -> None:
         )
 
 
-def _trace_group(
-    data: str | None, group: str, last: int | None, verbose: bool, as_json: bool
-) -> None:
+def _trace_group(data: str | None, group: str, last: int | None, verbose: bool) -> None:
     from minikafka.explain.groups.gather import ask_brokers, group_lines
     from minikafka.explain.groups.history import history
     from minikafka.explain.groups.picture import GroupPicture
@@ -165,12 +161,13 @@ def _trace_group(
             f"{run(similar_local_group(found, group))}"
         )
     shown = entries[-last:] if last is not None else entries
-    if as_json:
-        echo(json.dumps({**now.as_json(), "entries": [entry.as_json() for entry in shown]}))
-        return
-    for entry in shown:
-        _print_entry(entry, verbose)
-    echo(f"now: {now.headline()}")
+
+    def print_text() -> None:
+        for entry in shown:
+            _print_entry(entry, verbose)
+        echo(f"now: {now.headline()}")
+
+    show({**now.as_json(), "entries": [entry.as_json() for entry in shown]}, print_text)
 
 
 def _print_entry(entry: Entry, verbose: bool) -> None:
@@ -187,7 +184,7 @@ def clock_time(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None, as_json: bool) -> None:
+def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None) -> None:
     from minikafka.explain.gather import ledger_lines
     from minikafka.ledger.lifecycle import lifecycle
 
@@ -195,8 +192,5 @@ def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None, as_
     if not stages:
         raise click.ClickException(f"no ledger has a state change of {tp}")
     stages = stages[-last:] if last is not None else stages
-    if as_json:
-        echo(json.dumps([asdict(stage) for stage in stages]))
-    else:
-        for stage in stages:
-            echo(f"{clock_time(stage.time)}  {stage.cause}  {stage}")
+    text = (f"{clock_time(stage.time)}  {stage.cause}  {stage}" for stage in stages)
+    show([asdict(stage) for stage in stages], text)

@@ -6,18 +6,18 @@ The command changes nothing. Exit code 0: there is an explanation, also for a he
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.base.model import NO_LEADER, TopicPartition
 from minikafka.cli.arguments.find_cluster import find_cluster, where_option
-from minikafka.cli.arguments.options import data_option, json_option, timeout_option
+from minikafka.cli.arguments.options import data_option, timeout_option
 from minikafka.cli.arguments.partition_arguments import partition_or_group
 from minikafka.cli.arguments.similar import similar_local_group, similar_partition
 from minikafka.cli.execution.running import run
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,6 @@ def why(
     group: str | None,
     offset: int | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Explain why TOPIC-PARTITION is offline, under-replicated, not writable, not moved or not deleted.
 
@@ -56,7 +55,7 @@ def why(
     if tp is None:
         if offset is not None:
             raise click.UsageError("--offset needs a partition; it cannot be combined with --group")
-        explain_group_of(data, group or "", as_json)
+        explain_group_of(data, group or "")
         return
     from minikafka.explain.gather import gather
     from minikafka.explain.why import explain
@@ -71,14 +70,17 @@ def why(
         similar = "" if deleted else similar_partition(find_cluster(data), tp)
         raise click.ClickException(f"there is no partition {tp}{deleted}{similar}")
     found = explain(picture, offset)
-    if as_json:
-        echo(json.dumps(as_object(picture, found)))
-        return
-    echo(_headline(picture))
+    healthy = f"nothing is wrong with {tp}"
+    show(as_object(picture, found), lambda: _print(_headline(picture), found, healthy))
+
+
+def _print(headline: str, found: list[Finding], healthy: str) -> None:
+    """Print the findings; `healthy` if none of them is a problem."""
+    echo(headline)
     for finding in found:
         print_finding(finding, 0)
     if not any(finding.is_problem for finding in found):
-        echo(f"nothing is wrong with {tp}")
+        echo(healthy)
 
 
 def _unknown(subject: str, causes: Sequence[Cause]) -> click.ClickException:
@@ -112,7 +114,7 @@ def findings_as_json(found: list[Finding]) -> dict[str, Any]:
     }
 
 
-def explain_group_of(data: str | None, group: str, as_json: bool) -> None:
+def explain_group_of(data: str | None, group: str) -> None:
     """Print why a consumer group makes no progress."""
     from minikafka.explain.groups.gather import gather_group
     from minikafka.explain.groups.why import explain_group
@@ -126,22 +128,11 @@ def explain_group_of(data: str | None, group: str, as_json: bool) -> None:
         similar = run(similar_local_group(find_cluster(data), group))
         raise click.ClickException(f"there is no group {group}{similar}")
     found = explain_group(picture)
-    if as_json:
-        echo(
-            json.dumps(
-                {
-                    **picture.as_json(),
-                    **findings_as_json(found),
-                    "causes": [c.as_json() for c in picture.causes],
-                }
-            )
-        )
-        return
-    echo(picture.headline())
-    for finding in found:
-        print_finding(finding, 0)
-    if not any(finding.is_problem for finding in found):
-        echo(f"group {group} has no problem")
+    causes = [cause.as_json() for cause in picture.causes]
+    show(
+        {**picture.as_json(), **findings_as_json(found), "causes": causes},
+        lambda: _print(picture.headline(), found, f"group {group} has no problem"),
+    )
 
 
 def _headline(picture: Picture) -> str:

@@ -6,7 +6,6 @@ about the group was refused. The reason is printed, and the other groups are sti
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,6 @@ from minikafka.cli.arguments.options import (
     bootstrap_option,
     data_option,
     groups_argument,
-    json_option,
     timeout_option,
 )
 from minikafka.cli.arguments.similar import similar_groups
@@ -39,6 +37,7 @@ from minikafka.cli.groups.offset_resets import (
 )
 from minikafka.cli.terminal.command_group import Group
 from minikafka.cli.terminal.echo import echo, echo_data
+from minikafka.cli.terminal.result import json_option, show, wants_json
 from minikafka.cli.terminal.watch import watch_options
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def groups() -> None:
 @data_option
 @timeout_option
 @json_option
-def list_(states: str | None, bootstrap: str | None, data: str | None, as_json: bool) -> None:
+def list_(states: str | None, bootstrap: str | None, data: str | None) -> None:
     """Print the names of all consumer groups, one per line."""
     wanted = _states(states)
 
@@ -80,14 +79,11 @@ def list_(states: str | None, bootstrap: str | None, data: str | None, as_json: 
         return await client.groups.list_groups(wanted)
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
-    if as_json:
-        echo(json.dumps([{"group": g.group, "state": g.state} for g in found]))
-        return
     width = max([15, *(len(g.group) for g in found)]) + 10
+    text = [g.group if states is None else f"{g.group:{width}} {g.state}" for g in found]
     if states is not None:
-        echo(f"{'GROUP':{width}} STATE")
-    for listing in found:
-        echo(listing.group if states is None else f"{listing.group:{width}} {listing.state}")
+        text.insert(0, f"{'GROUP':{width}} STATE")
+    show([{"group": g.group, "state": g.state} for g in found], text)
 
 
 def _states(text: str | None) -> list[str]:
@@ -124,7 +120,6 @@ def describe(
     watch: float | None,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Show the partitions of each GROUP: committed offset, log end offset, lag, and the member that reads them.
 
@@ -138,7 +133,7 @@ def describe(
     if verbose and not members:
         raise click.UsageError("--verbose can only be used with --members")
     aspect = Aspect.MEMBERS if members else Aspect.STATE if state else Aspect.OFFSETS
-    look = Look(groups, aspect, verbose, as_json)
+    look = Look(groups, aspect, verbose, wants_json())
 
     async def work(client: Client) -> bool:
         if watch is not None:
@@ -164,7 +159,6 @@ def delete(
     all_groups: bool,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Delete each GROUP with its offsets; a group with members is refused."""
 
@@ -178,13 +172,11 @@ def delete(
         return found
 
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
-    if as_json:
-        rows = [{"group": name, **_error(outcome)} for name, outcome in outcomes.items()]
-        echo(json.dumps(rows))
+    show([{"group": name, **_error(outcome)} for name, outcome in outcomes.items()])
     for name, outcome in outcomes.items():
         if not outcome.ok:
             _complain(outcome.code, name, similar.get(name, ""))
-        elif not as_json:
+        elif not wants_json():
             echo(f"Deleted group {name}.")
     tell_causes_of(outcomes.values())
     fail_unless(all(outcome.ok for outcome in outcomes.values()))
@@ -257,7 +249,6 @@ def reset_offsets(
     export: bool,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
     **scenarios: Any,
 ) -> None:
     """Show new offsets for each GROUP, and with --execute commit them. The group must have no members.
@@ -271,7 +262,7 @@ def reset_offsets(
     _require_scope(scenario, scopes, all_topics=all_topics)
     if dry_run and execute:
         raise click.UsageError("choose one of --dry-run and --execute")
-    if export and as_json:
+    if export and wants_json():
         raise click.UsageError("choose one of --export and --json")
 
     async def work(client: Client) -> tuple[dict[str, dict[TopicPartition, int]], bool]:
@@ -283,12 +274,9 @@ def reset_offsets(
     if export:
         for line in write_csv(plan, with_group=len(groups) != 1):
             echo_data(line)
-    elif as_json:
-        echo(json.dumps(_plan_rows(plan)))
-    elif any(plan.values()):
-        for line in plan_lines(plan):
-            echo(line)
-        if not execute:
+    else:
+        show(_plan_rows(plan), plan_lines(plan) if any(plan.values()) else ())
+        if any(plan.values()) and not execute and not wants_json():
             echo("Nothing was changed: --execute commits these offsets.", err=True)
     fail_unless(succeeded)
 
@@ -320,7 +308,6 @@ def delete_offsets(
     scopes: list[TopicScope],
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Delete the offsets of GROUP for topics that none of its members reads."""
     if not scopes:
@@ -336,14 +323,11 @@ def delete_offsets(
         outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     except KafkaError as error:
         raise _explained(error, group) from error
-    if as_json:
-        rows = [
-            {"topic": tp.topic, "partition": tp.partition, **_error(outcome)}
-            for tp, outcome in outcomes.items()
-        ]
-        echo(json.dumps(rows))
-    else:
-        _print_deleted(outcomes)
+    rows = [
+        {"topic": tp.topic, "partition": tp.partition, **_error(outcome)}
+        for tp, outcome in outcomes.items()
+    ]
+    show(rows, lambda: _print_deleted(outcomes))
     fail_unless(all(outcome.ok for outcome in outcomes.values()))
 
 

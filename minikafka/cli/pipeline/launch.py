@@ -23,7 +23,6 @@ from minikafka.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.cli.arguments.options import (
     bootstrap_option,
     data_option,
-    json_option,
     key_value_pairs,
     not_blank,
     time_limit,
@@ -31,6 +30,7 @@ from minikafka.cli.arguments.options import (
 )
 from minikafka.cli.execution.running import fail_unless, interrupt, run_with_client
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, wants_json
 from minikafka.cli.terminal.topic_errors import require_topics
 
 if TYPE_CHECKING:
@@ -161,7 +161,6 @@ def launch_options(command: Callable[..., None]) -> Callable[..., None]:
         data: str | None,
         master: str,
         conf: dict[str, str],
-        as_json: bool,
         quiet: bool,
         debug: bool,
         **rest: Any,
@@ -169,7 +168,7 @@ def launch_options(command: Callable[..., None]) -> Callable[..., None]:
         if missing := [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]:
             text = f"pipelines need {', '.join(missing)}: pip install 'minikafka[spark]'"
             raise MinikafkaError(text)
-        launch = Launch(bootstrap, data, master, conf, as_json, quiet, debug)
+        launch = Launch(bootstrap, data, master, conf, wants_json(), quiet, debug)
         command(launch=launch, **rest)
 
     return with_launch

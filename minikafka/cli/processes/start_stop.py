@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -14,7 +13,6 @@ from minikafka.cli.arguments.find_cluster import find_cluster
 from minikafka.cli.arguments.options import (
     config_option,
     data_option,
-    json_option,
     time_limit,
     timeout_option,
 )
@@ -27,6 +25,7 @@ from minikafka.cli.processes.waits import (
     until_zookeeper_serves,
 )
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show
 
 if TYPE_CHECKING:
     from minikafka.base.errors import KafkaError
@@ -66,7 +65,6 @@ def up(
     data: str | None,
     port: int | None,
     metrics_port: int | None,
-    as_json: bool,
 ) -> None:
     """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
@@ -103,11 +101,8 @@ def up(
         echo(line, err=True)
     if urls := wanted.metrics_urls:
         echo(f"metrics: {', '.join(urls.values())}", err=True)
-    if as_json:
-        extra = {"changes": differences.as_json(), "postponed": list(wanted.postponed)}
-        echo(json.dumps(describe(wanted) | extra))
-    else:
-        echo(wanted.bootstrap)
+    extra = {"changes": differences.as_json(), "postponed": list(wanted.postponed)}
+    show(describe(wanted) | extra, [wanted.bootstrap])
 
 
 async def _start(wanted: LocalCluster, running: Sequence[int]) -> Differences:

@@ -22,10 +22,10 @@ from minikafka.cli.arguments.options import (
     EXISTING_FILE,
     bootstrap_option,
     data_option,
-    json_option,
 )
 from minikafka.cli.arguments.partition_arguments import Named, partitions_argument
 from minikafka.cli.execution.running import fail_unless, run, run_with_client
+from minikafka.cli.terminal.result import json_option, wants_json
 
 if TYPE_CHECKING:
     from minikafka.cli.reassign.jobs import ReassignOptions
@@ -115,7 +115,6 @@ def reassign(
     zookeeper: str | None,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Move each TOPIC-PARTITION to its --replicas and wait until the moves have completed.
 
@@ -132,7 +131,7 @@ def reassign(
         bytes_per_second,
         not no_wait,
         timeout,
-        as_json,
+        wants_json(),
         cluster_options(bootstrap, data),
     )
     action = _action(verify, list_, cancel, generate)

@@ -13,7 +13,6 @@ from minikafka.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.cli.arguments.options import (
     bootstrap_option,
     data_option,
-    json_option,
     timeout_option,
     topics_argument,
 )
@@ -27,6 +26,7 @@ from minikafka.cli.records.record_format import (
     write_json,
 )
 from minikafka.cli.records.topic_reader import Reading
+from minikafka.cli.terminal.result import json_option, wants_json
 from minikafka.cli.terminal.topic_errors import explain_topic_errors
 
 if TYPE_CHECKING:
@@ -132,7 +132,6 @@ def consume(
     quiet: bool,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Print the records of TOPIC, in order within each partition, and wait for more until Ctrl-C.
 
@@ -146,7 +145,7 @@ def consume(
     """
     if from_beginning and where.start != "earliest":
         raise click.UsageError("--from-beginning and -o name different places to start")
-    write = _writer(layout, key_delimiter, columns, as_json)
+    write = _writer(layout, key_delimiter, columns, wants_json())
     if sys.stdout is None:
         raise MinikafkaError("standard output is closed: the records cannot be printed")
 

@@ -5,7 +5,6 @@ Exit code 1 if the records of a named partition were not deleted; the reason is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +18,12 @@ from minikafka.cli.arguments.options import (
     EXISTING_FILE,
     bootstrap_option,
     data_option,
-    json_option,
     timeout_option,
 )
 from minikafka.cli.arguments.partition_arguments import Named, partitions_argument, partitions_of
 from minikafka.cli.execution.running import fail_unless, run_with_client, tell_causes_of
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show
 from minikafka.cli.terminal.topic_errors import require_partitions
 
 if TYPE_CHECKING:
@@ -59,7 +58,6 @@ def delete_records(
     file: str | None,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Delete the records below an offset in each named partition, on all live replicas."""
     _check(named, before_offset, file)
@@ -73,10 +71,8 @@ def delete_records(
         return await client.admin.delete_records(before)
 
     results = run_with_client(work, bootstrap_servers(bootstrap, data))
-    if as_json:
-        echo(json.dumps([_row(tp, deleted) for tp, deleted in sorted(results.items())]))
-    else:
-        _print(results, before)
+    rows = [_row(tp, deleted) for tp, deleted in sorted(results.items())]
+    show(rows, lambda: _print(results, before))
     tell_causes_of(deleted.outcome for deleted in results.values())
     fail_unless(all(deleted.outcome.ok for deleted in results.values()))
 

@@ -6,7 +6,6 @@ printed, and the other named topics are still processed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +18,6 @@ from minikafka.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.cli.arguments.options import (
     bootstrap_option,
     data_option,
-    json_option,
     key_value_pairs,
     timeout_option,
     topic_argument,
@@ -28,6 +26,7 @@ from minikafka.cli.arguments.options import (
 from minikafka.cli.execution.running import fail_unless, run_with_client, tell_causes_of
 from minikafka.cli.terminal.command_group import Group
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import json_option, show, wants_json
 from minikafka.cli.terminal.topic_errors import with_similar_topics
 from minikafka.cli.topics.delete_records import delete_records
 
@@ -95,7 +94,6 @@ def create(
     if_not_exists: bool,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Create TOPIC."""
     from minikafka.client import NewTopic, Outcome
@@ -114,7 +112,7 @@ def create(
     done = "Created topic {}."
     if if_not_exists and outcomes[topic].code is ErrorCode.TOPIC_ALREADY_EXISTS:
         outcomes, done = {topic: Outcome(ErrorCode.NONE)}, "Topic {} already exists."
-    _report(outcomes, as_json, done)
+    _report(outcomes, done)
 
 
 @topics.command("list")
@@ -122,18 +120,14 @@ def create(
 @data_option
 @timeout_option
 @json_option
-def list_(bootstrap: str | None, data: str | None, as_json: bool) -> None:
+def list_(bootstrap: str | None, data: str | None) -> None:
     """Print the names of all topics, one per line."""
 
     async def work(client: Client) -> list[str]:
         return [topic.name for topic in (await client.admin.describe())[1]]
 
     names = run_with_client(work, bootstrap_servers(bootstrap, data))
-    if as_json:
-        echo(json.dumps(names))
-    else:
-        for name in names:
-            echo(name)
+    show(names, names)
 
 
 @topics.command(short_help="Show partitions, leaders, replicas and ISRs.")
@@ -152,7 +146,6 @@ def describe(
     unavailable: bool,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Show partitions, leaders, replicas and ISRs of each TOPIC (default: all)."""
     from minikafka.cli.topics.view import TopicView, as_json_topic, lines, read_topics
@@ -164,12 +157,10 @@ def describe(
     filtered = under_replicated or unavailable
     if filtered:
         view = view.only(under_replicated=under_replicated, unavailable=unavailable)
-    if as_json:
-        echo(json.dumps([as_json_topic(topic, view) for topic in view.topics]))
-    else:
-        for topic in view.topics:
-            for line in lines(topic, view, with_header=not filtered):
-                echo(line)
+    show(
+        [as_json_topic(topic, view) for topic in view.topics],
+        (line for t in view.topics for line in lines(t, view, with_header=not filtered)),
+    )
 
 
 @topics.command()
@@ -201,7 +192,6 @@ def alter(
     configs: dict[str, str],
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Change settings of TOPIC, or add partitions to it.
 
@@ -224,7 +214,7 @@ def alter(
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     now = [f"{partitions} partitions"] if partitions else []
     now += [f"{key}={value}" for key, value in configs.items()]
-    _report(outcomes, as_json, "Topic {} has " + ", ".join(now) + ".")
+    _report(outcomes, "Topic {} has " + ", ".join(now) + ".")
 
 
 async def _configure(admin: Admin, topic: str, configs: dict[str, str]) -> Outcome:
@@ -252,17 +242,16 @@ def delete(
     timeout: float | None,
     bootstrap: str | None,
     data: str | None,
-    as_json: bool,
 ) -> None:
     """Mark each TOPIC for deletion; the controller then deletes them."""
 
     async def work(client: Client) -> dict[str, Outcome]:
-        found = await _delete(client.admin, topics, wait, timeout, shown=not as_json)
+        found = await _delete(client.admin, topics, wait, timeout, shown=not wants_json())
         return await with_similar_topics(client.admin, found)
 
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     done = "Topic {} is deleted." if wait else "Topic {} is marked for deletion."
-    _report(outcomes, as_json, done)
+    _report(outcomes, done)
 
 
 async def _delete(
@@ -345,27 +334,26 @@ async def _replica_counts(admin: Admin, names: list[str]) -> dict[str, int]:
     return counts
 
 
-def _report(outcomes: Mapping[str, Outcome], as_json: bool, success: str) -> None:
-    """Print one line per topic (`as_json`: one JSON array), failures on standard error.
+def _report(outcomes: Mapping[str, Outcome], success: str) -> None:
+    """Print one line per topic or one JSON array, failures on standard error.
 
     Exit with code 1 if there is a failure. `success`: the text for a topic without failure, with `{}` in
     place of the topic name.
     """
-    if as_json:
-        rows = [
-            {
-                "topic": name,
-                "error": None if outcome.ok else outcome.code.name,
-                "message": None if outcome.ok else outcome.reason,
-            }
-            for name, outcome in outcomes.items()
-        ]
-        echo(json.dumps(rows))
+    rows = [
+        {
+            "topic": name,
+            "error": None if outcome.ok else outcome.code.name,
+            "message": None if outcome.ok else outcome.reason,
+        }
+        for name, outcome in outcomes.items()
+    ]
+    show(rows)
     for name, outcome in outcomes.items():
         if not outcome.ok:
             reason = outcome.message or _REASONS.get(outcome.code, outcome.reason)
             echo(f"minikafka: {outcome.code.name}: {name}: {reason}", err=True)
-        elif not as_json:
+        elif not wants_json():
             echo(success.replace("{}", name, 1))
     tell_causes_of(outcomes.values())
     fail_unless(all(outcome.ok for outcome in outcomes.values()))
