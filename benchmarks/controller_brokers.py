@@ -18,8 +18,10 @@ import uvloop
 
 from benchmarks.controller_setting import HOST, zookeeper_of
 from minikafka.base.endpoints import Endpoint
-from minikafka.base.model import Broker
+from minikafka.base.model import NO_EPOCH, Broker
 from minikafka.base.ports import Call
+from minikafka.rpc.liveness import PRESENT
+from minikafka.rpc.messages import encode_registration
 from minikafka.rpc.server import HttpControlPlane
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk import layout
@@ -61,7 +63,9 @@ async def run(orders: Orders) -> None:
 
 
 async def answer(call: Call) -> dict[str, Any]:
-    """Return a successful response for every partition of a controller request."""
+    """Return a successful response for every partition of a controller request, or no registration to a probe."""
+    if call.method == PRESENT:
+        return encode_registration(0, NO_EPOCH)
     if call.method == "update_metadata":
         return {"error": 0, "partitions": []}
     rows = call.body["partitions"]

@@ -236,9 +236,10 @@ async def test_trace_tells_a_failover_in_one_sentence(
     shown = await call("trace", "events-0", "--data", str(data))
     assert shown.code == 0, shown.err
     assert re.search(
-        r"broker ([123]) died at \d\d:\d\d:\d\d\.\d{3}; \d+\.\d s until its session expired; .*"
+        r"broker [123] (probably died at \d\d:\d\d:\d\d\.\d{3}: connection to 127\.0\.0\.1:\d+ refused|"
+        r"became the controller of epoch 2; broker [123] refused a connection).*; "
         r"controller [123] elected leader [123] from the ISR, which is [123],[123] now; "
-        r"clients could write again after \d+\.\d s\n",
+        r"clients could write again after \d+(\.\d)? m?s\n",
         shown.out,
     ), shown.out
     details = await call("trace", "events-0", "--data", str(data), "-v")

@@ -29,6 +29,7 @@ from minikafka.zk.client import ZooKeeperClient
 
 KEYS = {
     "zookeeper.session.timeout.ms": 4_000,
+    "minikafka.fast.failover.enable": False,  # a plan is about the end of a broker's session
     "replica.lag.time.max.ms": 30_000,
     "auto.leader.rebalance.enable": False,
     "replica.fetch.backoff.ms": 100,

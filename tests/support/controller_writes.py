@@ -2,7 +2,8 @@
 
 `audit(transactions(...)).faults` is empty when
 
-- every election is one transaction that creates `/controller` and raises `/controller_epoch` by one;
+- every election is one transaction that creates `/controller` and raises `/controller_epoch` by one; if there is a
+  controller, the transaction first deletes its node (a takeover);
 - every write that only a controller may make is in a multi that begins with the check of `/controller_epoch`
   and comes from the session that won the latest election; the states it writes carry that epoch;
 - a partition's leader changes only the ISR in a state node, and never brings back an older leader epoch.
@@ -88,9 +89,12 @@ class Audit:
                 self.has_controller = False
 
     def _election(self, transaction: Transaction) -> None:
-        made, *others = transaction.ops
-        raised = [op for op in others if (op.type, op.path) == (SET, layout.CONTROLLER_EPOCH)]
-        if self.has_controller:
+        made = next(op for op in transaction.ops if op.type == CREATE)
+        raised = [
+            op for op in transaction.ops if (op.type, op.path) == (SET, layout.CONTROLLER_EPOCH)
+        ]
+        deletes = any((op.type, op.path) == (DELETE, layout.CONTROLLER) for op in transaction.ops)
+        if self.has_controller and not deletes:
             self._complain(transaction, "/controller was there already")
         if not made.ephemeral or not raised or int(raised[0].data) != self.epoch + 1:
             self._complain(transaction, f"no election of epoch {self.epoch + 1}")
