@@ -1,6 +1,6 @@
 """`python -m benchmarks.spark_rates`: how fast topics are read for Spark, compared with other readers.
 
-There are four measurements. The readers of a measurement run in turn, in the same run.
+There are five measurements. The readers of a measurement run in turn, in the same run.
 - The decoder reads one partition in one process, for every codec. The other readers are confluent-kafka, and a reader
   that only decompresses. The unit is records per second of processor time.
 - Jobs read 2 million lz4 records from 6 partitions, with Spark's master `local[2]`.
@@ -8,6 +8,9 @@ There are four measurements. The readers of a measurement run in turn, in the sa
 - Writes append a million rows that the JVM generates: to 6 partitions without a codec and with lz4, and to 200
   partitions without a codec. The comparison is with Spark's sink that writes nothing (`noop`), which shows the time to
   generate the rows, and with Spark's own Kafka connector.
+- Delays: a stream copies single records from one topic with 3 partitions to another. The delay of a record is the time
+  from its production to its consumption by a client. Another stream reads 200 partitions, and its `foreachBatch` calls
+  `isEmpty()` and `limit(1).collect()`; the time of each pair of calls is measured.
 
 Jobs and streams are compared with a source of prepared rows (`spark_floor.py`), and with Spark's own Kafka connector
 if MINIKAFKA_SPARK_KAFKA_JARS names a directory with the connector's jars.
@@ -30,7 +33,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import report
@@ -55,12 +58,16 @@ PARTITIONS: Final = 6
 MICRO_BATCHES: Final = 3
 """Number of micro-batches of a stream. In the first micro-batch, Spark also compiles the query's code."""
 FILL_ROWS: Final = 20_000
+WIDE: Final = 200
+"""Number of partitions of the topic that `isEmpty` and `limit` look at."""
+LOOKS: Final = 5
+WARM_RECORDS, COPIED_RECORDS = 10, 40
 SERVERS: Final = "kafka.bootstrap.servers"
 OURS, CONNECTOR, READY, NOOP = "minikafka", "kafka", "ready", "noop"
 CONFLUENT, DECOMPRESSION = "confluent-kafka", "decompression alone"
 
 Rates = dict[str, list[float]]
-"""Million rows per second of each round, by reader."""
+"""Million rows per second of each round, by reader. For delays: milliseconds."""
 
 
 class Topic(NamedTuple):
@@ -224,6 +231,41 @@ class Jobs:
         shutil.rmtree(place)
         return [progress for progress in query.recentProgress if progress.numInputRows]
 
+    def copy(self, name: str, topic: str, output: str) -> Any:
+        """Start a stream that copies the records of `topic` to the topic `output`. Return the query."""
+        settings = {SERVERS: self._options[SERVERS]}
+        read = {"subscribe": topic, "startingOffsets": "earliest", **settings}
+        rows = self._spark.readStream.format(name).options(**read).load()
+        writer = rows.select("key", "value").writeStream.format(name)
+        self._runs += 1
+        place = self._directory / str(self._runs)
+        return writer.options(topic=output, checkpointLocation=str(place), **settings).start()
+
+    def look_times(self, name: str, bootstrap: str) -> list[float]:
+        """Call `isEmpty` and `limit` on micro-batches. Return the time of each pair of calls in milliseconds."""
+        found: list[float] = []
+
+        def look(batch: DataFrame, number: int) -> None:
+            begin = time.perf_counter()
+            batch.isEmpty()
+            batch.limit(1).collect()
+            found.append((time.perf_counter() - begin) * 1e3)
+
+        self._runs += 1
+        place = self._directory / str(self._runs)
+        writer = self._stream(name).writeStream.foreachBatch(look)
+        query = writer.option("checkpointLocation", str(place)).start()
+        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        while len(found) <= LOOKS:
+            seen = len(found)
+            for partition in range(WIDE):
+                producer.produce(self._options["subscribe"], b"value", partition=partition)
+            producer.flush()
+            while len(found) == seen:
+                query.awaitTermination(1)
+        query.stop()
+        return found[1:]
+
     def range_count(self, rows: int) -> None:
         """Count rows that Spark's JVM generates, without a Python data source."""
         self._range(rows).groupBy().count().collect()
@@ -336,6 +378,58 @@ def writes(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
     return figures
 
 
+def delays(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
+    """Measure and print the delays of streams in milliseconds, with every source."""
+    copied: Rates = {}
+    looked: Rates = {}
+    asyncio.run(_create(bootstrap, "delays-wide", WIDE))
+    with prepared(bootstrap, "delays-wide", 0) as own:
+        names = [name for name in own if name != READY]
+        for turn in range(-1, options.rounds):
+            for name in names:
+                found = copy_delays(own[name], bootstrap, name, f"delays-{turn}-{name}")
+                waits = own[name].look_times(name, bootstrap)
+                if turn >= 0:
+                    copied.setdefault(name, []).append(statistics.median(found))
+                    looked.setdefault(name, []).append(statistics.median(waits))
+    figures = {"topic to topic": copied, "isEmpty and limit, 200 partitions": looked}
+    for title, times in figures.items():
+        show_delays(title, times)
+    return figures
+
+
+def copy_delays(jobs: Jobs, bootstrap: str, name: str, topic: str) -> list[float]:
+    """Copy single records from `topic` to another topic in a stream. Return their delays in milliseconds."""
+    output = f"{topic}-copied"
+    for created in (topic, output):
+        asyncio.run(_create(bootstrap, created, 3))
+    query = jobs.copy(name, topic, output)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": output})
+    consumer.assign([TopicPartition(output, partition, 0) for partition in range(3)])
+    found = []
+    for number in range(-WARM_RECORDS, COPIED_RECORDS):
+        begin = time.perf_counter()
+        producer.produce(topic, str(number).encode(), partition=number % 3)
+        producer.flush()
+        message = None
+        while message is None or message.value() != str(number).encode():
+            message = consumer.poll(60.0)
+        if number >= 0:
+            found.append((time.perf_counter() - begin) * 1e3)
+    consumer.close()
+    query.stop()
+    return found
+
+
+def show_delays(title: str, times: Rates) -> None:
+    """Print the medians in milliseconds, and minikafka's median divided by every other median."""
+    medians = {name: statistics.median(found) for name, found in times.items()}
+    cells = [f"{name} {median:.0f} ms" for name, median in medians.items()]
+    cells += [f"{medians[OURS] / medians[name]:.2f}x" for name in medians if name != OURS]
+    print(f"{title:38} " + "   ".join(cells), flush=True)
+
+
 @contextmanager
 def prepared(
     bootstrap: str, topic: str, records: int, more: Mapping[str, str] | None = None
@@ -379,13 +473,19 @@ def show(title: str, rates: Rates) -> None:
     print(f"{title:38} " + "   ".join(cells), flush=True)
 
 
-PARTS: Final = {"decoder": decoder, "jobs": jobs, "streams": streams, "writes": writes}
+PARTS: Final = {
+    "decoder": decoder,
+    "jobs": jobs,
+    "streams": streams,
+    "writes": writes,
+    "delays": delays,
+}
 
 
 def main() -> None:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_rates", description=__doc__)
-    parser.add_argument("--only", choices=PARTS, help="run only this part of the four")
+    parser.add_argument("--only", choices=PARTS, help="run only this part")
     parser.add_argument(
         "--rounds", type=int, default=5, help="rounds of every measurement (default: 5)"
     )

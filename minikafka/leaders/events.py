@@ -1,0 +1,269 @@
+"""Events and effects of `machine.py`, as frozen values.
+
+An event states a fact, most often what was just read from ZooKeeper. The machine compares it with its picture and
+returns effects, in the order in which they must be carried out. After an effect that writes to ZooKeeper, accepted or
+not, the runner reads the partition again and passes `PartitionRead`: the picture changes only with what ZooKeeper has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from minikafka.base.model import BrokerId, Epoch, TopicPartition
+from minikafka.leaders.model import PartitionView, Replicas, StateChange
+
+# Events.
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The replica lists and reassignments were read at the start, or for a rescan (C1).
+
+    `views` has every partition that has this broker in AR ∪ RAR, and every partition in `on_disk`, whose logs this
+    broker has (an unreadable or missing partition has a view without topic id and replicas).
+    """
+
+    views: Mapping[TopicPartition, PartitionView]
+    on_disk: Mapping[TopicPartition, bytes | None]
+    """Topic id of each replica on this broker's disks; None for a log without an id."""
+    live: frozenset[BrokerId]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRead:
+    """The nodes of a partition were read: a watch fired, a write has ended, or a wait is over (C4)."""
+
+    tp: TopicPartition
+    view: PartitionView
+    live: frozenset[BrokerId]
+    """The registered brokers. Before this broker has registered, no replica counts as dead (note, row 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """The first request of this broker's queue was read, together with its partition (C5 to C8)."""
+
+    entry: str
+    """Name of the queue's node, which `Consume` deletes."""
+    request: StateChange
+    view: PartitionView
+    live: frozenset[BrokerId]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """This broker is registered under `ids`: from now on other brokers can be dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionWaitEnded:
+    """The wait of `WaitToElect` is over; the partition was read again."""
+
+    tp: TopicPartition
+    view: PartitionView
+    live: frozenset[BrokerId]
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """Every live in-sync replica has reached the log end of the election, or the wait is over (C17)."""
+
+    tp: TopicPartition
+    in_sync: Replicas
+    """The in-sync replicas that have reached it, the leader included."""
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceDue:
+    """The periodic check of preferred leaders is due (C29). `views`: the partitions that this broker leads."""
+
+    views: Mapping[TopicPartition, PartitionView]
+    live: frozenset[BrokerId]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEnded:
+    """The session's lease is over: another broker may lead by now (C35). Everything is started again later."""
+
+
+Event: TypeAlias = (
+    Scanned
+    | PartitionRead
+    | RequestReceived
+    | Registered
+    | ElectionWaitEnded
+    | CaughtUp
+    | BalanceDue
+    | LeaseEnded
+)
+
+# Effects on ZooKeeper. Each is one multi of the current session, at the versions in `view`.
+
+
+@dataclass(frozen=True, slots=True)
+class TryToLead:
+    """Check the replica list, create `leader` with `epoch`, and create or replace `ISR` with `isr` and `epoch`."""
+
+    tp: TopicPartition
+    view: PartitionView
+    epoch: Epoch
+    isr: Replicas
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseEpoch:
+    """Replace `leader` and `ISR` with the next epoch: this broker leads on, with other replicas or another ISR."""
+
+    tp: TopicPartition
+    view: PartitionView
+    epoch: Epoch
+    isr: Replicas
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteReassignment:
+    """RAR ⊆ ISR: make RAR the assigned replicas, in one multi with the close requests (C31; note, row 10).
+
+    The multi sets `leader` and `ISR` (ISR ∩ RAR) with `epoch`, sets `replicas` to RAR, deletes the reassignment at its
+    version, and enqueues `closes`. If this broker is not in RAR, `GiveUpLeadership` follows.
+    """
+
+    tp: TopicPartition
+    view: PartitionView
+    epoch: Epoch
+    closes: tuple[tuple[BrokerId, StateChange], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpLeadership:
+    """Delete the node `leader` at its version, after this broker has stopped leading (C29, C31)."""
+
+    tp: TopicPartition
+    view: PartitionView
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    """Add a request to the queue of a broker; shrink a full queue first (C9 to C13)."""
+
+    broker_id: BrokerId
+    request: StateChange
+
+
+@dataclass(frozen=True, slots=True)
+class Consume:
+    """Delete a handled entry of this broker's own queue. The effects before it have been carried out (note, row 6)."""
+
+    entry: str
+
+
+# Effects on this broker.
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPartition:
+    """Watch the node `leader`; `replicas` too while it does not exist (note, row 2). Then read the partition again."""
+
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class WatchReassignments:
+    """Watch the children of `partitions_reassigned/T`: this broker leads a partition of the topic (C36)."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unwatch:
+    """Remove the watches of a partition that this broker no longer hosts."""
+
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class WaitToElect:
+    """Wait `minikafka.leaders.election.wait.ms`, then read the partition and pass `ElectionWaitEnded` (C2)."""
+
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BecomeLeader:
+    """Lead, closed to clients, in the epoch of the view; pass `CaughtUp` when the in-sync replicas have caught up."""
+
+    tp: TopicPartition
+    view: PartitionView
+    is_new: bool
+    """The partition has never had a leader: the replica may be created in any log directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Serve clients from now on (C18)."""
+
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class BecomeFollower:
+    """Follow the leader in the view, in its epoch. The log is truncated by epochs (note, row 4)."""
+
+    tp: TopicPartition
+    view: PartitionView
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopLeading:
+    """Stop serving clients and followers of the partition, without a new role; keep the files."""
+
+    tp: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class CloseReplica:
+    """Stop the fetcher, then read AR ∪ RAR once more, then delete the files (C15; note, row 8).
+
+    The runner keeps the files if the topic has this id and this broker is among its replicas again.
+    """
+
+    tp: TopicPartition
+    topic_id: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Read all replica lists and pass `Scanned`, as at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Write a line to the ledger and the log: a step of a state change's life, or a refused move (C38)."""
+
+    text: str
+    tp: TopicPartition
+    fields: Mapping[str, object]
+
+
+Effect: TypeAlias = (
+    TryToLead
+    | RaiseEpoch
+    | CompleteReassignment
+    | GiveUpLeadership
+    | Enqueue
+    | Consume
+    | WatchPartition
+    | WatchReassignments
+    | Unwatch
+    | WaitToElect
+    | BecomeLeader
+    | Open
+    | BecomeFollower
+    | StopLeading
+    | CloseReplica
+    | Scan
+    | Note
+)
