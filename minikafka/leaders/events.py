@@ -76,6 +76,15 @@ class CaughtUp:
 
 
 @dataclass(frozen=True, slots=True)
+class IsrConflict:
+    """An ISR write of this leader was refused: the node has another version. The partition was read again."""
+
+    tp: TopicPartition
+    view: PartitionView
+    live: frozenset[BrokerId]
+
+
+@dataclass(frozen=True, slots=True)
 class BalanceDue:
     """The periodic check of preferred leaders is due (C29). `views`: the partitions that this broker leads."""
 
@@ -95,6 +104,7 @@ Event: TypeAlias = (
     | Registered
     | ElectionWaitEnded
     | CaughtUp
+    | IsrConflict
     | BalanceDue
     | LeaseEnded
 )
@@ -114,7 +124,10 @@ class TryToLead:
 
 @dataclass(frozen=True, slots=True)
 class RaiseEpoch:
-    """Replace `leader` and `ISR` with the next epoch: this broker leads on, with other replicas or another ISR."""
+    """Replace `leader` and `ISR` with a higher epoch: this broker leads on, with other replicas or another ISR.
+
+    The multi checks the replica list too: between two reads, this broker may have left it.
+    """
 
     tp: TopicPartition
     view: PartitionView
@@ -185,7 +198,10 @@ class Unwatch:
 
 @dataclass(frozen=True, slots=True)
 class WaitToElect:
-    """Wait `minikafka.leaders.election.wait.ms`, then read the partition and pass `ElectionWaitEnded` (C2)."""
+    """Wait `minikafka.leaders.election.wait.ms`, then read the partition and pass `ElectionWaitEnded` (C2).
+
+    Also returned instead of a write that was just refused at the same view, and for a view that is torn.
+    """
 
     tp: TopicPartition
 
@@ -198,13 +214,16 @@ class BecomeLeader:
     view: PartitionView
     is_new: bool
     """The partition has never had a leader: the replica may be created in any log directory."""
+    is_renewal: bool = False
+    """This broker leads already, open to clients: lead on in the new epoch, open, without `CaughtUp`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Serve clients from now on (C18)."""
+    """Propose `in_sync` as the ISR if it is smaller, and serve clients from now on (C17, C18)."""
 
     tp: TopicPartition
+    in_sync: Replicas = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +237,7 @@ class BecomeFollower:
 
 @dataclass(frozen=True, slots=True)
 class StopLeading:
-    """Stop serving clients and followers of the partition, without a new role; keep the files."""
+    """End the role of leader or follower without a new role: serve nobody, fetch nothing, keep the files."""
 
     tp: TopicPartition
 
@@ -227,11 +246,14 @@ class StopLeading:
 class CloseReplica:
     """Stop the fetcher, then read AR ∪ RAR once more, then delete the files (C15; note, row 8).
 
-    The runner keeps the files if the topic has this id and this broker is among its replicas again.
+    The runner deletes nothing if there is no log or the log has another topic id than `topic_id`. It keeps the files
+    if the topic has this id, is not being deleted, and this broker is among its replicas again.
     """
 
     tp: TopicPartition
     topic_id: bytes | None
+    is_stray: bool = False
+    """Nobody asked for the close, the replica is only in no list: move the files aside instead of deleting them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,10 @@ class PartitionView:
     leader: LeaderNode | None
     isr: IsrNode | None
     reassignment: Reassignment | None
+    is_readable: bool = True
+    """False: a node has a content that nobody can parse. Nothing is decided or deleted because of such a view."""
+    unclean_election: bool = False
+    """The topic's setting unclean.leader.election.enable."""
 
     @property
     def epoch(self) -> Epoch:
@@ -72,6 +76,11 @@ class PartitionView:
         """AR ∪ RAR: the brokers that host a replica."""
         target = () if self.reassignment is None else self.reassignment.replicas
         return frozenset((*(self.replicas or ()), *target))
+
+    @property
+    def is_torn(self) -> bool:
+        """True if leader and ISR have different epochs: one of them is about to be read again, or is forged."""
+        return self.leader is not None and self.leader.epoch != self.epoch
 
     @property
     def is_being_deleted(self) -> bool:
