@@ -238,7 +238,7 @@ class Jobs:
         rows = self._spark.readStream.format(name).options(**read).load()
         writer = rows.select("key", "value").writeStream.format(name)
         self._runs += 1
-        place = self._directory / str(self._runs)
+        place = self._directory / f"{name}-{self._runs}"
         return writer.options(topic=output, checkpointLocation=str(place), **settings).start()
 
     def look_times(self, name: str, bootstrap: str) -> list[float]:
@@ -252,7 +252,7 @@ class Jobs:
             found.append((time.perf_counter() - begin) * 1e3)
 
         self._runs += 1
-        place = self._directory / str(self._runs)
+        place = self._directory / f"{name}-{self._runs}"
         writer = self._stream(name).writeStream.foreachBatch(look)
         query = writer.option("checkpointLocation", str(place)).start()
         producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
