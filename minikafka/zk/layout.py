@@ -61,6 +61,8 @@ LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX: Final = "/log_dir_event_notification/log_dir_event_"
 """Path of a sequential node; ZooKeeper adds ten digits."""
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+COORDINATION: Final = "/minikafka/coordination"
+"""The name of the cluster's coordination mode. Kafka has no such node."""
 
 PERSISTENT: Final = (
     "/consumers",
@@ -78,7 +80,9 @@ PERSISTENT: Final = (
     BROKER_CONFIGS,
     "/config/ips",
 )
-"""Nodes that every broker creates at its start if they are absent. Kafka creates the same nodes."""
+"""Nodes that every broker of the controller mode creates at its start if absent. Kafka creates the same nodes."""
+SHARED: Final = (CONFIG_CHANGES, PRODUCER_ID_BLOCK, TOPIC_CONFIGS, BROKER_CONFIGS)
+"""The nodes among `PERSISTENT` that every coordination mode uses."""
 
 _LOG_DIR_FAILURE: Final = 1
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
@@ -91,9 +95,9 @@ def _refuse(fault: ValueError) -> NoReturn:
     raise fault
 
 
-def broker_path(broker_id: BrokerId) -> str:
+def broker_path(broker_id: BrokerId, directory: str = BROKER_IDS) -> str:
     """Return the path of a broker's ephemeral registration (A1)."""
-    return f"{BROKER_IDS}/{broker_id}"
+    return f"{directory}/{broker_id}"
 
 
 def topic_path(topic: str) -> str:

@@ -1,4 +1,7 @@
-"""Broker registrations: the ephemeral nodes under `/brokers/ids` (A1)."""
+"""Broker registrations: ephemeral nodes, in the controller mode under `/brokers/ids` (A1).
+
+`directory`: the parent of the registrations, which each coordination mode has in its own subtree.
+"""
 
 from __future__ import annotations
 
@@ -13,34 +16,34 @@ from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
 
 DIRECTORY: Final = layout.BROKER_IDS
-"""Parent of the registrations. The name of each registration is the broker id."""
+"""Parent of the registrations in the controller mode. The name of each registration is the broker id."""
 
 
-def path_of(broker_id: BrokerId) -> str:
+def path_of(broker_id: BrokerId, directory: str = DIRECTORY) -> str:
     """Return the path of a broker's registration."""
-    return layout.broker_path(broker_id)
+    return layout.broker_path(broker_id, directory)
 
 
-def ids(names: Sequence[str], faults: Faults) -> list[BrokerId]:
-    """Return the broker ids among `names`, the children of `DIRECTORY`. Report other names to `faults`."""
-    faults.keep(DIRECTORY, names)
+def ids(names: Sequence[str], faults: Faults, directory: str = DIRECTORY) -> list[BrokerId]:
+    """Return the broker ids among `names`, the children of `directory`. Report other names to `faults`."""
+    faults.keep(directory, names)
     found = []
     for name in names:
         try:
             found.append(parse_number(name))
         except ValueError as fault:
-            faults.report(f"{DIRECTORY}/{name}", fault)
+            faults.report(f"{directory}/{name}", fault)
     return found
 
 
 async def read(
-    nodes: NodeReader, broker_ids: Sequence[BrokerId], faults: Faults
+    nodes: NodeReader, broker_ids: Sequence[BrokerId], faults: Faults, directory: str = DIRECTORY
 ) -> dict[BrokerId, Broker]:
     """Return the registered brokers among `broker_ids`. Report unreadable registrations to `faults`.
 
     Raises CoordinationError.
     """
-    found = await nodes.get_many([layout.broker_path(id_) for id_ in broker_ids])
+    found = await nodes.get_many([path_of(id_, directory) for id_ in broker_ids])
     brokers = {}
     for id_, node in zip(broker_ids, found, strict=True):
         if node is None:
@@ -48,7 +51,7 @@ async def read(
         try:
             brokers[id_] = layout.decode_broker(id_, *node)
         except ValueError as fault:
-            faults.report(path_of(id_), fault)
+            faults.report(path_of(id_, directory), fault)
     return brokers
 
 
@@ -56,7 +59,7 @@ async def read_of_session(
     nodes: NodeReader, broker_id: BrokerId, session_id: int, faults: Faults
 ) -> Broker | None:
     """Return a registered broker, None if it is not registered by this session. Raises CoordinationError."""
-    (node,) = await nodes.get_many([layout.broker_path(broker_id)])
+    (node,) = await nodes.get_many([path_of(broker_id)])
     if node is None or node.stat.ephemeral_owner != session_id:
         return None
     try:
@@ -66,22 +69,32 @@ async def read_of_session(
         return None
 
 
-async def create(zookeeper: ZooKeeper, broker: Broker, wall_ms: int, generation: int) -> Stat:
+async def create(
+    zookeeper: ZooKeeper,
+    broker: Broker,
+    wall_ms: int,
+    generation: int,
+    directory: str = DIRECTORY,
+) -> Stat:
     """Register the broker in the session with the number `generation`; return the Stat of the registration.
 
     Raises NodeExists if the broker id is already registered, and StaleSession if the session has ended.
     """
     data = layout.encode_broker(broker, wall_ms)
-    path = layout.broker_path(broker.id)
+    path = path_of(broker.id, directory)
     _, stat = await zookeeper.create(path, data, ephemeral=True, generation=generation)
     return stat
 
 
-async def stat(zookeeper: ZooKeeper, broker_id: BrokerId) -> Stat | None:
+async def stat(
+    zookeeper: ZooKeeper, broker_id: BrokerId, directory: str = DIRECTORY
+) -> Stat | None:
     """Return the Stat of a broker's registration, None if there is none. Raises CoordinationError."""
-    return await zookeeper.exists(layout.broker_path(broker_id))
+    return await zookeeper.exists(path_of(broker_id, directory))
 
 
-async def delete(zookeeper: ZooKeeper, broker_id: BrokerId, version: int) -> None:
+async def delete(
+    zookeeper: ZooKeeper, broker_id: BrokerId, version: int, directory: str = DIRECTORY
+) -> None:
     """Delete a broker's registration if it has this version. Raises CoordinationError."""
-    await zookeeper.delete(layout.broker_path(broker_id), version)
+    await zookeeper.delete(path_of(broker_id, directory), version)

@@ -1,0 +1,55 @@
+"""The marker of a cluster's coordination mode, which the cluster's first broker writes.
+
+A cluster of an earlier version has no marker. Its controller mode shows in `/controller_epoch`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from minikafka.base.errors import ConfigError, NodeExists
+from minikafka.base.ports import ZooKeeper
+from minikafka.zk import layout
+
+PATH: Final = layout.COORDINATION
+CONTROLLER: Final = "controller"
+LEADERS: Final = "leaders"
+
+
+async def claim(zookeeper: ZooKeeper, mode: str) -> None:
+    """Write the marker of this mode if the cluster has none.
+
+    Raises ConfigError if the cluster has the other mode or its marker is not readable, and CoordinationError.
+    """
+    found = await _read_or_write(zookeeper, mode)
+    if found not in (CONTROLLER, LEADERS):
+        raise ConfigError(
+            f"zookeeper.connect: the node {PATH} must contain {CONTROLLER} or {LEADERS}, got "
+            f"{found[:60]!a}; restore it, or name another chroot"
+        )
+    if found != mode:
+        raise ConfigError(
+            f"minikafka.coordination: this broker has the mode {mode}, but its cluster in ZooKeeper has the "
+            f"mode {found}; set minikafka.coordination={found}, or name another chroot in zookeeper.connect"
+        )
+
+
+async def read(zookeeper: ZooKeeper) -> str | None:
+    """Return the text of the marker, None if the cluster is new. Raises CoordinationError."""
+    marker, epoch = await zookeeper.get_many([PATH, layout.CONTROLLER_EPOCH])
+    if marker is not None:
+        return marker.data.decode("ascii", "replace")
+    return None if epoch is None else CONTROLLER
+
+
+async def _read_or_write(zookeeper: ZooKeeper, mode: str) -> str:
+    await zookeeper.sync(PATH)  # otherwise an old cluster could look new
+    marker, epoch = await zookeeper.get_many([PATH, layout.CONTROLLER_EPOCH])
+    if marker is None:
+        text = mode if epoch is None else CONTROLLER
+        await zookeeper.ensure(PATH.rpartition("/")[0])
+        with suppress(NodeExists):
+            await zookeeper.create(PATH, text.encode())
+        marker = await zookeeper.get(PATH)
+    return marker.data.decode("ascii", "replace")
