@@ -93,6 +93,13 @@ class BalanceDue:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicasOffline:
+    """The log directory of these replicas has failed: until its restart, this broker leads none of them."""
+
+    tps: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseEnded:
     """The session's lease is over: another broker may lead by now (C35). Everything is started again later."""
 
@@ -106,6 +113,7 @@ Event: TypeAlias = (
     | CaughtUp
     | IsrConflict
     | BalanceDue
+    | ReplicasOffline
     | LeaseEnded
 )
 

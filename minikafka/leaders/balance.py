@@ -1,0 +1,44 @@
+"""The periodic return of leaderships to preferred replicas (C29)."""
+
+from __future__ import annotations
+
+from minikafka.base.model import BrokerId
+from minikafka.leaders.events import BalanceDue
+from minikafka.leaders.model import PartitionView, ReplicaStatus
+from minikafka.leaders.partitions import Partitions
+from minikafka.leaders.picture import Picture, Replica
+
+
+class Balance:
+    """The balance of the leaderships of one broker."""
+
+    def __init__(self, picture: Picture, partitions: Partitions) -> None:
+        self._picture = picture
+        self._partitions = partitions
+
+    def check(self, event: BalanceDue) -> None:
+        """Give up each leadership that the preferred replica can take at once."""
+        for tp, view in event.views.items():
+            replica = self._picture.replicas.get(tp)
+            if replica is None:
+                continue
+            self._partitions.decide(replica, view, event.live)
+            if self._is_stable(replica, view) and _may_take_over(view, event.live):
+                self._partitions.give_up(replica, view)
+
+    def _is_stable(self, replica: Replica, view: PartitionView) -> bool:
+        """True if this broker leads in the view's epoch, with the view's replicas and without a reassignment."""
+        return (
+            replica.status is ReplicaStatus.LEADING
+            and view.reassignment is None
+            and view.epoch == replica.epoch
+            and view.hosts == replica.hosts
+        )
+
+
+def _may_take_over(view: PartitionView, live: frozenset[BrokerId]) -> bool:
+    """True if the preferred replica does not lead, but is registered and in the ISR."""
+    if not view.replicas or view.leader is None or view.isr is None:
+        return False
+    preferred = view.replicas[0]
+    return preferred != view.leader.broker_id and preferred in view.isr.ids and preferred in live

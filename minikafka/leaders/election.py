@@ -1,0 +1,153 @@
+"""Who may lead a partition that has no leader: `choose` decides for one replica, `Elections` acts on it (C2, C3).
+
+Before the first leader, any assigned replica may lead, and becomes the first ISR. Later, only assigned replicas in the
+ISR may lead, and the ISR stays. The topic setting unclean.leader.election.enable is the only exception. The preferred
+replica waits for nobody. Another replica waits once, unless the preferred one is outside the ISR or dead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from minikafka.base.model import BrokerId, Epoch
+from minikafka.leaders.events import TryToLead
+from minikafka.leaders.model import PartitionView, Replicas, ReplicaStatus
+from minikafka.leaders.picture import Picture, Replica
+
+FIRST_EPOCH: Final = 1
+
+
+class Verdict(Enum):
+    """What a replica without a leader does."""
+
+    LEAD = auto()
+    """It writes its leadership now."""
+    WAIT = auto()
+    """It waits, and the question is asked again."""
+    STAY = auto()
+    """It cannot lead: it waits for a change of the partition's nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One replica of a leaderless partition, and what its broker knows."""
+
+    id: BrokerId
+    latest_epoch: Epoch
+    """Highest epoch in which this replica had a role."""
+    has_waited: bool
+    dead: frozenset[BrokerId]
+    """Replicas whose brokers are not registered. Empty before the candidate's own broker has registered."""
+    knows_dead: bool
+    """Its own broker has registered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The verdict, its reason if it is not LEAD, and the ISR that is written with a leadership."""
+
+    verdict: Verdict
+    reason: str = ""
+    isr: Replicas = ()
+
+
+def next_epoch(view: PartitionView, latest: Epoch) -> Epoch:
+    """Return the epoch of the next leadership: above every epoch in the nodes and above `latest`."""
+    written = -1 if view.leader is None else view.leader.epoch
+    return max(view.epoch, written, latest, FIRST_EPOCH - 1) + 1
+
+
+def choose(view: PartitionView, candidate: Candidate) -> Choice:
+    """Return what the candidate does about a partition without a leader."""
+    if view.replicas is None:
+        return Choice(Verdict.STAY, "the replica list does not exist yet")
+    if candidate.id not in view.replicas:
+        return Choice(Verdict.STAY, "the replica is not assigned yet")
+    if view.isr is None:
+        return _choose_first(view, candidate)
+    if candidate.id in view.isr.ids:
+        return _choose_clean(view, candidate, view.isr.ids)
+    if view.unclean_election:
+        return _choose_unclean(view, candidate, view.isr.ids)
+    return Choice(Verdict.STAY, "the replica is not in the ISR")
+
+
+def _choose_first(view: PartitionView, candidate: Candidate) -> Choice:
+    """Without the ISR, a partition that has had a leader would elect a replica that lacks acknowledged records."""
+    if candidate.latest_epoch >= FIRST_EPOCH and not view.unclean_election:
+        return Choice(Verdict.STAY, "the partition has had a leader, but its ISR does not exist")
+    assert view.replicas is not None, view
+    if _must_wait(view, candidate, view.replicas):
+        return Choice(Verdict.WAIT, "the preferred replica goes first")
+    return Choice(Verdict.LEAD, isr=(candidate.id,))
+
+
+def _choose_clean(view: PartitionView, candidate: Candidate, isr: Replicas) -> Choice:
+    if _must_wait(view, candidate, isr):
+        return Choice(Verdict.WAIT, "the preferred replica goes first")
+    return Choice(Verdict.LEAD, isr=isr)
+
+
+def _choose_unclean(view: PartitionView, candidate: Candidate, isr: Replicas) -> Choice:
+    """An unclean election loses records: it waits at least once, and until every member of the ISR is dead."""
+    if not candidate.knows_dead or not candidate.dead.issuperset(isr):
+        return Choice(Verdict.WAIT, "a member of the ISR may be alive")
+    if not candidate.has_waited:
+        return Choice(Verdict.WAIT, "a member of the ISR may return")
+    return Choice(Verdict.LEAD, isr=(candidate.id,))
+
+
+def _must_wait(view: PartitionView, candidate: Candidate, electable: Replicas) -> bool:
+    """True if the candidate's turn has not come. A partition that is being deleted is in no hurry.
+
+    Its leader closes its replica first, and the other replicas have their close requests: an election would be wasted.
+    """
+    assert view.replicas, view
+    if candidate.has_waited:
+        return False
+    if view.is_being_deleted:
+        return True
+    preferred = view.replicas[0]
+    return preferred != candidate.id and preferred in electable and preferred not in candidate.dead
+
+
+class Elections:
+    """The elections of one broker's replicas."""
+
+    def __init__(self, picture: Picture) -> None:
+        self._picture = picture
+
+    def stand(self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]) -> None:
+        """Act on a partition without a leader: write a leadership, wait, or stay."""
+        picture = self._picture
+        if picture.leads(replica):
+            picture.end_role(replica)
+        choice = choose(view, self._candidate(replica, view, live))
+        if replica.is_offline:
+            choice = Choice(Verdict.STAY, "the log directory has failed")
+        if choice.verdict is Verdict.LEAD:
+            if picture.move(replica, ReplicaStatus.ELECTING):
+                epoch = next_epoch(view, replica.epoch)
+                picture.write(replica, TryToLead(replica.tp, view, epoch, choice.isr))
+            return
+        picture.move(replica, ReplicaStatus.WAITING)
+        if choice.verdict is Verdict.WAIT:
+            picture.wait(replica)
+        elif view.isr is None and view.replicas is not None and replica.epoch >= FIRST_EPOCH:
+            picture.refuse(replica, view, choice.reason)
+
+    def _candidate(
+        self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]
+    ) -> Candidate:
+        picture = self._picture
+        others = (*(view.replicas or ()), *(() if view.isr is None else view.isr.ids))
+        dead = frozenset(others) - live - {picture.broker_id}
+        return Candidate(
+            picture.broker_id,
+            replica.epoch,
+            replica.has_waited,
+            dead if picture.is_registered else frozenset(),
+            picture.is_registered,
+        )

@@ -1,0 +1,127 @@
+"""The decision about one partition that was read: lead, follow, stand for election, or wait (C4).
+
+A view is compared with the replica's role, whatever caused the read. Nodes that contradict each other or the role were
+written by another program: they are noted, and no role is taken because of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minikafka.base.model import BrokerId
+from minikafka.leaders.election import Elections
+from minikafka.leaders.events import GiveUpLeadership
+from minikafka.leaders.model import PartitionView, ReplicaStatus
+from minikafka.leaders.picture import Picture, Replica
+from minikafka.leaders.reassignment import Reassignments
+
+NOT_A_REPLICA: Final = "this broker is not in AR or RAR"
+UNREADABLE: Final = "a node of the partition cannot be read"
+
+
+class Partitions:
+    """Decides about the partitions whose replicas one broker hosts."""
+
+    def __init__(self, picture: Picture, reassignments: Reassignments) -> None:
+        self._picture = picture
+        self._reassignments = reassignments
+        self._elections = Elections(picture)
+
+    def decide(self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]) -> None:
+        """Act on the difference between what was read and what the replica does."""
+        picture, leader = self._picture, view.leader
+        if not view.is_readable:
+            picture.refuse(replica, view, UNREADABLE)
+            return
+        self._reassignments.note_completion(replica, view)
+        if view.topic_id != replica.topic_id:
+            self._leave(replica, view, "the topic has another id or does not exist")
+        elif picture.broker_id not in view.hosts:
+            self._leave(replica, view, NOT_A_REPLICA)
+        elif leader is None:
+            self._elections.stand(replica, view, live)
+        elif leader.broker_id == picture.broker_id:
+            self._decide_own(replica, view, is_ours=leader.is_ours)
+        else:
+            self._decide_follow(replica, view)
+
+    def _leave(self, replica: Replica, view: PartitionView, reason: str) -> None:
+        """Take no role: only a close request, or the scan of a start, removes the replica."""
+        self._picture.refuse(replica, view, reason)
+        self._picture.end_role(replica)
+        self._give_up(replica, view)
+
+    def _give_up(self, replica: Replica, view: PartitionView) -> None:
+        if view.leader is not None and view.leader.is_ours:
+            self._picture.write(replica, GiveUpLeadership(replica.tp, view))
+
+    def give_up(self, replica: Replica, view: PartitionView) -> None:
+        """Stop leading and delete the node `leader`, so that another replica is elected."""
+        self._picture.end_role(replica)
+        self._give_up(replica, view)
+
+    def _decide_own(self, replica: Replica, view: PartitionView, *, is_ours: bool) -> None:
+        """Act on a node `leader` with this broker's id."""
+        picture = self._picture
+        if not is_ours:
+            # A former session wrote the node, which lasts until that session ends.
+            picture.end_role(replica)
+        elif picture.leads(replica):
+            self._lead_on(replica, view)
+        elif replica.status is not ReplicaStatus.ELECTING:
+            # The replica has stopped leading, or lost its data, after the node was written.
+            picture.refuse(replica, view, "this broker leads in ZooKeeper, but did not just ask to")
+            self.give_up(replica, view)
+        elif not self._is_consistent(replica, view):
+            self.give_up(replica, view)
+        elif picture.lead(replica, view):
+            self._reassignments.check(replica, view)
+
+    def _lead_on(self, replica: Replica, view: PartitionView) -> None:
+        """Keep leading, in a higher epoch if the nodes ask for it."""
+        assert view.leader is not None, view
+        if view.isr is None:
+            # A new ISR node could only be guessed: the leader serves on with the ISR that it knows.
+            self._picture.refuse(replica, view, "the node ISR does not exist")
+        elif not self._is_consistent(replica, view):
+            self._reassignments.renew(replica, view)
+        else:
+            if view.leader.epoch > replica.epoch:
+                self._reassignments.close_removed(replica, view)
+                self._picture.lead(replica, view)
+            self._reassignments.check(replica, view)
+
+    def _is_consistent(self, replica: Replica, view: PartitionView) -> bool:
+        """True if this broker's leadership in the view is complete; note what is wrong with it otherwise."""
+        assert view.leader is not None, view
+        members = () if view.isr is None else view.isr.ids
+        if view.is_torn:
+            reason = f"leader has epoch {view.leader.epoch}, but ISR has epoch {view.epoch}"
+        elif view.leader.epoch < replica.epoch:
+            reason = f"epoch {view.leader.epoch} is lower than the known epoch {replica.epoch}"
+        elif self._picture.broker_id not in members:
+            reason = "this broker leads, but is not in the ISR"
+        else:
+            return True
+        self._picture.refuse(replica, view, reason)
+        return False
+
+    def _decide_follow(self, replica: Replica, view: PartitionView) -> None:
+        """Follow the leader in the view, unless its epoch is none that a leader can have."""
+        picture, leader = self._picture, view.leader
+        assert leader is not None, view
+        if picture.leads(replica):
+            picture.end_role(replica)
+        if view.is_torn:
+            # An honest change shows an old leader with a new ISR for a moment: read it again.
+            reason = f"leader has epoch {leader.epoch}, but ISR has epoch {view.epoch}"
+            picture.refuse(replica, view, reason)
+            picture.wait(replica)
+        elif leader.epoch < replica.epoch:
+            reason = f"epoch {leader.epoch} is lower than the known epoch {replica.epoch}"
+            picture.refuse(replica, view, reason)
+        elif leader.epoch == replica.epoch and leader.broker_id != replica.leader:
+            reason = f"epoch {leader.epoch} has had another leader, broker {replica.leader}"
+            picture.refuse(replica, view, reason)
+        else:
+            picture.follow(replica, view)

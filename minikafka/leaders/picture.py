@@ -1,0 +1,210 @@
+"""What one broker knows about its replicas, and the effects that the current event has caused so far.
+
+Invariant: a replica changes its status only by `Picture.move`, along the table in `transitions.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from minikafka.base.model import NO_EPOCH, NO_LEADER, BrokerId, Epoch, TopicPartition
+from minikafka.leaders import transitions
+from minikafka.leaders.events import (
+    BecomeFollower,
+    BecomeLeader,
+    CompleteReassignment,
+    Effect,
+    GiveUpLeadership,
+    Note,
+    RaiseEpoch,
+    StopLeading,
+    TryToLead,
+    Unwatch,
+    WaitToElect,
+    WatchPartition,
+    WatchReassignments,
+)
+from minikafka.leaders.model import PartitionView, ReplicaStatus, StateChange
+
+logger = logging.getLogger(__name__)
+
+LEADERS = frozenset({ReplicaStatus.OPENING, ReplicaStatus.LEADING})
+ROLES = LEADERS | {ReplicaStatus.FOLLOWING}
+
+
+@dataclass(slots=True)
+class Replica:
+    """A replica that this broker hosts."""
+
+    tp: TopicPartition
+    topic_id: bytes
+    is_new: bool
+    """It has no log yet, and may be created in any log directory."""
+    status: ReplicaStatus = ReplicaStatus.ABSENT
+    leader: BrokerId = NO_LEADER
+    """The leader of the latest role, this broker included."""
+    epoch: Epoch = NO_EPOCH
+    """The epoch of the latest role. No role has a lower epoch."""
+    is_offline: bool = False
+    """Its log directory has failed."""
+    is_watched: bool = False
+    is_waiting: bool = False
+    """A `WaitToElect` is running."""
+    has_waited: bool = False
+    """It has waited for the preferred replica since it last knew a leader."""
+    last_write: Effect | None = None
+    last_refusal: tuple[str, PartitionView] | None = None
+    # Of a leader.
+    view: PartitionView | None = None
+    """The latest view in the epoch that this broker leads."""
+    hosts: frozenset[BrokerId] = frozenset()
+    """AR ∪ RAR in the epoch that this broker leads."""
+    started_epoch: Epoch = NO_EPOCH
+    """The epoch in which the start requests of the reassignment were sent."""
+    closed: frozenset[BrokerId] = frozenset()
+    """Brokers that got a close request in this epoch, because a reassignment was cancelled or replaced."""
+    is_deletion_requested: bool = False
+    """Every replica got a close request in this leadership, because the partition is being deleted."""
+    completing: tuple[tuple[BrokerId, StateChange], ...] = ()
+    """The close requests in a `CompleteReassignment` whose outcome is unknown."""
+
+
+@dataclass(slots=True)
+class Picture:
+    """All replicas of one broker, and the effects of the event in progress."""
+
+    broker_id: BrokerId
+    replicas: dict[TopicPartition, Replica] = field(default_factory=dict)
+    is_registered: bool = False
+    unread: dict[TopicPartition, tuple[bool, bytes | None]] = field(default_factory=dict)
+    """Partitions whose nodes could not be parsed at the scan -> whether there is a log, and its topic id."""
+    effects: list[Effect] = field(default_factory=list)
+
+    def emit(self, *effects: Effect) -> None:
+        """Add effects of the event in progress."""
+        self.effects.extend(effects)
+
+    def drain(self) -> list[Effect]:
+        """Return the effects of the event, in order."""
+        drained, self.effects = self.effects, []
+        return drained
+
+    def status(self, tp: TopicPartition) -> ReplicaStatus:
+        """Return the status of a replica; absent if this broker does not host it."""
+        replica = self.replicas.get(tp)
+        return ReplicaStatus.ABSENT if replica is None else replica.status
+
+    def host(self, tp: TopicPartition, topic_id: bytes, *, is_new: bool) -> Replica:
+        """Return the replica of a partition that this broker hosts from now on, and watch the partition."""
+        self.unread.pop(tp, None)
+        replica = self.replicas.get(tp)
+        if replica is None:
+            replica = self.replicas[tp] = Replica(tp, topic_id, is_new)
+            self.move(replica, ReplicaStatus.WAITING)
+        if not replica.is_watched:
+            replica.is_watched = True
+            self.emit(WatchPartition(tp))
+        return replica
+
+    def forget(self, replica: Replica) -> None:
+        """Host the replica no longer: end its role and its watches. The caller closes its log."""
+        self.move(replica, ReplicaStatus.ABSENT)
+        if replica.is_watched:
+            self.emit(Unwatch(replica.tp))
+        del self.replicas[replica.tp]
+
+    def move(self, replica: Replica, target: ReplicaStatus) -> bool:
+        """Move a replica, and return True, if the table allows it. Note the move, or its refusal."""
+        source = replica.status
+        move = {"source": source.value, "target": target.value, "epoch": replica.epoch}
+        if not transitions.is_legal(source, target):
+            text = f"partition {replica.tp} cannot go from {source.value} to {target.value}"
+            logger.error("[Broker id=%d] %s", self.broker_id, text)
+            self.emit(Note(text, replica.tp, {"kind": "illegal", **move}))
+            return False
+        if source is not target:
+            replica.status = target
+            text = f"partition {replica.tp} goes from {source.value} to {target.value}"
+            self.emit(Note(text, replica.tp, {"kind": "move", **move}))
+        return True
+
+    def refuse(self, replica: Replica, view: PartitionView, reason: str) -> None:
+        """Note once per view why nothing is done about it."""
+        if replica.last_refusal != (reason, view):
+            replica.last_refusal = (reason, view)
+            self.note_refusal(replica.tp, reason)
+
+    def note_refusal(self, tp: TopicPartition, reason: str) -> None:
+        """Note why nothing is done about a partition."""
+        logger.warning("[Broker id=%d] partition %s: %s", self.broker_id, tp, reason)
+        self.emit(Note(f"partition {tp}: {reason}", tp, {"kind": "refuse", "reason": reason}))
+
+    def end_role(self, replica: Replica) -> None:
+        """Stop leading or following, and wait."""
+        if replica.status in ROLES:
+            self.emit(StopLeading(replica.tp))
+        self.move(replica, ReplicaStatus.WAITING)
+
+    def write(
+        self,
+        replica: Replica,
+        effect: TryToLead | RaiseEpoch | CompleteReassignment | GiveUpLeadership,
+    ) -> None:
+        """Emit a write, or wait first if the same write at the same view was the last one."""
+        if effect == replica.last_write:
+            self.wait(replica)
+        else:
+            replica.last_write = effect
+            self.emit(effect)
+
+    def wait(self, replica: Replica) -> None:
+        """Have the partition read again after the election wait."""
+        if not replica.is_waiting:
+            replica.is_waiting = True
+            self.emit(WaitToElect(replica.tp))
+
+    def follow(self, replica: Replica, view: PartitionView) -> None:
+        """Become a follower of the leader in the view, unless this broker follows it already."""
+        assert view.leader is not None, view
+        role = (view.leader.broker_id, view.leader.epoch)
+        if replica.status is ReplicaStatus.FOLLOWING and role == (replica.leader, replica.epoch):
+            return
+        if self.move(replica, ReplicaStatus.FOLLOWING):
+            self.emit(BecomeFollower(replica.tp, view, replica.is_new))
+            self._take_role(replica, view)
+
+    def lead(self, replica: Replica, view: PartitionView) -> bool:
+        """Become leader in the epoch of the view, or lead on in it. Return False if the move is not legal."""
+        is_renewal = replica.status is ReplicaStatus.LEADING
+        if not self.leads(replica):
+            replica.is_deletion_requested = False
+        if not self.move(replica, ReplicaStatus.LEADING if is_renewal else ReplicaStatus.OPENING):
+            return False
+        self.emit(
+            BecomeLeader(replica.tp, view, replica.is_new, is_renewal),
+            *(() if is_renewal else (WatchReassignments(replica.tp.topic),)),
+        )
+        replica.hosts, replica.closed = view.hosts, frozenset()
+        self._take_role(replica, view)
+        return True
+
+    def _take_role(self, replica: Replica, view: PartitionView) -> None:
+        assert view.leader is not None, view
+        assert view.leader.epoch >= replica.epoch, (view, replica)
+        replica.leader, replica.epoch = view.leader.broker_id, view.leader.epoch
+        replica.has_waited = replica.is_new = False
+
+    def leads(self, replica: Replica) -> bool:
+        """True if this broker is the partition's leader, open to clients or not."""
+        return replica.status in LEADERS
+
+    def end_lease(self) -> None:
+        """Stop leading and standing for election. Followers keep their role; the watches are gone."""
+        self.is_registered = False
+        self.unread.clear()
+        for replica in self.replicas.values():
+            if replica.status is not ReplicaStatus.FOLLOWING:
+                self.end_role(replica)
+            replica.is_watched = replica.is_waiting = replica.has_waited = False
+            replica.last_write = replica.last_refusal = None

@@ -1,0 +1,169 @@
+"""The state-change requests in this broker's queue, and the scan of all replicas (C1, C5 to C8, C14, C15, C41).
+
+Every request is consumed, after its effects. A request that has no effect is noted: it is stale, forged, or repeated.
+
+    start     this broker must be in AR ∪ RAR of this topic id. With a leader, the request has the epoch of the ISR and
+              comes from this leader, or it comes from the administrator's side with epoch -1
+    close     without a fence by epoch: a broker that was down has missed epochs. The topic id must be that of the
+              local log. This broker must be outside AR ∪ RAR, unless the partition is deleted
+    rescan    start requests were dropped from a full queue: the broker scans as at its start
+"""
+
+from __future__ import annotations
+
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.leaders import lifecycle
+from minikafka.leaders.events import (
+    CloseReplica,
+    Consume,
+    GiveUpLeadership,
+    RequestReceived,
+    Scan,
+    Scanned,
+    StopLeading,
+)
+from minikafka.leaders.model import (
+    FROM_ADMINISTRATOR,
+    Operation,
+    PartitionView,
+    StateChange,
+)
+from minikafka.leaders.partitions import NOT_A_REPLICA, UNREADABLE, Partitions
+from minikafka.leaders.picture import ROLES, Picture, Replica
+
+
+class Requests:
+    """Handles one broker's queue and scans."""
+
+    def __init__(self, picture: Picture, partitions: Partitions) -> None:
+        self._picture = picture
+        self._partitions = partitions
+        self._handlers = {
+            Operation.START: self._start,
+            Operation.CLOSE: self._close,
+            Operation.RESCAN: self._rescan,
+        }
+
+    def handle(self, event: RequestReceived) -> None:
+        """Carry out a request, or note why it has no effect; then consume it."""
+        me, request = self._picture.broker_id, event.request
+        self._picture.emit(lifecycle.received(request, me))
+        reason = self._handlers[request.operation](event)
+        outcome = (
+            lifecycle.refused(request, me, reason) if reason else lifecycle.completed(request, me)
+        )
+        self._picture.emit(outcome, Consume(event.entry))
+
+    def scan(self, event: Scanned) -> None:
+        """Host every replica in AR ∪ RAR, and close the replicas on disk that are in neither."""
+        for tp, view in event.views.items():
+            if view.is_readable:
+                self.scan_one(tp, view, event.live, tp in event.on_disk, event.on_disk.get(tp))
+            else:
+                self._picture.unread[tp] = (tp in event.on_disk, event.on_disk.get(tp))
+                self._picture.note_refusal(tp, UNREADABLE)
+
+    def scan_one(
+        self,
+        tp: TopicPartition,
+        view: PartitionView,
+        live: frozenset[BrokerId],
+        is_on_disk: bool,
+        disk_id: bytes | None,
+    ) -> None:
+        """Host or close one replica. `disk_id`: topic id of its log, None for a log without an id."""
+        picture = self._picture
+        replica, hosts = picture.replicas.get(tp), picture.broker_id in view.hosts
+        if view.topic_id is None or not hosts:
+            if replica is not None:
+                self._remove(replica, view, is_stray=True)
+            elif is_on_disk:
+                picture.emit(CloseReplica(tp, disk_id, is_stray=True))
+            return
+        if replica is not None and replica.topic_id != view.topic_id:
+            self._remove(replica, view, is_stray=True)
+            replica = None
+        elif is_on_disk and disk_id is not None and disk_id != view.topic_id:
+            picture.emit(CloseReplica(tp, disk_id, is_stray=True))
+            is_on_disk = False
+        if is_on_disk or replica is not None or not view.is_being_deleted:
+            is_first = view.isr is None or picture.broker_id not in (view.replicas or ())
+            replica = picture.host(tp, view.topic_id, is_new=is_first and not is_on_disk)
+            self._partitions.decide(replica, view, live)
+
+    def _start(self, event: RequestReceived) -> str:
+        """Host the replica, and lead, follow or wait. Return why not, "" on success (C8, C14)."""
+        picture, request, view = self._picture, event.request, event.view
+        if reason := _start_fence(request, view, picture.broker_id):
+            return reason
+        assert view.topic_id is not None, view
+        replica = picture.replicas.get(request.tp)
+        if replica is not None and replica.topic_id != view.topic_id:
+            self._remove(replica, view, is_stray=True)
+        is_new = view.isr is None or picture.broker_id not in view.isr.ids
+        replica = picture.host(request.tp, view.topic_id, is_new=is_new)
+        self._partitions.decide(replica, view, event.live)
+        return ""
+
+    def _close(self, event: RequestReceived) -> str:
+        """Delete the replica of the request's topic id. Return why not, "" on success (C7, C15)."""
+        picture, request, view = self._picture, event.request, event.view
+        replica = picture.replicas.get(request.tp)
+        if reason := _close_fence(request, view, picture.broker_id, replica):
+            return reason
+        if replica is None:
+            # Before the scan, or after a crash, there may be a log nevertheless.
+            picture.emit(CloseReplica(request.tp, request.topic_id))
+        else:
+            self._remove(replica, view, is_stray=False)
+        return ""
+
+    def _rescan(self, _: RequestReceived) -> str:
+        self._picture.emit(Scan())
+        return ""
+
+    def _remove(self, replica: Replica, view: PartitionView, *, is_stray: bool) -> None:
+        """Stop the replica, delete its leadership, and close its log."""
+        picture = self._picture
+        if replica.status in ROLES:
+            picture.emit(StopLeading(replica.tp))
+        if view.leader is not None and view.leader.is_ours:
+            picture.emit(GiveUpLeadership(replica.tp, view))
+        picture.forget(replica)
+        picture.emit(CloseReplica(replica.tp, replica.topic_id, is_stray))
+
+
+def _start_fence(request: StateChange, view: PartitionView, me: BrokerId) -> str:
+    """Return why a start request has no effect, or ""."""
+    if not view.is_readable:
+        return UNREADABLE
+    if view.topic_id is None:
+        return "the topic does not exist"
+    if request.topic_id != view.topic_id:
+        return "the topic has another id"
+    if view.is_being_deleted:
+        return "the partition is being deleted"
+    if me not in view.hosts:
+        return NOT_A_REPLICA
+    if view.leader is None or (request.epoch, request.sender) == (FROM_ADMINISTRATOR,) * 2:
+        return ""
+    if request.epoch != view.epoch:
+        return f"the partition has epoch {view.epoch}"
+    if request.sender != view.leader.broker_id:
+        return f"broker {view.leader.broker_id} leads in this epoch"
+    return ""
+
+
+def _close_fence(
+    request: StateChange, view: PartitionView, me: BrokerId, replica: Replica | None
+) -> str:
+    """Return why a close request has no effect, or ""."""
+    if not view.is_readable:
+        return UNREADABLE
+    if request.topic_id is None:
+        return "the request has no topic id"
+    if replica is not None and replica.topic_id != request.topic_id:
+        return "the replica has another topic id"
+    if view.topic_id == request.topic_id and me in view.hosts and not view.is_being_deleted:
+        return "this broker is in AR or RAR"
+    return ""

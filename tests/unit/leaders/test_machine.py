@@ -1,0 +1,313 @@
+"""The machine of one broker in the leader-coordinated mode: roles from the start to the end of a session."""
+
+from __future__ import annotations
+
+from support.leaders_views import ID, T0, Bench, only, view
+
+from minikafka.leaders.events import (
+    BecomeFollower,
+    BecomeLeader,
+    CaughtUp,
+    CloseReplica,
+    ElectionWaitEnded,
+    GiveUpLeadership,
+    IsrConflict,
+    LeaseEnded,
+    Open,
+    PartitionRead,
+    RaiseEpoch,
+    Registered,
+    ReplicasOffline,
+    Scanned,
+    StopLeading,
+    TryToLead,
+    WaitToElect,
+    WatchPartition,
+    WatchReassignments,
+)
+from minikafka.leaders.model import ReplicaStatus
+
+
+def test_preferred_replica_writes_its_leadership_at_once() -> None:
+    bench, seen = Bench(0), view(isr=(0, 1))
+    assert bench.scan(seen) == [WatchPartition(T0), TryToLead(T0, seen, 8, (0, 1))]
+    assert bench.machine.status(T0) is ReplicaStatus.ELECTING
+
+
+def test_won_election_opens_when_the_replicas_have_caught_up() -> None:
+    bench = Bench(0)
+    bench.scan(view(isr=(0, 1, 2)))
+    won = view(leader=(0, 8), ours=True, isr=(0, 1, 2))
+    assert bench.read(won) == [BecomeLeader(T0, won, False), WatchReassignments("t")]
+    assert bench.machine.status(T0) is ReplicaStatus.OPENING
+    assert bench.read(won) == []
+    assert bench.handle(CaughtUp(T0, (0, 2))) == [Open(T0, (0, 2))]
+    assert bench.machine.status(T0) is ReplicaStatus.LEADING
+    assert bench.read(won) == []
+
+
+def test_loser_of_an_election_follows_the_winner() -> None:
+    bench = Bench(0)
+    bench.scan(view(isr=(0, 1)))
+    lost = view(leader=(1, 8), isr=(0, 1))
+    assert bench.read(lost) == [BecomeFollower(T0, lost, False)]
+    assert bench.machine.status(T0) is ReplicaStatus.FOLLOWING
+
+
+def test_follower_takes_no_second_role_in_one_epoch() -> None:
+    bench = Bench(1)
+    seen = view(leader=(0, 7), isr=(0, 1, 2))
+    bench.follow(seen)
+    assert bench.read(seen) == []
+    newer = view(leader=(0, 8), isr=(0, 1, 2))
+    assert bench.read(newer) == [BecomeFollower(T0, newer, False)]
+
+
+def test_follower_waits_for_the_preferred_replica_then_elects_itself() -> None:
+    bench = Bench(1)
+    bench.follow(view(leader=(2, 7), isr=(0, 1, 2)))
+    alone = view(isr=(0, 1, 2))
+    assert bench.read(alone) == [WaitToElect(T0)]
+    assert bench.read(alone) == []
+    assert bench.handle(ElectionWaitEnded(T0, alone, frozenset())) == [
+        TryToLead(T0, alone, 8, (0, 1, 2))
+    ]
+
+
+def test_refused_leadership_is_written_again_at_another_view_at_once() -> None:
+    bench = Bench(0)
+    bench.scan(view(isr=(0, 1)))
+    changed = view(isr=(0,), epoch=9)
+    assert bench.read(changed) == [TryToLead(T0, changed, 10, (0,))]
+
+
+def test_refused_leadership_is_written_again_at_the_same_view_after_a_wait() -> None:
+    bench, seen = Bench(0), view(isr=(0, 1))
+    bench.scan(seen)
+    assert bench.read(seen) == [WaitToElect(T0)]
+    assert bench.handle(ElectionWaitEnded(T0, seen, frozenset())) == [
+        TryToLead(T0, seen, 8, (0, 1))
+    ]
+
+
+def test_leader_stops_when_another_broker_leads() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    lost = view(leader=(1, 9), isr=(0, 1))
+    assert bench.read(lost) == [StopLeading(T0), BecomeFollower(T0, lost, False)]
+
+
+def test_leader_whose_node_was_deleted_stops_before_it_is_elected_again() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    gone = view(isr=(0, 1), epoch=8)
+    assert bench.read(gone) == [StopLeading(T0), TryToLead(T0, gone, 9, (0, 1))]
+
+
+def test_leader_node_of_a_former_session_is_no_leadership() -> None:
+    bench = Bench(0)
+    former = view(leader=(0, 8), isr=(0, 1))
+    assert bench.scan(former) == [WatchPartition(T0)]
+    assert bench.machine.status(T0) is ReplicaStatus.WAITING
+    gone = view(isr=(0, 1), epoch=8)
+    assert bench.read(gone) == [TryToLead(T0, gone, 9, (0, 1))]
+
+
+def test_leader_node_of_a_former_session_ends_a_leadership() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    assert bench.read(view(leader=(0, 8), isr=(0, 1))) == [StopLeading(T0)]
+
+
+def test_leadership_that_the_replica_did_not_ask_for_is_given_up() -> None:
+    bench = Bench(0)
+    ours = view(leader=(0, 8), ours=True, isr=(0, 1))
+    assert bench.scan(ours) == [WatchPartition(T0), GiveUpLeadership(T0, ours)]
+    assert bench.machine.status(T0) is ReplicaStatus.WAITING
+
+
+def test_leadership_without_a_replica_is_given_up() -> None:
+    ours = view(leader=(0, 8), ours=True, isr=(0, 1))
+    assert Bench(0).read(ours) == [GiveUpLeadership(T0, ours)]
+
+
+def test_partition_that_is_not_hosted_here_is_ignored() -> None:
+    bench = Bench(1)
+    assert bench.read(view(leader=(0, 8), isr=(0, 1))) == []
+    assert bench.machine.status(T0) is ReplicaStatus.ABSENT
+
+
+def test_torn_nodes_of_another_leader_are_not_followed_but_read_again() -> None:
+    bench = Bench(1)
+    bench.follow(view(leader=(0, 7), isr=(0, 1)))
+    torn = view(leader=(0, 9), isr=(0, 1), epoch=7)
+    assert bench.read(torn) == [WaitToElect(T0)]
+    assert bench.kinds() == ["refuse"]
+    assert bench.machine.status(T0) is ReplicaStatus.FOLLOWING
+    assert bench.read(torn) == []
+    assert bench.texts() == []
+
+
+def test_lower_epoch_is_not_followed() -> None:
+    bench = Bench(1)
+    bench.follow(view(leader=(0, 7), isr=(0, 1)))
+    assert bench.read(view(leader=(2, 6), isr=(1, 2))) == []
+    assert bench.kinds() == ["refuse"]
+
+
+def test_second_leader_of_one_epoch_is_not_followed() -> None:
+    bench = Bench(1)
+    bench.follow(view(leader=(0, 7), isr=(0, 1)))
+    assert bench.read(view(leader=(2, 7), isr=(1, 2))) == []
+    assert bench.texts() == ["partition t-0: epoch 7 has had another leader, broker 0"]
+
+
+def test_epoch_of_an_election_is_above_every_epoch_of_the_replica() -> None:
+    bench = Bench(1)
+    bench.follow(view(leader=(0, 7), isr=(0, 1)))
+    forged = view((1, 0), isr=(0, 1), epoch=3)
+    assert bench.read(forged) == [TryToLead(T0, forged, 8, (0, 1))]
+
+
+def test_partition_that_has_lost_its_isr_node_elects_nobody() -> None:
+    bench = Bench(0)
+    bench.follow(view((0, 1), leader=(1, 7), isr=(0, 1)))
+    assert bench.read(view((0, 1))) == []
+    assert bench.kinds() == ["move", "refuse"]
+
+
+def test_leader_repairs_an_isr_node_of_another_epoch_by_a_higher_one() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    torn = view(leader=(0, 8), ours=True, isr=(0, 1), epoch=12)
+    assert bench.read(torn) == [RaiseEpoch(T0, torn, 13, (0, 1))]
+    assert bench.kinds() == ["refuse"]
+
+
+def test_leader_outside_the_isr_leads_on_with_itself_as_the_isr() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    forged = view(leader=(0, 8), ours=True, isr=(1,))
+    assert bench.read(forged) == [RaiseEpoch(T0, forged, 9, (0,))]
+
+
+def test_leader_without_an_isr_node_leads_on() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    assert bench.read(view(leader=(0, 8), ours=True)) == []
+    assert bench.kinds() == ["refuse"]
+    assert bench.machine.status(T0) is ReplicaStatus.LEADING
+
+
+def test_leader_raises_the_epoch_after_a_conflict_of_its_isr_write() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    changed = view(leader=(0, 8), ours=True, isr=(0,))
+    assert bench.handle(IsrConflict(T0, changed, frozenset())) == [RaiseEpoch(T0, changed, 9, (0,))]
+    raised = view(leader=(0, 9), ours=True, isr=(0,))
+    assert bench.read(raised) == [BecomeLeader(T0, raised, False, is_renewal=True)]
+    assert bench.machine.status(T0) is ReplicaStatus.LEADING
+
+
+def test_conflict_of_a_deposed_leader_makes_it_a_follower() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    lost = view(leader=(1, 9), isr=(1,))
+    effects = bench.handle(IsrConflict(T0, lost, frozenset()))
+    assert effects == [StopLeading(T0), BecomeFollower(T0, lost, False)]
+
+
+def test_opening_leader_whose_epoch_rises_stays_closed() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)), is_open=False)
+    raised = view(leader=(0, 9), ours=True, isr=(0, 1))
+    assert only(bench.read(raised), BecomeLeader) == [BecomeLeader(T0, raised, False)]
+    assert bench.machine.status(T0) is ReplicaStatus.OPENING
+
+
+def test_unreadable_partition_changes_nothing() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    assert bench.read(view(None, topic_id=None, readable=False)) == []
+    assert bench.machine.status(T0) is ReplicaStatus.LEADING
+
+
+def test_partition_that_the_scan_could_not_read_is_scanned_later() -> None:
+    bench = Bench(1)
+    assert bench.scan(view(None, topic_id=None, readable=False)) == []
+    seen = view(leader=(0, 8), isr=(0, 1))
+    assert bench.read(seen) == [WatchPartition(T0), BecomeFollower(T0, seen, False)]
+
+
+def test_topic_with_another_id_ends_the_role_and_keeps_the_files() -> None:
+    bench = Bench(1)
+    bench.follow(view(leader=(0, 7), isr=(0, 1)))
+    assert bench.read(view(leader=(0, 1), isr=(0, 1), topic_id=b"o" * 16)) == [StopLeading(T0)]
+    assert bench.machine.status(T0) is ReplicaStatus.WAITING
+
+
+def test_removed_replica_ends_its_role_and_keeps_its_files() -> None:
+    bench = Bench(2)
+    bench.follow(view(leader=(0, 7), isr=(0, 1)))
+    assert bench.read(view((0, 1), leader=(0, 8), isr=(0, 1))) == [StopLeading(T0)]
+    assert only(bench.effects, CloseReplica) == []
+
+
+def test_end_of_the_lease_stops_leaders_and_keeps_followers() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    assert bench.handle(LeaseEnded()) == [StopLeading(T0)]
+    follower = Bench(1)
+    seen = view(leader=(0, 7), isr=(0, 1))
+    follower.follow(seen)
+    assert follower.handle(LeaseEnded()) == []
+    assert follower.scan(seen) == [WatchPartition(T0)]
+
+
+def test_scan_after_the_end_of_the_lease_waits_for_the_former_session() -> None:
+    bench = Bench(0)
+    bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
+    bench.handle(LeaseEnded())
+    assert bench.scan(view(leader=(0, 8), isr=(0, 1))) == [WatchPartition(T0)]
+    gone = view(isr=(0, 1), epoch=8)
+    assert bench.read(gone) == [TryToLead(T0, gone, 9, (0, 1))]
+
+
+def test_brokers_count_as_dead_only_after_the_own_registration() -> None:
+    bench, seen = Bench(1), view(isr=(0, 1))
+    nobody: frozenset[int] = frozenset()
+    assert bench.scan(seen, live=nobody) == [WatchPartition(T0), WaitToElect(T0)]
+    bench.handle(Registered())
+    assert bench.read(seen, live=frozenset({1})) == [TryToLead(T0, seen, 8, (0, 1))]
+
+
+def test_replica_in_a_failed_log_directory_gives_up_and_stays() -> None:
+    bench = Bench(0)
+    led = view(leader=(0, 8), ours=True, isr=(0, 1))
+    bench.lead(led)
+    failed = bench.handle(ReplicasOffline(frozenset({T0})))
+    assert failed == [StopLeading(T0), GiveUpLeadership(T0, led)]
+    assert bench.read(view(isr=(0, 1), epoch=8)) == []
+
+
+def test_caught_up_without_an_opening_leader_has_no_effect() -> None:
+    bench = Bench(1)
+    bench.follow(view(leader=(0, 7), isr=(0, 1)))
+    assert bench.handle(CaughtUp(T0, (0, 1))) == []
+    assert Bench(1).handle(CaughtUp(T0, (0, 1))) == []
+
+
+def test_scan_treats_each_partition() -> None:
+    bench = Bench(1)
+    other = T0._replace(partition=1)
+    seen = view(leader=(0, 7), isr=(0, 1))
+    event = Scanned({T0: seen, other: seen}, {T0: ID}, frozenset())
+    roles = only(bench.handle(event), BecomeFollower)
+    assert [(role.tp, role.is_new) for role in roles] == [(T0, False), (other, False)]
+
+
+def test_events_about_unknown_partitions_have_no_effect() -> None:
+    bench, seen = Bench(1), view(isr=(1,))
+    assert bench.handle(ElectionWaitEnded(T0, seen, frozenset())) == []
+    assert bench.handle(IsrConflict(T0, seen, frozenset())) == []
+    assert bench.handle(PartitionRead(T0, seen, frozenset())) == []
