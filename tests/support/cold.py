@@ -31,10 +31,11 @@ from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.ports import Check, Gate, Ledger
 from minikafka.broker.broker import Broker
 from minikafka.broker.capabilities.mode import Capabilities
-from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
+from minikafka.broker.modes.controller.config_writes import ControllerConfigWrites
 from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.mode import PRODUCER_ID_BLOCK
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
+from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.requests.services import ClientConnection, RequestContext, Services, Steps
 from minikafka.ledger.record import NOTHING
@@ -144,7 +145,13 @@ class Mode:
             roles=roles,
             isrs=unused,
             topics=ZooKeeperTopics(session, FencedWrites(session, controller, ledger)),
-            configs=Configs(session, LoopClock(), Tasks(), broker_id, controller, ledger),
+            configs=Configs(
+                session,
+                LoopClock(),
+                Tasks(),
+                broker_id,
+                ControllerConfigWrites(session, controller, ledger),
+            ),
             administration=controller,
             diagnostics=unused,
             claim_producer_ids=partial(

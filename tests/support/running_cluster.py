@@ -19,7 +19,7 @@ from support import proof
 from support.invariants import check_ledgers
 
 from minikafka.base.model import TopicPartition
-from minikafka.broker.modes.controller.session_file import SESSION_FILE
+from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.processes import ProcessId, is_paused

@@ -20,7 +20,7 @@ from kazoo.exceptions import NoNodeError
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.broker.modes.controller.session_file import SESSION_FILE
+from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.client import Client, NewTopic
 from minikafka.client.history import History, verdict
 from minikafka.cluster import LocalCluster

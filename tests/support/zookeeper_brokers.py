@@ -20,7 +20,7 @@ from minikafka.base.errors import NoNode
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Node
 from minikafka.broker.broker import Broker
-from minikafka.broker.modes.controller.session_file import SESSION_FILE
+from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.cli.processes import broker_process
 from minikafka.client import Client, NewTopic
 from minikafka.cluster.directory import free_ports

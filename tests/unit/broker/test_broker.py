@@ -17,7 +17,7 @@ from minikafka.base.errors import Closed, ErrorCode, OutcomeUnknown, StaleSessio
 from minikafka.base.model import ReplicaAssignment, StopReplicaRequest, TopicPartition
 from minikafka.base.ports import Call
 from minikafka.broker.broker import Broker
-from minikafka.broker.modes.controller.registration import Registration
+from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record
 from minikafka.rpc import messages

@@ -1,7 +1,4 @@
-"""ISRs in Kafka's state znodes: one compare-and-set per change, announced to the controller (R26, S29).
-
-Invariant: after a lost answer, the node is read until it is certain whether the write succeeded.
-"""
+"""ISRs in Kafka's state znodes: one compare-and-set per change, announced to the controller (R26, S29)."""
 
 from __future__ import annotations
 
@@ -10,18 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from minikafka.base.errors import (
-    BadVersion,
-    Closed,
-    CoordinationError,
-    NoNode,
-    NotConnected,
-    OutcomeUnknown,
-    StaleSession,
-)
+from minikafka.base.errors import Closed, CoordinationError
 from minikafka.base.model import LeaderAndIsr, TopicPartition
-from minikafka.base.ports import Clock, Node, Set, Tasks, ZooKeeper
+from minikafka.base.ports import Clock, Set, Tasks, ZooKeeper
 from minikafka.broker.capabilities.stores import IsrOutcome, IsrWrite
+from minikafka.broker.modes.zookeeper.isr_writes import compare_and_set
 from minikafka.zk.nodes import notifications, partition_states
 
 logger = logging.getLogger(__name__)
@@ -50,38 +40,16 @@ class ZooKeeperIsrs:
         """
         operation = partition_states.write(tp, state)
         assert isinstance(operation, Set)  # not Create: the controller has created the node
-        while is_wanted():
-            try:
-                stat = await self._zookeeper.set(*operation)
-                return self._written(tp, stat.version, stat.mzxid)
-            except NotConnected:
-                return IsrWrite(IsrOutcome.NOT_SENT)
-            except NoNode:
-                return IsrWrite(IsrOutcome.ABANDONED)
-            except (OutcomeUnknown, BadVersion):
-                data, stat = await self._read_back(operation.path)
-            if data == operation.data:
-                return self._written(tp, stat.version)
-            if stat.version != operation.version:
-                return IsrWrite(IsrOutcome.CONFLICT)
-        return IsrWrite(IsrOutcome.ABANDONED)
+        written = await compare_and_set(self._zookeeper, operation, is_wanted)
+        if written.outcome is IsrOutcome.WRITTEN:
+            self._announce_later(tp)
+        return written
 
-    async def _read_back(self, path: str) -> Node:
-        """Return data and Stat of the node, read after a sync, with retries. Raises NoNode, Closed."""
-        while True:
-            await self._zookeeper.connected()
-            try:
-                await self._zookeeper.sync(path)
-                return await self._zookeeper.get(path)
-            except (NotConnected, OutcomeUnknown, StaleSession):
-                continue
-
-    def _written(self, tp: TopicPartition, version: int, zxid: int | None = None) -> IsrWrite:
+    def _announce_later(self, tp: TopicPartition) -> None:
         self._to_announce.add(tp)
         if not self._is_announcing:
             self._is_announcing = True
             self._tasks.spawn(self._announce(), "isr-announcements")
-        return IsrWrite(IsrOutcome.WRITTEN, version, zxid)
 
     async def _announce(self) -> None:
         """Notify the controller of all ISRs that were written; retry failed notifications."""

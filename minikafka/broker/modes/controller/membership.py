@@ -9,9 +9,9 @@ from minikafka.base.model import Broker, BrokerId
 from minikafka.base.ports import Clock, Ledger, Tasks, ZooKeeper
 from minikafka.broker.modes.controller.lost_connections import LostConnections
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
-from minikafka.broker.modes.controller.registration import Registration
-from minikafka.broker.modes.controller.session_file import SessionFile
 from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.modes.zookeeper.registration import Registration
+from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.zk.nodes import notifications
 
 

@@ -18,18 +18,19 @@ from minikafka.base.ports import (
     ZooKeeper,
 )
 from minikafka.broker.capabilities.mode import Capabilities
-from minikafka.broker.modes.controller.config_store import ZooKeeperConfigs
+from minikafka.broker.modes.controller.config_writes import ControllerConfigWrites
 from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
 from minikafka.broker.modes.controller.lost_connections import LostConnections
 from minikafka.broker.modes.controller.membership import ZooKeeperMembership
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
-from minikafka.broker.modes.controller.session_file import SessionFile
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
+from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
+from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.rpc.channels import Channels
 from minikafka.rpc.liveness import attend, probe
-from minikafka.zk.nodes import ids, tree
+from minikafka.zk.nodes import coordination, ids, tree
 
 PRODUCER_ID_BLOCK: Final = 1000
 """Number of producer ids that a broker claims at a time, as in Kafka."""
@@ -60,10 +61,14 @@ class ControllerMode:
         self._session_file = SessionFile(storage, config.log_dirs[0])
 
     async def join(self) -> str:
-        """End the session of this broker's earlier process, open a new session, and return the cluster id."""
+        """End the session of this broker's earlier process, open a new session, and return the cluster id.
+
+        Raises ConfigError if the brokers of the cluster have the other coordination mode.
+        """
         await self._session_file.end_former(self._close_session)
         await self.zookeeper.start()
         self._session_file.write(self.zookeeper)
+        await coordination.claim(self.zookeeper, coordination.CONTROLLER)
         await tree.ensure(self.zookeeper)
         return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16))
 
@@ -102,7 +107,13 @@ class ControllerMode:
             roles=requests,
             isrs=ZooKeeperIsrs(session, clock, tasks),
             topics=ZooKeeperTopics(session, FencedWrites(session, controller, ledger)),
-            configs=ZooKeeperConfigs(session, clock, tasks, config.broker_id, controller, ledger),
+            configs=ZooKeeperConfigs(
+                session,
+                clock,
+                tasks,
+                config.broker_id,
+                ControllerConfigWrites(session, controller, ledger),
+            ),
             administration=controller,
             diagnostics=controller,
             claim_producer_ids=partial(

@@ -11,7 +11,7 @@ from support.until import until
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.broker.modes.controller.membership import ZooKeeperMembership
-from minikafka.broker.modes.controller.session_file import SessionFile
+from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout

@@ -1,4 +1,4 @@
-"""Change notifications under `/config/changes`, read by every broker and purged by the controller (R71).
+"""Change notifications under `/config/changes`, read by every broker (R71).
 
 A notification names the entity whose settings were written, but does not contain the settings. Each broker reads
 the settings from the entity's node. Invariants: the watch is set before the names of the notifications are read, and
@@ -17,15 +17,14 @@ from minikafka.base.errors import Closed, CoordinationError, KafkaError
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Tasks, WatchKind, WatchSignal, ZooKeeper
 from minikafka.broker.capabilities.stores import ConfigListener
-from minikafka.broker.modes.controller.fenced import FencedWrites
-from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.modes.zookeeper.config_writes import ConfigWrites
 from minikafka.zk.nodes import configs
 from minikafka.zk.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 
 KEPT_MS: Final = 15 * 60_000
-"""Time after which the controller deletes a notification, the same as Kafka's `DefaultChangeExpirationMs`."""
+"""Time after which a notification is deleted, the same as Kafka's `DefaultChangeExpirationMs`."""
 _PURGED_AT_ONCE: Final = 500
 _RETRY_MS: Final = 200
 _UNCLEAN: Final = "unclean.leader.election.enable"
@@ -40,15 +39,13 @@ class ZooKeeperConfigChanges:
         clock: Clock,
         tasks: Tasks,
         broker_id: BrokerId,
-        controller: ZooKeeperController,
         listener: ConfigListener,
-        writes: FencedWrites,
+        writes: ConfigWrites,
         faults: Faults,
     ) -> None:
         self._zookeeper = zookeeper
         self._clock = clock
         self._tasks = tasks
-        self._controller = controller
         self._listener = listener
         self._writes = writes
         self._faults = faults
@@ -57,7 +54,7 @@ class ZooKeeperConfigChanges:
         """Name of each notification -> this broker's monotonic time at which it applied the notification.
 
         The age of a notification is not computed from its creation time: that is a time of ZooKeeper's wall clock. A
-        controller with a clock that is ahead would delete notifications before other brokers have read them.
+        broker with a clock that is ahead would delete notifications before other brokers have read them.
         """
         self._applying = asyncio.Lock()
         self._has_started = asyncio.Event()
@@ -128,8 +125,8 @@ class ZooKeeperConfigChanges:
         self._listener.brokers_configured(cluster, own)
 
     async def _report_unclean(self, topics: Sequence[str]) -> None:
-        """If this broker is the controller, elect leaders for topics that now allow unclean elections (R63)."""
-        if not self._controller.is_active:
+        """Report topics that now allow unclean elections, if this broker acts on changes (R63)."""
+        if not self._writes.acts_on_changes():
             return
         entities = [configs.Entity(configs.TOPICS, topic) for topic in topics]
         settings = await configs.read(self._zookeeper, entities, self._faults)
@@ -139,17 +136,16 @@ class ZooKeeperConfigChanges:
             if own.get(_UNCLEAN, "").strip().lower() == "true"
         ]
         if enabled:
-            self._controller.unclean_election_enabled(enabled)
+            self._writes.unclean_election_enabled(enabled)
 
     async def _purge(self) -> None:
-        """If this broker is the controller, delete the notifications that it applied more than `KEPT_MS` ago."""
+        """Delete notifications that were applied more than `KEPT_MS` ago, if this broker acts on changes."""
         oldest = self._clock.now() - KEPT_MS
         old = [name for name, applied in self._applied.items() if applied < oldest]
         old = old[:_PURGED_AT_ONCE]
-        if not old or not self._controller.is_active:
+        if not old or not self._writes.acts_on_changes():
             return
-        deletes = [configs.removal(name) for name in old]
         try:
-            await self._writes.write(*deletes)
+            await self._writes.purge([configs.removal(name) for name in old])
         except (KafkaError, CoordinationError) as error:
             logger.info("old notifications of changed settings are not deleted yet: %s", error)

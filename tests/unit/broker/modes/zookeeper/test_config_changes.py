@@ -15,8 +15,8 @@ from support.until import until
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Check
-from minikafka.broker.modes.controller.config_changes import KEPT_MS, ZooKeeperConfigChanges
-from minikafka.broker.modes.controller.fenced import FencedWrites
+from minikafka.broker.modes.controller.config_writes import ControllerConfigWrites
+from minikafka.broker.modes.zookeeper.config_changes import KEPT_MS, ZooKeeperConfigChanges
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.ledger.record import NOTHING
@@ -77,9 +77,9 @@ class World:
         self.tasks = TaskRegistry(lambda name, error: self.crashes.append((name, error)))
         controller: Any = self.controller
         listener = ConfigUpdates(self.settings, self.replicas, controller)
-        writes = FencedWrites(self.session, controller, NOTHING)
+        writes = ControllerConfigWrites(self.session, controller, NOTHING)
         self.changes = ZooKeeperConfigChanges(
-            self.session, self.clock, self.tasks, 1, controller, listener, writes, Faults()
+            self.session, self.clock, self.tasks, 1, listener, writes, Faults()
         )
         self._sequence = 0
 

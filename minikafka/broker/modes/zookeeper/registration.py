@@ -1,4 +1,4 @@
-"""The registration of one broker under `/brokers/ids`, repeated in every new session (A1, R10, C35).
+"""The registration of one broker, repeated in every new session (A1, R10, C35).
 
 The broker epoch is the czxid of the registration node. Invariant: the node of another living broker is never deleted.
 """
@@ -21,7 +21,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import Broker
 from minikafka.base.ports import Clock, Ledger, SessionState, Tasks, ZooKeeper
-from minikafka.broker.modes.controller.session_file import SessionFile
+from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.ledger.record import BROKER
 from minikafka.zk.nodes import registrations
 
@@ -44,6 +44,7 @@ class Registration:
         ledger: Ledger,
         broker: Broker,
         on_registered: Callable[[int], None],
+        directory: str = registrations.DIRECTORY,
     ) -> None:
         self._zookeeper = zookeeper
         self._session_file = session_file
@@ -52,12 +53,13 @@ class Registration:
         self._ledger = ledger
         self._broker = broker
         self._on_registered = on_registered
+        self._directory = directory
         self._former_sessions: set[int] = set()
 
     async def start(self) -> None:
         """Register now and in every later session. Raises ConfigError if another broker has the same id."""
         self._tasks.spawn(self._follow_session(), "session-events")
-        await self._register()
+        await self.register()
 
     async def _follow_session(self) -> None:
         generation = self._zookeeper.generation
@@ -68,9 +70,10 @@ class Registration:
                     logger.warning("the ZooKeeper session had expired, registering again")
                     self._ledger.record(BROKER, "", {"fact": "session lost"})
                     self._session_file.write(self._zookeeper)
-                    await self._register()
+                    await self.register()
 
-    async def _register(self) -> None:
+    async def register(self) -> None:
+        """Register in the current session, once. Raises ConfigError if another broker has the same id."""
         waited = False
         while True:
             generation = await self._zookeeper.connected()
@@ -96,7 +99,11 @@ class Registration:
         """
         try:
             stat = await registrations.create(
-                self._zookeeper, self._broker, self._clock.wall_ms(), generation
+                self._zookeeper,
+                self._broker,
+                self._clock.wall_ms(),
+                generation,
+                self._directory,
             )
         except NodeExists:
             return await self._find_own()
@@ -107,14 +114,16 @@ class Registration:
 
         A registration from an earlier session of this broker is deleted.
         """
-        stat = await registrations.stat(self._zookeeper, self._broker.id)
+        stat = await registrations.stat(self._zookeeper, self._broker.id, self._directory)
         if stat is None:
             return None
         if stat.ephemeral_owner == self._zookeeper.session_id:
             return stat.czxid
         if stat.ephemeral_owner in self._former_sessions:
             try:
-                await registrations.delete(self._zookeeper, self._broker.id, stat.version)
+                await registrations.delete(
+                    self._zookeeper, self._broker.id, stat.version, self._directory
+                )
             except CoordinationError as error:
                 logger.info("registration of the former session not deleted: %s", error)
         return None
@@ -124,7 +133,7 @@ class Registration:
         longest_ms = self._zookeeper.session_timeout_ms + _MORE_THAN_A_SESSION_MS
         deadline = self._clock.now() + longest_ms
         while self._clock.now() < deadline:
-            if await registrations.stat(self._zookeeper, self._broker.id) is None:
+            if await registrations.stat(self._zookeeper, self._broker.id, self._directory) is None:
                 return False
             await self._clock.sleep(_POLL_MS)
         return True

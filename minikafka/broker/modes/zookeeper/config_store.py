@@ -1,7 +1,7 @@
 """Dynamic settings in ZooKeeper: reading, altering by compare-and-set, and following changes (R71).
 
-Any broker may write settings. Each write is one multi with three operations: the check of the controller epoch,
-the write of the settings node at the version that was read, and the notification for all brokers.
+Any broker may write settings. Each write is one multi: the fence of the mode, the write of the settings node at the
+version that was read, and the notification for all brokers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Check, Clock, Create, Ledger, Set, Tasks, ZooKeeper
+from minikafka.base.ports import Check, Clock, Create, Set, Tasks, ZooKeeper
 from minikafka.broker.capabilities.stores import ConfigKind, ConfigListener, Overrides
-from minikafka.broker.modes.controller.config_changes import ZooKeeperConfigChanges
-from minikafka.broker.modes.controller.fenced import FencedWrites, read_back
-from minikafka.broker.modes.controller.terms import ZooKeeperController
-from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
-from minikafka.zk.nodes import configs, election
+from minikafka.broker.modes.zookeeper.config_changes import ZooKeeperConfigChanges
+from minikafka.broker.modes.zookeeper.config_writes import ConfigWrites
+from minikafka.broker.modes.zookeeper.lost_answers import read_back
+from minikafka.zk.nodes import configs
 from minikafka.zk.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
@@ -45,21 +44,19 @@ class ZooKeeperConfigs:
         clock: Clock,
         tasks: Tasks,
         broker_id: BrokerId,
-        controller: ZooKeeperController,
-        ledger: Ledger,
+        writes: ConfigWrites,
     ) -> None:
         self._zookeeper = zookeeper
         self._clock = clock
         self._tasks = tasks
         self._broker_id = broker_id
-        self._controller = controller
-        self._ledger = ledger
+        self._writes = writes
         self._faults = Faults()
 
     async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
         """Return the overrides of each topic, in the order of `names`.
 
-        `latest`: sync first, because this broker's ZooKeeper server may lag behind the controller's server.
+        `latest`: sync first, because this broker's ZooKeeper server may lag behind that of the writer.
         """
         if latest:
             await self._zookeeper.sync(configs.TOPIC_CONFIGS)
@@ -73,9 +70,8 @@ class ZooKeeperConfigs:
             self._clock,
             self._tasks,
             self._broker_id,
-            self._controller,
             listener,
-            FencedWrites(self._zookeeper, self._controller, self._ledger),
+            self._writes,
             self._faults,
         )
 
@@ -91,28 +87,29 @@ class ZooKeeperConfigs:
         entity = _entity(kind, name)
         path = configs.path_of(entity)
         for _ in range(_ATTEMPTS):
-            node, epoch = await self._zookeeper.get_many([path, election.EPOCH])
-            if epoch is None:
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller has been elected yet")
+            node, *fence_nodes = await self._zookeeper.get_many([path, *self._writes.fence_paths])
+            fence = self._writes.fence(fence_nodes)
             after = change(configs.decode(entity, node, self._faults) or {})
             if validate_only:
                 return
             write = configs.write(entity, after, None if node is None else node.stat.version)
-            if await self._commit(entity, write, election.fence(epoch.stat.version)):
+            if await self._commit(entity, write, fence):
                 logger.info("settings of %s %s are now %s", entity.kind, entity.name, after)
                 return
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT, "the settings are being changed by other requests; retry"
         )
 
-    async def _commit(self, entity: configs.Entity, write: Create | Set, check: Check) -> bool:
-        """Write settings and notification; return False if the node or the controller epoch has changed.
+    async def _commit(
+        self, entity: configs.Entity, write: Create | Set, fence: list[Check]
+    ) -> bool:
+        """Write settings and notification; return False if the node or the fence has changed.
 
         If the answer is lost, the node is read to find out whether the write succeeded.
         """
         operations = [write, configs.notification(entity)]
         try:
-            await fenced_multi(self._zookeeper, self._ledger, check, operations)
+            await self._writes.write(fence, operations)
         except OutcomeUnknown:
             if await read_back(self._zookeeper, write.path) != write.data:
                 raise

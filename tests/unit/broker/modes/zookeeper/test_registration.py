@@ -12,8 +12,8 @@ from support.until import until
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.base.model import Broker
-from minikafka.broker.modes.controller.registration import Registration
-from minikafka.broker.modes.controller.session_file import SessionFile
+from minikafka.broker.modes.zookeeper.registration import Registration
+from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout

@@ -1,0 +1,51 @@
+"""The fence of written settings in the controller mode: the controller epoch. Any broker may write settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import Check, Ledger, MultiOp, Node, ZooKeeper
+from minikafka.broker.modes.controller.fenced import FencedWrites
+from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
+from minikafka.zk.nodes import election
+
+
+class ControllerConfigWrites:
+    """ConfigWrites with the check of `/controller_epoch`. Only the active controller acts on changes."""
+
+    fence_paths: Final = (election.EPOCH,)
+
+    def __init__(
+        self, zookeeper: ZooKeeper, controller: ZooKeeperController, ledger: Ledger
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._controller = controller
+        self._ledger = ledger
+        self._own_writes = FencedWrites(zookeeper, controller, ledger)
+
+    def fence(self, nodes: Sequence[Node | None]) -> list[Check]:
+        """Return the check of the epoch that was read. Raises KafkaError if there has been no controller."""
+        (epoch,) = nodes
+        if epoch is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller has been elected yet")
+        return [election.fence(epoch.stat.version)]
+
+    async def write(self, fence: list[Check], operations: Sequence[MultiOp]) -> None:
+        """Write all operations or none. Raises ControllerMoved if another controller was elected."""
+        (check,) = fence
+        await fenced_multi(self._zookeeper, self._ledger, check, operations)
+
+    def acts_on_changes(self) -> bool:
+        """Return True if this broker is the active controller."""
+        return self._controller.is_active
+
+    def unclean_election_enabled(self, topics: Sequence[str]) -> None:
+        """Pass the topics to the controller."""
+        self._controller.unclean_election_enabled(topics)
+
+    async def purge(self, operations: Sequence[MultiOp]) -> None:
+        """Delete old notifications in a write that only the active controller may send."""
+        await self._own_writes.write(*operations)
