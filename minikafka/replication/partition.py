@@ -21,11 +21,11 @@ from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
-from minikafka.log.state.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN
+from minikafka.log.state.producers import APPEND
 from minikafka.record.batch import check_produced, refusal_of_fragment, stamp_append_time
-from minikafka.record.header import COUNT, HEADER, HEADER_BYTES, PRODUCER_ID, Header
+from minikafka.record.header import HEADER, HEADER_BYTES, PRODUCER_ID
 from minikafka.record.walk import rules_of
-from minikafka.replication.early import FIRST_BATCHES_MS, EarlyBatches
+from minikafka.replication.early import FIRST_BATCHES_MS, EarlyBatches, result_of_unexpected
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.throttle import Throttle
@@ -35,10 +35,7 @@ logger = logging.getLogger(__name__)
 
 _unpack_header: Final = HEADER.unpack_from
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-_NOT_AVAILABLE: Final = int(ErrorCode.LEADER_NOT_AVAILABLE)
 _NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
-_OUT_OF_ORDER: Final = int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
-_DUPLICATE: Final = int(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
@@ -83,6 +80,7 @@ class Partition:
         "is_alive",
         "is_follower",
         "is_leader",
+        "is_open",
         "isr_state",
         "lag_max_ms",
         "last_stable_offset",
@@ -122,6 +120,8 @@ class Partition:
         self.lag_max_ms = lag_max_ms
         self.is_alive = is_alive
         self.is_leader = self.is_follower = False
+        self.is_open = False
+        """True if the replica leads and serves clients. False while a leader is opening: it serves followers only."""
         self.offline = False
         self.leader: BrokerId = NO_LEADER
         self.leader_epoch = -1
@@ -161,18 +161,20 @@ class Partition:
             max(log.log_start_offset, min(checkpointed, log.written_log_end_offset))
         )
 
-    def become_leader(self, state: PartitionState, now: int) -> bool:
+    def become_leader(self, state: PartitionState, now: int, *, opens_later: bool = False) -> bool:
         """Become leader in the epoch of `state`; return True if the replica's leader epoch rises.
 
         The high watermark does not change (X17). The new epoch is recorded at the log end at once, even if no
-        record is ever appended in it (R37).
+        record is ever appended in it (R37). If `opens_later`, only followers are served until `open` is called.
         """
         new_epoch = state.leader_epoch > self.leader_epoch
-        if not self.is_leader and state.leader_epoch > 0:
-            self.early_batches.unknown_until = now + FIRST_BATCHES_MS
         assert state.leader == self.broker_id, state
         self._set_state(state)
         self.is_leader, self.is_follower = True, False
+        if opens_later:
+            self._close_to_clients()
+        else:
+            self.open(now)
         if new_epoch:
             self.epoch_start_offset = self.log.log_end_offset
             self.log.epochs.assign(state.leader_epoch, self.epoch_start_offset)
@@ -192,25 +194,36 @@ class Partition:
         self.maybe_advance_high_watermark(now)
         return new_epoch
 
+    def open(self, now: int) -> None:
+        """Serve clients from now on, as leader (C18)."""
+        assert self.is_leader, self
+        if not self.is_open and self.leader_epoch > 0:
+            self.early_batches.unknown_until = now + FIRST_BATCHES_MS
+        self.is_open = True
+
+    def _close_to_clients(self) -> None:
+        """Stop serving clients; the produce requests that wait fail with NOT_LEADER_OR_FOLLOWER."""
+        if self.is_open:
+            self.is_open = False
+            self.fail_produces(_NOT_LEADER)
+
     def become_follower(self, state: PartitionState) -> bool:
         """Become a follower of the leader in `state`; return True if the replica's leader epoch rises.
 
         Waiting produce requests fail with NOT_LEADER_OR_FOLLOWER.
         """
         new_epoch = state.leader_epoch > self.leader_epoch
-        was_leader = self.is_leader
         assert state.leader != self.broker_id, state
         self._set_state(state)
         self.is_leader, self.is_follower = False, True
         self._set_followers({})
         self.under_min_isr = False
-        if was_leader:
-            self.fail_produces(_NOT_LEADER)
+        self._close_to_clients()
         return new_epoch
 
     def stop(self) -> None:
         """Stop being leader or follower; waiting produce requests fail with NOT_LEADER_OR_FOLLOWER."""
-        self.is_leader = self.is_follower = False
+        self.is_leader = self.is_follower = self.is_open = False
         self.leader = NO_LEADER
         self._set_followers({})
         self.wake_readers()
@@ -318,7 +331,7 @@ class Partition:
         return self.high_watermark >= min(self.epoch_start_offset, self.log.log_end_offset)
 
     def check_leader_epoch(self, epoch: int) -> int:
-        """Return the error code for a request to the leader, 0 if it is accepted (R41).
+        """Return the error code for a client's request to the leader, 0 if it is accepted (R41).
 
         `epoch` is the leader epoch in the request, -1 if the request has no epoch.
         """
@@ -326,7 +339,16 @@ class Partition:
             return int(ErrorCode.KAFKA_STORAGE_ERROR)
         if epoch >= 0 and epoch != self.leader_epoch:
             return _FENCED if epoch < self.leader_epoch else _UNKNOWN_EPOCH
-        return 0 if self.is_leader else _NOT_LEADER
+        return 0 if self.is_open else _NOT_LEADER
+
+    def leads_in(self, epoch: int) -> bool:
+        """True if this replica leads, open or opening, in this epoch, and its log directory is online."""
+        return self.is_leader and self.leader_epoch == epoch and not self.offline
+
+    def check_follower(self, epoch: int) -> int:
+        """Return the error code as `check_leader_epoch` does, but let an opening leader accept the request too."""
+        error = self.check_leader_epoch(epoch)
+        return 0 if error == _NOT_LEADER and self.is_leader else error
 
     def check_reader(self, epoch: int) -> int:
         """Return the error code as `check_leader_epoch` does, but accept a request to a follower too (KIP-392)."""
@@ -371,7 +393,7 @@ class Partition:
         the records (`record/walk.py`), which is returned if the header is valid. Raises StorageFailed.
         """
         log = self.log
-        if not self.is_leader or self.offline:
+        if not self.is_open or self.offline:
             return -_STORAGE_ERROR if self.offline else -_NOT_LEADER
         if acks < 0 and self.under_min_isr:
             return -_NOT_ENOUGH
@@ -385,43 +407,13 @@ class Partition:
             return -_TOO_LARGE
         if header[PRODUCER_ID] >= 0 and not internal:
             known = log.producers.check(header)
-            if known != APPEND and (result := self._unexpected(header, known, now)):
+            if known != APPEND and (result := result_of_unexpected(self, header, known, now)):
                 return result
         if self.log_append_time:
             stamp_append_time(field, wall_ms)
             header = _unpack_header(field)
         self.appended_base = log.append(field, header, self.leader_epoch, wall_ms)
         return log.log_end_offset
-
-    def _unexpected(self, header: Header, known: int, now: int) -> int:
-        """Check a batch with an unexpected sequence number. Return 0 if the batch is to be appended.
-
-        Otherwise return the result that `append_as_leader` must return. `known`: the result of `ProducerStates.check`.
-        """
-        if known in (UNKNOWN, FULL):
-            may_be_early = known == UNKNOWN and now < self.early_batches.unknown_until
-            is_refused = known == FULL or (may_be_early and self._may_be_early(header, now))
-            return -_NOT_AVAILABLE if is_refused else 0
-        if known == EARLY:
-            return -(_NOT_AVAILABLE if self._may_be_early(header, now) else _OUT_OF_ORDER)
-        producers = self.log.producers
-        if known == WRITTEN:
-            # The client takes DUPLICATE_SEQUENCE_NUMBER for success, so the batch must be committed.
-            committed = producers.written_below(header[PRODUCER_ID]) <= self.high_watermark
-            return -(_DUPLICATE if committed else _NOT_AVAILABLE)
-        self.appended_base = known
-        return known + header[COUNT] if known >= 0 else known
-
-    def _may_be_early(self, header: Header, now: int) -> bool:
-        """True while the producer's missing batch may still arrive, or another broker may have become the leader.
-
-        False if the wait for the missing batch is over and this broker was certainly the leader during the whole wait.
-        That is certain if a follower has fetched after the wait, or if no other replica can have been elected.
-        """
-        after = self.log.producers.last_of(header[PRODUCER_ID])
-        end = self.early_batches.end_of_wait(header[PRODUCER_ID], after, now)
-        alone = len(self.isr_state.maximal) == 1
-        return now < end or not (alone or any(p.has_fetched(end) for p in self.followers.values()))
 
     def written(self, now: int) -> bool:
         """Advance the high watermark after a flush if this replica is alone in the ISR; return True if it moved."""
@@ -511,10 +503,10 @@ class Partition:
         """True if the follower may be proposed for the ISR (R29).
 
         The follower must be alive and must have reached the high watermark and the start of this epoch. No other
-        ISR change may be pending.
+        ISR change may be pending, and the leader must be open: while it opens, the mode writes the ISR.
         """
         return (
-            self.is_leader
+            self.is_open
             and not self.offline
             and type(self.isr_state) is Committed
             and progress.broker_id not in self.isr_state.isr
@@ -548,10 +540,10 @@ class Partition:
     def maybe_shrink_isr(self, now: int, suspects: AbstractSet[BrokerId] = frozenset()) -> bool:
         """Propose the ISR without followers that lag (R30) or are suspects; return True if there is such a proposal.
 
-        A leader whose disk failed proposes nothing. Its followers cannot catch up, so only the leader would stay in
-        the ISR.
+        A leader that is opening proposes nothing: its mode writes the ISR. A leader whose disk failed proposes nothing
+        either. Its followers cannot catch up, so only the leader would stay in the ISR.
         """
-        if not self.is_leader or self.offline or type(self.isr_state) is not Committed:
+        if not self.is_open or self.offline or type(self.isr_state) is not Committed:
             return False
         end, oldest = self.log.written_log_end_offset, now - self.lag_max_ms
         followers = self.followers
@@ -650,9 +642,15 @@ class Partition:
         self.log.truncate_fully_and_start_at(offset)
         self._set_high_watermark(offset)
 
+    @property
+    def role(self) -> str:
+        """The role in one word, for people."""
+        if self.is_leader:
+            return "leader" if self.is_open else "opening leader"
+        return "follower"
+
     def __repr__(self) -> str:
-        role = "leader" if self.is_leader else "follower"
         return (
-            f"Partition({self.tp}, {role}, epoch={self.leader_epoch}, isr={list(self.isr)}, "
+            f"Partition({self.tp}, {self.role}, epoch={self.leader_epoch}, isr={list(self.isr)}, "
             f"leo={self.log.log_end_offset}, hw={self.high_watermark})"
         )

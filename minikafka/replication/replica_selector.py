@@ -29,7 +29,7 @@ def preferred_read_replica(
     From now on the leader sends the high watermark promptly to this follower. `rack_of` returns the rack of a
     live broker that the consumer can connect to, None for other brokers. `now`: monotonic ms.
     """
-    if not rack or not partition.is_leader or rack_of(partition.broker_id) == rack:
+    if not rack or not partition.is_open or rack_of(partition.broker_id) == rack:
         return LEADER
     nearby = [
         progress

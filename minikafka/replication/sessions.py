@@ -258,22 +258,23 @@ class Session:
             partition is None
             or progress is None
             or partition.leader_epoch != leader_epoch
-            or not partition.is_leader
+            or not partition.is_open
             or partition.offline
             or offset < partition.log.log_start_offset
         ):
-            item.error = self._refusal(partition, leader_epoch, offset) or _NOT_LEADER
-            item.mark_dirty()
-            return
+            error = self._refusal(partition, leader_epoch, offset)
+            if error or partition is None or progress is None:
+                item.error = error or _NOT_LEADER
+                item.mark_dirty()
+                return
+            # The leader is opening. The wait for its followers is a `Waiter` of the partition.
+            self.purgatory.waiting.update(partition.waiting)
         item.error = 0
         item.sent_high_watermark = -1  # send it again: the follower may have missed it
         log = partition.log
         item.diverging = None
         if last_epoch != log.epochs.latest or offset > log.log_end_offset:
-            item.diverging = partition.diverging(last_epoch, offset)
-            if item.diverging is None and offset > log.log_end_offset:
-                # The follower's log is empty and begins beyond the leader's end: its offset acknowledges no records.
-                item.error = _OUT_OF_RANGE
+            self._compare(item, partition, last_epoch, offset)
             if item.diverging is not None or item.error:
                 item.mark_dirty()
                 return
@@ -297,6 +298,13 @@ class Session:
         if offset < log.written_log_end_offset or item.is_changed:
             item.mark_dirty()
 
+    def _compare(self, item: Item, partition: Partition, last_epoch: int, offset: int) -> None:
+        """Set `item.diverging` or `item.error` if the follower's log does not agree with the leader's log."""
+        item.diverging = partition.diverging(last_epoch, offset)
+        if item.diverging is None and offset > partition.log.log_end_offset:
+            # The follower's log is empty and begins beyond the leader's end: its offset acknowledges no records.
+            item.error = _OUT_OF_RANGE
+
     def _maybe_expand(self, partition: Partition, progress: FollowerProgress) -> None:
         if partition.may_expand_isr(progress):
             self.expand(partition, progress)
@@ -313,7 +321,7 @@ class Session:
     def _refusal(self, partition: Partition | None, leader_epoch: int, offset: int) -> int:
         if partition is None:
             return _UNKNOWN
-        error = partition.check_leader_epoch(leader_epoch)
+        error = partition.check_follower(leader_epoch)
         if error:
             return error
         return _OUT_OF_RANGE if offset < partition.log.log_start_offset else 0

@@ -43,7 +43,12 @@ Result = TypeVar("Result")
 
 
 class MemoryState:
-    """The state of one cluster, and its elections: the first running replica in the ISR leads a partition."""
+    """The state of one cluster, and its elections: the first running replica in the ISR leads a partition.
+
+    `opens_later`: a test opens the leaders to clients with `Orders.open`.
+    """
+
+    opens_later = False
 
     def __init__(self) -> None:
         self.orders: dict[BrokerId, Orders] = {}
@@ -93,7 +98,9 @@ class MemoryState:
         if broker_id in self.orders:
             roles = [self.role(tp)._replace(is_new=is_new) for tp in tps]
             leaders = self.brokers.values()
-            await self.orders[broker_id].change_roles(roles, self.topic_ids, leaders)
+            await self.orders[broker_id].change_roles(
+                roles, self.topic_ids, leaders, opens_later=self.opens_later
+            )
 
     def role(self, tp: TopicPartition) -> PartitionState:
         state = self.states[tp]

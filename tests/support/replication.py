@@ -142,22 +142,30 @@ class Replicas:
         return self.replicas[broker]
 
     def elect(
-        self, leader: int, *, isr: Iterable[int] | None = None, to: Iterable[int] | None = None
+        self,
+        leader: int,
+        *,
+        isr: Iterable[int] | None = None,
+        to: Iterable[int] | None = None,
+        opens_later: bool = False,
     ) -> None:
-        """Elect a leader in a new leader epoch. Send LeaderAndIsr only to the brokers `to` (default: all alive)."""
+        """Elect a leader in a new leader epoch. Send LeaderAndIsr only to the brokers `to` (default: all alive).
+
+        `opens_later`: the leader serves no clients until the test opens it.
+        """
         self.epoch += 1
         self.version += 1
         self.leader = leader
         if isr is not None:
             self.isr = tuple(isr)
         for broker in sorted(self.alive) if to is None else to:
-            self.send_leader_and_isr(broker)
+            self.send_leader_and_isr(broker, opens_later=opens_later)
 
     def state(self) -> PartitionState:
         """Return the current partition state, as in a LeaderAndIsr request."""
         return PartitionState(TP, self.leader, self.epoch, self.isr, self.version, 1, self.ids)
 
-    def send_leader_and_isr(self, broker: int) -> None:
+    def send_leader_and_isr(self, broker: int, *, opens_later: bool = False) -> None:
         """Deliver the current LeaderAndIsr request to one broker."""
         replica, state = self[broker], self.state()
         if state.leader_epoch <= replica.partition.leader_epoch:
@@ -165,7 +173,7 @@ class Replicas:
         replica.purgatory.finish_tick(self.now)
         replica.follower.remove(TP)
         if state.leader == broker:
-            replica.partition.become_leader(state, self.now)
+            replica.partition.become_leader(state, self.now, opens_later=opens_later)
         else:
             replica.partition.become_follower(state)
             replica.follower.add(replica.partition)
@@ -210,7 +218,7 @@ class Replicas:
         """Send the follower's OffsetForLeaderEpoch requests to the leader, and the answers back."""
         machine, partition = self[follower].follower, self[leader].partition
         for topic, number, current, asked in machine.epoch_questions():
-            error = partition.check_leader_epoch(current)
+            error = partition.check_follower(current)
             epoch, end = (-1, -1) if error else partition.epoch_end_offset(asked)
             machine.on_epoch_answer((topic.encode(), number), error, epoch, end)
 

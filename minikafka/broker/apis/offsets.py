@@ -216,24 +216,30 @@ def offset_for_leader_epoch(services: Services, request: Entity, context: Reques
     """Return the response to an OffsetForLeaderEpoch request as `Steps`, one step for each partition."""
     api, version = OFFSET_FOR_LEADER_EPOCH, context.version
     encode_row = row_encoder(api, version, "topics", "partitions")
+    is_follower = getattr(request, "replica_id", _CONSUMER) >= 0
     topics = []
     for topic in request.topics:
         rows = []
         for asked in topic.partitions:
-            rows.append(encode_row(_epoch_end(services, topic.topic, asked)))
+            rows.append(
+                encode_row(_epoch_end(services, topic.topic, asked, is_follower=is_follower))
+            )
             yield
         topics.append(element_with_rows(api, version, "topics", {"topic": topic.topic}, rows))
     return with_elements(api, version, topics)
 
 
-def _epoch_end(services: Services, topic: str, asked: Entity) -> dict[str, Any]:
+def _epoch_end(
+    services: Services, topic: str, asked: Entity, *, is_follower: bool
+) -> dict[str, Any]:
     tp = TopicPartition(topic, asked.partition)
     partition = services.replicas.partition(tp)
     epoch, end_offset = _NO_EPOCH, -1
     if partition is None:
         error = _error_if_not_hosted(services, tp)
     else:
-        error = partition.check_leader_epoch(getattr(asked, "current_leader_epoch", _NO_EPOCH))
+        check = partition.check_follower if is_follower else partition.check_leader_epoch
+        error = check(getattr(asked, "current_leader_epoch", _NO_EPOCH))
         if not error:
             epoch, end_offset = partition.epoch_end_offset(asked.leader_epoch)
     return {

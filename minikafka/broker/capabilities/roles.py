@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from minikafka.base.model import (
     Broker,
+    BrokerId,
     MetadataUpdate,
     PartitionState,
     StopReplicaPartition,
@@ -45,12 +46,35 @@ class Orders(Protocol):
         topic_ids: Mapping[str, bytes],
         leaders: Iterable[Broker],
         fence: Fence = never_stale,
+        *,
+        opens_later: bool = False,
     ) -> OrderResults:
         """Make this broker leader or follower of each partition; create a replica that does not exist yet.
 
-        `leaders`: the brokers that lead these partitions, with their endpoints. A role whose leader epoch is not
-        higher than the replica's is refused with STALE_CONTROLLER_EPOCH. Raises CoordinationError if the settings of
-        a topic cannot be read.
+        `leaders`: the brokers that lead these partitions, with their endpoints. `opens_later`: as leader, this broker
+        serves followers, and refuses clients with NOT_LEADER_OR_FOLLOWER until `open` (C17, C18).
+        A role whose leader epoch is not higher than the replica's is refused with STALE_CONTROLLER_EPOCH. Raises
+        CoordinationError if the settings of a topic cannot be read.
+        """
+
+    async def caught_up(
+        self,
+        tp: TopicPartition,
+        leader_epoch: int,
+        timeout_ms: int,
+        is_live: Callable[[BrokerId], bool] | None = None,
+    ) -> tuple[BrokerId, ...]:
+        """Wait until every live member of the ISR has the log of the opening leader, at most `timeout_ms`.
+
+        Return the members of the ISR that have it, this broker included; an empty tuple if this broker no longer
+        leads the partition in this epoch. `is_live`: the brokers to wait for; without it, the metadata decide.
+        """
+
+    def open(self, tp: TopicPartition, leader_epoch: int) -> bool:
+        """Serve clients of a partition that this broker leads since a role with `opens_later`.
+
+        Return False, and change nothing, if this broker does not lead the partition in this epoch. A later role of
+        the same leader without `opens_later` opens the partition too.
         """
 
     async def stop_replicas(

@@ -134,7 +134,7 @@ class ReplicaManager:
         self.on_shortage: Callable[[], None] = lambda: None
         """Called when an operation found no free file descriptor, to free some."""
         self._short_at = -_EPISODE_MS
-        self._unhosted: dict[TopicPartition, tuple[PartitionState, bytes | None]] = {}
+        self._unhosted: dict[TopicPartition, tuple[PartitionState, bytes | None, bool]] = {}
         """Partitions whose replica could not be created or given its role for lack of a file descriptor."""
         self.leaving = False
         """True in a controlled shutdown. The broker then follows no new leader, because the leader would add this
@@ -236,11 +236,17 @@ class ReplicaManager:
         self.fetchers.brokers_changed(self.metadata.brokers)
 
     def become_leader_or_follower(
-        self, state: PartitionState, topic_id: bytes | None, now: int
+        self,
+        state: PartitionState,
+        topic_id: bytes | None,
+        now: int,
+        *,
+        opens_later: bool = False,
     ) -> int:
         """Make this broker leader or follower of the partition, after creating the replica if necessary.
 
         Return the error code, 0 on success. If only a file descriptor was missing, also return 0 and try again later.
+        `opens_later`: as leader, refuse clients until `open` is called.
         """
         self._unhosted.pop(state.tp, None)
         if self.broker_id not in state.replicas:
@@ -253,12 +259,12 @@ class ReplicaManager:
                 return _STORAGE_ERROR
             elif state.leader_epoch <= partition.leader_epoch:
                 return _STALE_CONTROLLER
-            self._apply_role(partition, state, now)
+            self._apply_role(partition, state, now, opens_later=opens_later)
         except StorageFailed as failure:
             self._directory_failed(failure)
             if not failure.lacks_descriptors:
                 return _STORAGE_ERROR
-            self._unhosted[state.tp] = state, topic_id
+            self._unhosted[state.tp] = state, topic_id, opens_later
         except ConfigError as refused:
             logger.error("%s is not hosted: %s", state.tp, refused)
             self.logs.offline.add(state.tp)
@@ -267,8 +273,8 @@ class ReplicaManager:
 
     def _host_again(self, now: int) -> None:
         """Create the replicas for which a file descriptor was missing."""
-        for state, topic_id in tuple(self._unhosted.values()):
-            self.become_leader_or_follower(state, topic_id, now)
+        for state, topic_id, opens_later in tuple(self._unhosted.values()):
+            self.become_leader_or_follower(state, topic_id, now, opens_later=opens_later)
 
     def _stop_if_recreated(self, partition: Partition, topic_id: bytes | None) -> bool:
         """If the topic was deleted and created again by hand, stop the replica and return True (R69).
@@ -294,10 +300,12 @@ class ReplicaManager:
         self.partitions[tp] = self._by_wire[partition.topic, tp.partition] = partition
         return partition
 
-    def _apply_role(self, partition: Partition, state: PartitionState, now: int) -> None:
+    def _apply_role(
+        self, partition: Partition, state: PartitionState, now: int, *, opens_later: bool
+    ) -> None:
         self.fetchers.remove(partition.tp)
         if state.leader == self.broker_id:
-            partition.become_leader(state, now)
+            partition.become_leader(state, now, opens_later=opens_later)
             self._maybe_shrink_isr(partition, now)
             self.purgatory.high_watermark_moved(partition)
         else:
@@ -305,7 +313,7 @@ class ReplicaManager:
             self._wake(partition)
             if state.leader != NO_LEADER and not self.leaving:
                 self.fetchers.add(partition)
-        if partition.is_leader:
+        if partition.is_open:
             self.roles.leads(partition.tp, state.leader_epoch)
         else:
             self.roles.follows(partition.tp, state.leader_epoch)
@@ -313,11 +321,30 @@ class ReplicaManager:
             "[Broker id=%d] partition %s is %s leader=%d epoch=%d isr=%s",
             self.broker_id,
             state.tp,
-            "leader" if partition.is_leader else "follower",
+            partition.role,
             state.leader,
             state.leader_epoch,
             list(state.isr),
         )
+
+    def open(self, tp: TopicPartition, leader_epoch: int) -> bool:
+        """Open a partition that this broker leads in this epoch to clients; return False if it does not lead it."""
+        partition = self.partitions.get(tp)
+        if partition is None or not partition.leads_in(leader_epoch):
+            return False
+        if not partition.is_open:
+            now = self.clock.now()
+            partition.open(now)
+            self.roles.leads(tp, leader_epoch)
+            self._maybe_shrink_isr(partition, now)
+            self._maybe_expand_isr(partition, now)
+            state_change_logger.info(
+                "[Broker id=%d] partition %s is open to clients, epoch=%d",
+                self.broker_id,
+                tp,
+                leader_epoch,
+            )
+        return True
 
     def sync_deletions(self) -> None:
         """Make deletions durable, so that a deleted replica does not exist again after a crash."""

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from minikafka.base.model import (
     NO_EPOCH,
     Broker,
+    BrokerId,
     MetadataUpdate,
     PartitionState,
     StopReplicaPartition,
@@ -26,6 +27,7 @@ from minikafka.broker.capabilities.roles import (
     never_stale,
 )
 from minikafka.broker.capabilities.stores import TopicStore
+from minikafka.broker.replicas.catch_up import CatchUp
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.strays import Strays
 
@@ -57,6 +59,8 @@ class ReplicaOrders:
         topic_ids: Mapping[str, bytes],
         leaders: Iterable[Broker],
         fence: Fence = never_stale,
+        *,
+        opens_later: bool = False,
     ) -> OrderResults:
         """Make this broker leader or follower of each partition; return the error code of each partition."""
         await self._load_configs(partitions)
@@ -65,7 +69,7 @@ class ReplicaOrders:
         results = await self._one_by_one(
             partitions,
             lambda state: self._replicas.become_leader_or_follower(
-                state, topic_ids.get(state.tp.topic), self._clock.now()
+                state, topic_ids.get(state.tp.topic), self._clock.now(), opens_later=opens_later
             ),
             fence,
         )
@@ -107,6 +111,24 @@ class ReplicaOrders:
         purgatory.finish_tick(now)
         purgatory.finish_soon()
         return now + _SLICE_MS
+
+    async def caught_up(
+        self,
+        tp: TopicPartition,
+        leader_epoch: int,
+        timeout_ms: int,
+        is_live: Callable[[BrokerId], bool] | None = None,
+    ) -> tuple[BrokerId, ...]:
+        """Wait for the live members of the ISR; return the members that have the log of the opening leader."""
+        partition = self._replicas.partition(tp)
+        if partition is None:
+            return ()
+        is_live = is_live or self._replicas.metadata.is_alive
+        return await CatchUp(partition, leader_epoch, is_live).wait(self._clock, timeout_ms)
+
+    def open(self, tp: TopicPartition, leader_epoch: int) -> bool:
+        """Open a partition that this broker leads to clients; return False if it does not lead it in this epoch."""
+        return self._replicas.open(tp, leader_epoch)
 
     async def stop_replicas(
         self, stops: Sequence[StopReplicaPartition], fence: Fence = never_stale

@@ -29,7 +29,11 @@ class RoleListener(Protocol):
         """
 
     def became_follower(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Called when another broker, or no broker, leads the partition in this epoch."""
+        """Called when another broker, or no broker, leads the partition in this epoch.
+
+        Also called when this broker leads the partition but is not open to clients. `became_leader` follows when it
+        opens, in the same epoch.
+        """
 
     def stopped(self, tp: TopicPartition, leader_epoch: int) -> None:
         """Called when this broker no longer hosts the partition. `leader_epoch` is the last reported epoch.
@@ -56,7 +60,7 @@ class Roles:
         self._report(lambda listener: listener.became_leader(tp, leader_epoch))
 
     def follows(self, tp: TopicPartition, leader_epoch: int) -> None:
-        """Report to every RoleListener that this broker has become follower of the partition."""
+        """Report to every RoleListener that this broker does not serve clients as leader of the partition."""
         self._epochs[tp] = leader_epoch
         self._report(lambda listener: listener.became_follower(tp, leader_epoch))
 

@@ -30,6 +30,10 @@ def _is_at_min_isr(partition: Partition) -> bool:
 MANAGER: Final[dict[str, tuple[str, Callable[[ReplicaManager, Led], int]]]] = {
     "PartitionCount": ("Partitions hosted.", lambda replicas, led: len(replicas.partitions)),
     "LeaderCount": ("Partitions that this broker leads.", lambda replicas, led: len(led)),
+    "OpeningPartitionCount": (
+        "Partitions that this broker leads and that are not open to clients yet.",
+        lambda replicas, led: sum(not one.is_open for one in led),
+    ),
     "ProducerIdCount": (
         "Producer ids that this broker keeps, counted for each partition.",
         lambda replicas, led: replicas.logs.producer_room.count,
@@ -83,8 +87,8 @@ REPLICATION: Final = {
 """Counters of replication traffic, for all topics together. The values have the same form as in TRAFFIC."""
 REPLICA: Final[dict[str, tuple[str, Callable[[Partition], int]]]] = {
     "Available": (
-        "1 on the broker that leads the partition, else 0; the sum of all replicas is 0 while nobody leads it.",
-        lambda partition: partition.is_leader and not partition.offline,
+        "1 on the broker that serves clients as leader, else 0; the sum of all replicas is 0 while nobody does.",
+        lambda partition: partition.is_open and not partition.offline,
     ),
 }
 """Gauges of each partition that this broker hosts, including offline partitions."""

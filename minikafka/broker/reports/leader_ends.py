@@ -54,7 +54,7 @@ class LeaderEnds:
         found = {}
         for tp in partitions:
             partition = self._replicas.partition(tp)
-            if partition is None or partition.offline or not partition.is_leader:
+            if partition is None or partition.offline or not partition.is_open:
                 continue
             if partition.latest_offset_is_known:
                 found[tp] = partition.high_watermark

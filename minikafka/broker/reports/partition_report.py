@@ -120,7 +120,7 @@ def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[
 def _role(partition: Partition) -> str:
     if partition.offline:
         return "offline"
-    return "leader" if partition.is_leader else "follower"
+    return partition.role
 
 
 def _earliest_timestamp(partition: Partition) -> int | None:

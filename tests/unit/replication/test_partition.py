@@ -677,3 +677,88 @@ def test_change_of_role_wakes_consumers_and_releases_the_followers() -> None:
     partition.readers[reader] = None
     partition.stop()
     assert reader.marks == 2
+
+
+def opening(*, to: tuple[int, ...] = (0, 1, 2)) -> Replicas:
+    """Return replicas with one committed record, whose leader 0 was elected again and is opening."""
+    r = Replicas((0, 1, 2))
+    r.elect(0)
+    r.produce(0, b"m1")
+    for follower in (1, 2):
+        r.fetch(follower, 0)
+        r.fetch(follower, 0)
+    r.elect(0, to=to, opens_later=True)
+    return r
+
+
+@pytest.mark.row("C17", "C18")
+def test_opening_leader_refuses_clients_and_appends_nothing() -> None:
+    r = opening()
+    partition = r[0].partition
+    assert r.produce(0, b"m2") == r.produce(0, b"m2", acks=1) == -ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert r[0].log.log_end_offset == 1
+    assert (
+        partition.check_leader_epoch(-1)
+        == partition.check_reader(-1)
+        == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
+    assert partition.check_leader_epoch(1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    partition.open(r.now)
+    assert partition.check_leader_epoch(1) == partition.check_reader(1) == 0
+    assert r.produce(0, b"m2") == 2
+
+
+@pytest.mark.row("C17")
+def test_high_watermark_of_an_opening_leader_stays_until_the_isr_has_its_log() -> None:
+    r = Replicas((0, 1))
+    r.elect(1)
+    r.produce(1, b"m1", b"m2")
+    r.fetch(0, 1)
+    r.elect(0, opens_later=True)
+    assert (r[0].hw, r[0].log.log_end_offset) == (0, 2), "the page would expose both records"
+    r.fetch(1, 0)
+    assert r[0].hw == 2
+
+
+@pytest.mark.row("C17")
+def test_opening_leader_answers_a_diverged_followers_epoch_request_and_fetches() -> None:
+    r = Replicas((0, 1, 2))
+    r.elect(1)
+    r.produce(1, b"m1")
+    r.sync(1, 0, 2)
+    r.produce(1, b"lost")
+    r.elect(0, opens_later=True)
+    r.sync(0, 1, 2)
+    assert [replica.values() for replica in r.replicas.values()] == [[b"m1"]] * 3
+    assert r[0].hw == 1
+
+
+@pytest.mark.row("C17")
+def test_waiting_produce_request_fails_when_its_leader_is_elected_again_and_opens_later() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    assert r[0].sent == []
+    r.elect(0, opens_later=True)
+    assert r[0].sent == [b"1:%d:-1" % ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_opening_leader_leaves_the_isr_to_its_mode() -> None:
+    r = opening(to=(0,))
+    partition = r[0].partition
+    r.now += LAG_MS + 1
+    assert not partition.maybe_shrink_isr(r.now)
+    assert type(partition.isr_state) is Committed
+    partition.open(r.now)
+    assert partition.maybe_shrink_isr(r.now)
+    assert partition.isr_state == PendingShrink((0, 1, 2), frozenset({1, 2}))
+
+
+def test_caught_up_follower_joins_the_isr_after_the_leader_has_opened() -> None:
+    r = Replicas((0, 1), isr=(0,))
+    r.elect(0, opens_later=True)
+    r.sync(0, 1)
+    partition = r[0].partition
+    assert not partition.may_expand_isr(partition.followers[1])
+    partition.open(r.now)
+    assert partition.may_expand_isr(partition.followers[1])
