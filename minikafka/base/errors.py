@@ -237,6 +237,10 @@ class ControllerMoved(CoordinationError):
     """The check of the controller epoch failed: another broker is the controller."""
 
 
+class FollowerStateChangeQueueFull(CoordinationError):
+    """The queue of a broker is full of requests that cannot be dropped; the sender retries later."""
+
+
 class TooLarge(CoordinationError):
     """The request exceeds ZooKeeper's size limit and was not sent."""
 

@@ -1,0 +1,4 @@
+"""The mode in which each partition is coordinated by its leader, over ZooKeeper and without a controller.
+
+`minikafka/leaders/` decides, and this package carries out.
+"""

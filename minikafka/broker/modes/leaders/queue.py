@@ -1,0 +1,326 @@
+"""The queues of state-change requests between brokers (C5, C11 to C13, C22, C39).
+
+A request is durable before its sender goes on, and is deleted by its receiver after it was carried out. It may be
+carried out twice. Any broker and any other client of ZooKeeper may write to a queue at the same time: its limit may be
+exceeded by the number of writers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from minikafka.base.errors import (
+    ErrorCode,
+    FollowerStateChangeQueueFull,
+    KafkaError,
+    MultiFailed,
+    NoNode,
+    NotConnected,
+    OutcomeUnknown,
+    StaleSession,
+)
+from minikafka.base.model import BrokerId
+from minikafka.base.ports import Clock, MultiOp, Watch, WatchKind, ZooKeeper
+from minikafka.leaders import shrinking
+from minikafka.leaders.model import StateChange
+from minikafka.zk.nodes import registrations
+from minikafka.zk.nodes.faults import Faults
+from minikafka.zk.nodes.leaders import queues, tree
+
+logger = logging.getLogger(__name__)
+
+_READ_AT_ONCE: Final = 100
+_REMOVED_AT_ONCE: Final = 500
+_SHRINKINGS: Final = 5
+"""Attempts to shrink a queue that other brokers change at the same time."""
+_POLL_MS: Final = 500
+"""Time after which a waiting sender looks again which brokers are alive."""
+
+
+class Entry(NamedTuple):
+    """A request that this broker has added to a queue, and the name of its node."""
+
+    broker_id: BrokerId
+    name: str
+    request: StateChange
+
+
+class StateChangeQueue:
+    """The queue of this broker, which it alone consumes, and the queues of the brokers that it sends requests to.
+
+    `maximum`: the number of requests at which a queue counts as full.
+    """
+
+    def __init__(
+        self, zookeeper: ZooKeeper, clock: Clock, broker_id: BrokerId, maximum: int
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._clock = clock
+        self._broker_id = broker_id
+        self._maximum = maximum
+        self._faults = Faults()
+        self._watches: dict[str, Watch] = {}
+        """Watches on queues that have not fired yet. All waiters for one queue share its watch."""
+        self._next: deque[tuple[str, StateChange]] = deque()
+        """The first requests of the own queue, which were read and not consumed yet."""
+        self._generation = -1
+        """Number of the session in which `_next` was read."""
+        self._waits: Counter[BrokerId] = Counter()
+        """Number of senders that wait for the queue of each broker."""
+        self._shrinking: defaultdict[BrokerId, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    # The own queue.
+
+    async def open(self) -> None:
+        """Create the own queue if it does not exist. It stays when the broker stops. Raises CoordinationError."""
+        await self._zookeeper.ensure(queues.path_of(self._broker_id))
+
+    async def first(self) -> tuple[str, StateChange]:
+        """Wait for a request in the own queue; return the name and the request of the oldest entry.
+
+        Returns the same entry again until `consume` is called. Raises Closed.
+        """
+        while True:
+            if self._generation != self._zookeeper.generation:
+                self._next.clear()
+            if self._next:
+                return self._next[0]
+            with suppress(NotConnected, OutcomeUnknown, StaleSession):
+                self._generation = await self._zookeeper.connected()
+                watch = await self._read_own()
+                if not self._next:
+                    await watch.wait()
+
+    async def has_requests(self) -> bool:
+        """Return True if the own queue has an entry. Raises CoordinationError."""
+        names, _ = await self._zookeeper.children(queues.path_of(self._broker_id))
+        return bool(names)
+
+    async def consume(self, name: str) -> None:
+        """Delete an entry of the own queue whose request has been carried out. Raises Closed."""
+        delete = queues.removal(self._broker_id, name)
+        while True:
+            try:
+                with suppress(NoNode):  # the queue was shrunk
+                    await self._zookeeper.delete(*delete)
+                break
+            except (NotConnected, OutcomeUnknown, StaleSession):
+                await self._zookeeper.connected()
+        if self._next and self._next[0][0] == name:
+            self._next.popleft()
+
+    async def _read_own(self) -> Watch:
+        """Read the next requests of the own queue, and return the watch that fires when the queue changes."""
+        watch, names = await self._watched(self._broker_id)
+        if names is None:
+            await self.open()
+            return await self._read_own()
+        ordered = queues.in_order(self._broker_id, names, self._faults)
+        for start in range(0, len(ordered), _READ_AT_ONCE):
+            wanted = ordered[start : start + _READ_AT_ONCE]
+            found = await queues.read(self._zookeeper, self._broker_id, wanted, self._faults)
+            for name, request in found.items():
+                if request is None:
+                    await self.consume(name)  # it can never be carried out
+                else:
+                    self._next.append((name, request))
+            if self._next:
+                break
+        return watch
+
+    # The queues of other brokers.
+
+    async def enqueue(self, broker_id: BrokerId, request: StateChange) -> Entry:
+        """Add a request to the queue of a broker, which may be this one; shrink a full queue first.
+
+        After a lost answer, the request is added again. Raises KafkaError if the broker has no queue, and
+        CoordinationError: FollowerStateChangeQueueFull if the queue is full, StaleSession if the session has ended.
+        """
+        generation = self._zookeeper.generation
+        create = queues.entry(broker_id, request)
+        while True:
+            try:
+                await self.make_room(broker_id)
+                path, _ = await self._zookeeper.create(
+                    create.path, create.data, sequential=True, generation=generation
+                )
+            except NoNode:
+                raise _unknown(broker_id) from None
+            except (NotConnected, OutcomeUnknown):
+                if await self._zookeeper.connected() != generation:
+                    raise StaleSession("the request may not have been added to the queue") from None
+            else:
+                return Entry(broker_id, path.rpartition("/")[2], request)
+
+    async def make_room(self, broker_id: BrokerId) -> None:
+        """Shrink the queue of a broker if it is full, before a request is added, for example in a multi.
+
+        Raises KafkaError if the broker has no queue, and CoordinationError, for example FollowerStateChangeQueueFull.
+        """
+        if await self._size(broker_id) < self._maximum:
+            return
+        async with self._shrinking[broker_id]:
+            for _ in range(_SHRINKINGS):
+                if await self._size(broker_id) < self._maximum:
+                    return
+                if not await self._shrink(broker_id):
+                    break
+        logger.error(
+            "FollowerStateChangeQueueFull: the queue of broker %d has %d requests or more, which cannot be dropped",
+            broker_id,
+            self._maximum,
+        )
+        raise FollowerStateChangeQueueFull(
+            f"the queue of broker {broker_id} has its maximum of {self._maximum} requests to delete replicas; "
+            "start the broker, or raise minikafka.leaders.queue.max"
+        )
+
+    async def _size(self, broker_id: BrokerId) -> int:
+        stat = await self._zookeeper.exists(queues.path_of(broker_id))
+        if stat is None:
+            raise _unknown(broker_id)
+        return stat.num_children
+
+    async def _shrink(self, broker_id: BrokerId) -> bool:
+        """Shrink a queue; return False if nothing can be removed. Another broker may have changed it meanwhile."""
+        entries = await self._entries(broker_id)
+        removed, added = shrinking.shrink(entries, self._broker_id)
+        multi: list[MultiOp] = [queues.entry(broker_id, request) for request in added]
+        multi += [queues.removal(broker_id, name) for name in removed]
+        try:
+            for start in range(0, len(multi), _REMOVED_AT_ONCE):
+                await self._zookeeper.multi(multi[start : start + _REMOVED_AT_ONCE])
+        except MultiFailed as failed:
+            logger.info("the queue of broker %d changed while it was shrunk: %s", broker_id, failed)
+            return True
+        before, after = len(entries), len(entries) - len(removed) + len(added)
+        logger.info(
+            "shrank the queue of broker %d from %d to %d requests", broker_id, before, after
+        )
+        return bool(removed)
+
+    async def _entries(self, broker_id: BrokerId) -> dict[str, StateChange | None]:
+        [names] = await self._zookeeper.children_many([queues.path_of(broker_id)])
+        ordered = queues.in_order(broker_id, names or (), self._faults)
+        return await queues.read(self._zookeeper, broker_id, ordered, self._faults)
+
+    # Waiting and monitoring.
+
+    async def wait_until_consumed(self, entries: Iterable[Entry], timeout_ms: int) -> list[Entry]:
+        """Wait until every live receiver has carried out these requests; return those that were not in time.
+
+        For a broker that is not registered, the durable request is enough. A request that a shrinking has removed was
+        not carried out: the wait goes on until what stands for it is consumed. Raises CoordinationError.
+        """
+        deadline = self._clock.now() + timeout_ms
+        left = list(entries)
+        receivers = {entry.broker_id for entry in left}
+        self._waits.update(receivers)
+        try:
+            while left:
+                changed = asyncio.Event()
+                # Each watch is set before its queue is read, so that no change is missed.
+                left = await self._not_consumed(left, changed)
+                remaining = deadline - self._clock.now()
+                if not left or remaining <= 0:
+                    break
+                await self._wait_for(changed, min(_POLL_MS, remaining))
+        finally:
+            self._waits.subtract(receivers)
+            await self._unwatch(receivers)
+        return left
+
+    async def _not_consumed(self, entries: Sequence[Entry], changed: asyncio.Event) -> list[Entry]:
+        """Return the requests that a live broker has not consumed. `changed` is set when one of the queues changes."""
+        names, _ = await self._zookeeper.children(tree.REGISTRATIONS)
+        live = registrations.ids(names, self._faults, tree.REGISTRATIONS)
+        left: list[Entry] = []
+        for broker_id in sorted({entry.broker_id for entry in entries}.intersection(live)):
+            sent = [entry for entry in entries if entry.broker_id == broker_id]
+            watch, there = await self._watched(broker_id)
+            watch.on_signal(lambda _: changed.set())
+            left += await self._pending(broker_id, sent, there or ())
+        return left
+
+    async def _pending(
+        self, broker_id: BrokerId, sent: Sequence[Entry], there: Collection[str]
+    ) -> list[Entry]:
+        """Return the requests in `sent` that are not consumed. `there`: the names of the queue's entries, just read."""
+        here = frozenset(there)
+        if here.issuperset(entry.name for entry in sent):
+            return list(sent)
+        ordered = queues.in_order(broker_id, here, self._faults)
+        found = await queues.read(self._zookeeper, broker_id, ordered, self._faults)
+        if len(found) < len(ordered):
+            return list(
+                sent
+            )  # an entry that is gone may stand for one of these; the watch has fired
+        return [
+            entry
+            for entry in sent
+            if entry.name in here
+            or any(shrinking.is_replaced_by(entry.request, other) for other in found.values())
+        ]
+
+    async def _wait_for(self, changed: asyncio.Event, timeout_ms: int) -> None:
+        timer = self._clock.call_later(timeout_ms, changed.set)
+        try:
+            await changed.wait()
+        finally:
+            timer.cancel()
+
+    async def backlog(self) -> dict[BrokerId, int]:
+        """Return the number of requests in the queue of each broker (C39). Raises CoordinationError."""
+        names, _ = await self._zookeeper.children(queues.DIRECTORY)
+        brokers = queues.brokers(names, self._faults)
+        found = await self._zookeeper.get_many([queues.path_of(broker) for broker in brokers])
+        return {
+            broker: node.stat.num_children
+            for broker, node in sorted(zip(brokers, found, strict=True))
+            if node is not None
+        }
+
+    async def _watched(self, broker_id: BrokerId) -> tuple[Watch, list[str] | None]:
+        """Return a watch on a queue, and the names of its children that were read after the watch was set.
+
+        The names are None if the queue does not exist; the watch never fires then.
+        """
+        path = queues.path_of(broker_id)
+        watch = self._watches.get(path)
+        if watch is not None:
+            [there] = await self._zookeeper.children_many([path])
+            if there is not None:
+                return watch, there
+        watch = self._zookeeper.watch(WatchKind.CHILDREN, path)
+        try:
+            names, _ = await self._zookeeper.children(path, watch=True)
+        except NoNode:
+            return watch, None
+        self._watches[path] = watch
+        watch.on_signal(lambda _: self._forget(path, watch))
+        return watch, names
+
+    def _forget(self, path: str, watch: Watch) -> None:
+        if self._watches.get(path) is watch:
+            del self._watches[path]
+
+    async def _unwatch(self, brokers: Collection[BrokerId]) -> None:
+        """Remove the watches on the queues of other brokers that nobody waits for any more."""
+        for broker_id in brokers:
+            path = queues.path_of(broker_id)
+            is_needed = self._waits[broker_id] > 0 or broker_id == self._broker_id
+            if not is_needed and self._watches.pop(path, None) is not None:
+                await self._zookeeper.unwatch(WatchKind.CHILDREN, path)
+
+
+def _unknown(broker_id: BrokerId) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"broker {broker_id} has no queue of state-change requests: it has never started, or was removed with "
+        "`minikafka brokers remove`; start it, or add it with `minikafka brokers add`",
+    )

@@ -1,0 +1,87 @@
+"""ISRs in the nodes of the leader-coordinated mode: one compare-and-set, whose outcome is certain."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+
+from minikafka.base.model import NO_EPOCH, LeaderAndIsr, TopicPartition
+from minikafka.broker.capabilities.stores import IsrOutcome, IsrWrite
+from minikafka.broker.modes.leaders.isr_store import LeadersIsrs
+
+TP = TopicPartition("t", 0)
+ISR = "/leaders/brokers/topics/t/0/ISR"
+STATE = LeaderAndIsr(0, 7, (0, 1), NO_EPOCH, state_version=0)
+
+
+class World:
+    """A leader whose node ISR has three replicas. `conflicts`: the partitions that the leader must read again."""
+
+    def __init__(self) -> None:
+        self.ensemble, self.conflicts = Ensemble(), list[TopicPartition]()
+        self.ensemble.put(ISR, b"0,1,2;7")
+        self.session = MemoryZooKeeper(self.ensemble)
+        self.session.attach()
+        self.isrs = LeadersIsrs(self.session, self.conflicts.append)
+
+    async def write(self, state: LeaderAndIsr = STATE, *, is_wanted: bool = True) -> IsrWrite:
+        writing = asyncio.ensure_future(self.isrs.write(TP, state, lambda: is_wanted))
+        for _ in range(20):
+            await asyncio.sleep(0)
+            if not writing.done() and self.session.state.value != "connected":
+                self.session.attach()
+        return await writing
+
+    @property
+    def node(self) -> bytes:
+        return self.ensemble.nodes[ISR].data
+
+
+@pytest.mark.row("R26")
+async def test_isr_is_written_with_the_epoch_of_the_leader_at_the_version_that_it_knows() -> None:
+    world = World()
+    written = await world.write()
+    assert written == IsrWrite(IsrOutcome.WRITTEN, 1, world.ensemble.nodes[ISR].mzxid)
+    assert world.node == b"0,1;7"
+    assert world.conflicts == []
+
+
+async def test_isr_of_a_new_leader_is_not_overwritten_and_the_conflict_is_reported() -> None:
+    world = World()
+    world.ensemble.put(ISR, b"0,1,2;8")
+    assert await world.write() == IsrWrite(IsrOutcome.CONFLICT)
+    assert world.node == b"0,1,2;8"
+    assert world.conflicts == [TP]
+
+
+@pytest.mark.row("R28")
+@pytest.mark.parametrize("fault", ["unanswered", "lagging"])
+async def test_isr_counts_as_written_if_only_the_answer_was_lost(fault: str) -> None:
+    world = World()
+    world.session.faults = [fault]
+    assert await world.write() == IsrWrite(IsrOutcome.WRITTEN, 1)
+    assert (world.node, world.conflicts) == (b"0,1;7", [])
+
+
+async def test_isr_is_written_again_if_the_write_was_lost() -> None:
+    world = World()
+    world.session.faults = ["lost"]
+    assert (await world.write()).outcome is IsrOutcome.WRITTEN
+    assert world.node == b"0,1;7"
+
+
+async def test_isr_that_was_not_sent_or_is_not_wanted_is_not_written() -> None:
+    world = World()
+    world.session.faults = ["unsent"]
+    assert (await world.write()).outcome is IsrOutcome.NOT_SENT
+    assert (await world.write(is_wanted=False)).outcome is IsrOutcome.ABANDONED
+    assert (world.node, world.conflicts) == (b"0,1,2;7", [])
+
+
+async def test_isr_of_a_deleted_partition_is_abandoned() -> None:
+    world = World()
+    world.ensemble.delete(ISR)
+    assert (await world.write()).outcome is IsrOutcome.ABANDONED
+    assert world.conflicts == []
