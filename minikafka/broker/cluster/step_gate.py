@@ -1,10 +1,10 @@
 """A gate that can block a broker at named steps.
 
 After `hold`, a step is held: every operation that reaches the step is blocked until `release`. The names are
-`operation.step` for the controller's steps (`controller/steps.py`), and `broker.METHOD` for the moment before a
-broker carries out a controller request with that method. A controller that is blocked at a step handles nothing else
-and keeps its session. A broker that is blocked at a step handles no other controller request but still serves
-clients. Invariant: while no step is held, passing the gate costs only the check of an empty dict.
+`operation.step` for the steps of each mode (`controller/steps.py`, `leaders/steps.py`), and `broker.METHOD` for the
+moment before a broker carries out a controller request with that method. A controller that is blocked at a step
+handles nothing else and keeps its session. A broker that is blocked at a step handles no other controller request but
+still serves clients. Invariant: while no step is held, passing the gate costs only the check of an empty dict.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock
 from minikafka.controller.steps import STEPS
+from minikafka.leaders import steps as leaders_steps
 from minikafka.rpc import messages
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,12 @@ logger = logging.getLogger(__name__)
 AT_BROKER: Final = "broker"
 """The first part of the names `broker.METHOD`, which are steps of a broker, not of the controller."""
 NAMES: Final = frozenset(
-    [f"{operation}.{step}" for operation, steps in STEPS.items() for step in steps]
+    [
+        f"{operation}.{step}"
+        for operations in (STEPS, leaders_steps.STEPS)
+        for operation, steps in operations.items()
+        for step in steps
+    ]
     + [f"{AT_BROKER}.{method}" for method in messages.STATE_CHANGES]
 )
 """The names of all steps that can be held."""
