@@ -17,7 +17,6 @@ from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from minikafka.base.config import TopicConfig
-from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
@@ -74,6 +73,7 @@ class Partition:
         "controller_epoch",
         "early_batches",
         "epoch_start_offset",
+        "followed_before",
         "follower_throttle",
         "followers",
         "high_watermark",
@@ -124,6 +124,8 @@ class Partition:
         """True if the replica leads and serves clients. False while a leader is opening: it serves followers only."""
         self.offline = False
         self.leader: BrokerId = NO_LEADER
+        self.followed_before: BrokerId = NO_LEADER
+        """The leader that this replica followed in `leader_epoch` when `end_role` ended its role."""
         self.leader_epoch = -1
         self.controller_epoch = -1
         self.state_version = -1
@@ -221,8 +223,15 @@ class Partition:
         self._close_to_clients()
         return new_epoch
 
+    def end_role(self) -> None:
+        """Stop being leader or follower; a follower may follow the same leader again in the same epoch."""
+        followed = self.leader if self.is_follower else self.followed_before
+        self.stop()
+        self.followed_before = followed
+
     def stop(self) -> None:
         """Stop being leader or follower; waiting produce requests fail with NOT_LEADER_OR_FOLLOWER."""
+        self.followed_before = NO_LEADER
         self.is_leader = self.is_follower = self.is_open = False
         self.leader = NO_LEADER
         self._set_followers({})
@@ -245,6 +254,7 @@ class Partition:
     def _set_state(self, state: PartitionState) -> None:
         assert state.leader_epoch >= self.leader_epoch, (state, self.leader_epoch)
         self.leader = state.leader
+        self.followed_before = NO_LEADER
         self.leader_epoch = state.leader_epoch
         self.controller_epoch = state.controller_epoch
         self.state_version = state.state_version
@@ -320,11 +330,6 @@ class Partition:
             if progress.item is not None:
                 progress.item.mark_changed()
 
-    def low_watermark(self) -> int:
-        """Return the smallest log start offset of the leader and its live followers, -1 if any is unknown."""
-        others = (p for p in self.followers.values() if self.is_alive(p.broker_id))
-        return min(self.log.log_start_offset, *(p.log_start_offset for p in others), LONG_MAX)
-
     @property
     def latest_offset_is_known(self) -> bool:
         """False right after an election, while the high watermark may be lower than the former leader's (KIP-207)."""
@@ -364,15 +369,8 @@ class Partition:
 
         `last_fetched_epoch` is the epoch of the follower's record before `fetch_offset` (KIP-595, R40).
         """
-        epochs = self.log.epochs
-        if last_fetched_epoch < 0 or (
-            last_fetched_epoch == epochs.latest and fetch_offset <= self.log.log_end_offset
-        ):
-            return None
-        epoch, end_offset = self.epoch_end_offset(last_fetched_epoch)
-        if epoch < last_fetched_epoch or end_offset < fetch_offset:
-            return epoch, end_offset
-        return None
+        log = self.log
+        return log.epochs.diverging(last_fetched_epoch, fetch_offset, log.log_end_offset)
 
     # ---- the per-batch path
 
@@ -537,11 +535,16 @@ class Partition:
         """Propose the ISR with this replica added; no other change may be pending."""
         self._propose(PendingExpand(self.isr_state.isr, broker_id))
 
-    def maybe_shrink_isr(self, now: int, suspects: AbstractSet[BrokerId] = frozenset()) -> bool:
+    def maybe_shrink_isr(
+        self,
+        now: int,
+        suspects: AbstractSet[BrokerId] = frozenset(),
+        behind: AbstractSet[BrokerId] = frozenset(),
+    ) -> bool:
         """Propose the ISR without followers that lag (R30) or are suspects; return True if there is such a proposal.
 
-        A leader that is opening proposes nothing: its mode writes the ISR. A leader whose disk failed proposes nothing
-        either. Its followers cannot catch up, so only the leader would stay in the ISR.
+        `behind`: followers that lag in any case. A leader that is opening proposes nothing yet. A leader whose disk
+        failed proposes nothing: its followers cannot catch up, so only the leader would stay in the ISR.
         """
         if not self.is_open or self.offline or type(self.isr_state) is not Committed:
             return False
@@ -550,7 +553,8 @@ class Partition:
         lagging = {
             id_
             for id_ in followers.keys() & self.isr_state.isr
-            if followers[id_].offset != end and followers[id_].last_caught_up < oldest
+            if id_ in behind
+            or (followers[id_].offset != end and followers[id_].last_caught_up < oldest)
         }
         change = self.isr_state.without(lagging, suspects & followers.keys(), self._required_isr)
         if change is not None:
@@ -645,9 +649,8 @@ class Partition:
     @property
     def role(self) -> str:
         """The role in one word, for people."""
-        if self.is_leader:
-            return "leader" if self.is_open else "opening leader"
-        return "follower"
+        led = "leader" if self.is_open else "opening leader"
+        return led if self.is_leader else "follower"
 
     def __repr__(self) -> str:
         return (

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from itertools import starmap
 from typing import Any, Final
 
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import INTERNAL_TOPICS
@@ -137,7 +138,7 @@ class Deletion:
 
     def _check(self, row: Row, partition: Partition) -> None:
         error = partition.check_leader_epoch(-1)
-        row.low_watermark = _UNKNOWN if error else partition.low_watermark()
+        row.low_watermark = _UNKNOWN if error else _low_watermark(partition)
         if error or row.low_watermark >= row.required:
             row.error, row.partition = error, None
 
@@ -177,6 +178,12 @@ class Deletion:
                 for name, rows in self._rows.items()
             ),
         )
+
+
+def _low_watermark(partition: Partition) -> int:
+    """Return the smallest log start offset of the leader and its live followers, -1 if any is unknown."""
+    others = (p for p in partition.followers.values() if partition.is_alive(p.broker_id))
+    return min(partition.log_start_offset, *(p.log_start_offset for p in others), LONG_MAX)
 
 
 def _deleted(number: int, row: Row) -> dict[str, Any]:

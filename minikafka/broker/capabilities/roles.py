@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from minikafka.base.model import (
@@ -53,8 +53,8 @@ class Orders(Protocol):
 
         `leaders`: the brokers that lead these partitions, with their endpoints. `opens_later`: as leader, this broker
         serves followers, and refuses clients with NOT_LEADER_OR_FOLLOWER until `open` (C17, C18).
-        A role whose leader epoch is not higher than the replica's is refused with STALE_CONTROLLER_EPOCH. Raises
-        CoordinationError if the settings of a topic cannot be read.
+        A role whose leader epoch is not higher than the replica's is refused with STALE_CONTROLLER_EPOCH, except a role
+        that resumes one that `end_roles` has ended. Raises CoordinationError if the settings of a topic cannot be read.
         """
 
     async def caught_up(
@@ -70,11 +70,22 @@ class Orders(Protocol):
         leads the partition in this epoch. `is_live`: the brokers to wait for; without it, the metadata decide.
         """
 
-    def open(self, tp: TopicPartition, leader_epoch: int) -> bool:
+    def open(
+        self, tp: TopicPartition, leader_epoch: int, in_sync: Collection[BrokerId] = ()
+    ) -> bool:
         """Serve clients of a partition that this broker leads since a role with `opens_later`.
 
+        `in_sync`: the members that stay in the ISR (all if empty). The leader proposes the smaller ISR to the
+        `IsrStore` before it opens; until the write, the high watermark waits for the leaving members too.
         Return False, and change nothing, if this broker does not lead the partition in this epoch. A later role of
         the same leader without `opens_later` opens the partition too.
+        """
+
+    def end_roles(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop leading, following and serving these partitions at once, and keep their files.
+
+        Waiting produce requests fail with NOT_LEADER_OR_FOLLOWER. The next role must have a higher leader epoch. Only
+        a replica that followed may also resume its role: the same leader in the same epoch.
         """
 
     async def stop_replicas(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
@@ -257,7 +258,7 @@ class ReplicaManager:
                 partition = self._host(state, topic_id)
             elif partition.offline:
                 return _STORAGE_ERROR
-            elif state.leader_epoch <= partition.leader_epoch:
+            elif not _may_take(partition, state):
                 return _STALE_CONTROLLER
             self._apply_role(partition, state, now, opens_later=opens_later)
         except StorageFailed as failure:
@@ -327,17 +328,22 @@ class ReplicaManager:
             list(state.isr),
         )
 
-    def open(self, tp: TopicPartition, leader_epoch: int) -> bool:
-        """Open a partition that this broker leads in this epoch to clients; return False if it does not lead it."""
+    def open(self, tp: TopicPartition, leader_epoch: int, in_sync: Collection[BrokerId]) -> bool:
+        """Open a partition that this broker leads in this epoch to clients; return False if it does not lead it.
+
+        `in_sync`: the members that stay in the ISR; empty: all.
+        """
         partition = self.partitions.get(tp)
         if partition is None or not partition.leads_in(leader_epoch):
             return False
         if not partition.is_open:
             now = self.clock.now()
             partition.open(now)
-            self.roles.leads(tp, leader_epoch)
-            self._maybe_shrink_isr(partition, now)
+            self._maybe_shrink_isr(
+                partition, now, {*partition.isr}.difference(in_sync or partition.isr)
+            )
             self._maybe_expand_isr(partition, now)
+            self.roles.leads(tp, leader_epoch)
             state_change_logger.info(
                 "[Broker id=%d] partition %s is open to clients, epoch=%d",
                 self.broker_id,
@@ -345,6 +351,19 @@ class ReplicaManager:
                 leader_epoch,
             )
         return True
+
+    def end_roles(self, tps: Iterable[TopicPartition]) -> None:
+        """Stop leading, following and serving these partitions at once; keep their files."""
+        self.purgatory.finish_tick(self.clock.now())
+        for tp in tps:
+            self._unhosted.pop(tp, None)
+            self.fetchers.remove(tp)
+            partition = self.partitions.get(tp)
+            if partition is not None:
+                partition.end_role()
+                self._wake(partition)
+                self.roles.stopped(tp)
+        self.purgatory.finish_soon()
 
     def sync_deletions(self) -> None:
         """Make deletions durable, so that a deleted replica does not exist again after a crash."""
@@ -531,8 +550,10 @@ class ReplicaManager:
         if progress is not None:
             self.propose_expansion(partition, progress)
 
-    def _maybe_shrink_isr(self, partition: Partition, now: int) -> None:
-        if partition.maybe_shrink_isr(now, self.metadata.suspects):
+    def _maybe_shrink_isr(
+        self, partition: Partition, now: int, behind: AbstractSet[BrokerId] = frozenset()
+    ) -> None:
+        if partition.maybe_shrink_isr(now, self.metadata.suspects, behind):
             self.isr_changes.propose(partition)
 
     def _isr_committed(self, partition: Partition, moved: bool) -> None:
@@ -565,3 +586,10 @@ class ReplicaManager:
         self._appends.close()
         self.purgatory.finish_tick(self.clock.now())
         self.checkpoints.close()
+
+
+def _may_take(partition: Partition, state: PartitionState) -> bool:
+    """True if a role is newer than the replica's role, or resumes the role of a follower that `end_roles` has ended."""
+    if state.leader_epoch == partition.leader_epoch:
+        return partition.followed_before == state.leader != NO_LEADER
+    return state.leader_epoch > partition.leader_epoch

@@ -6,7 +6,7 @@ order becomes stale in a pause, it is abandoned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from minikafka.base.model import (
@@ -126,9 +126,15 @@ class ReplicaOrders:
         is_live = is_live or self._replicas.metadata.is_alive
         return await CatchUp(partition, leader_epoch, is_live).wait(self._clock, timeout_ms)
 
-    def open(self, tp: TopicPartition, leader_epoch: int) -> bool:
+    def open(
+        self, tp: TopicPartition, leader_epoch: int, in_sync: Collection[BrokerId] = ()
+    ) -> bool:
         """Open a partition that this broker leads to clients; return False if it does not lead it in this epoch."""
-        return self._replicas.open(tp, leader_epoch)
+        return self._replicas.open(tp, leader_epoch, in_sync)
+
+    def end_roles(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop leading, following and serving these partitions at once; keep their files."""
+        self._replicas.end_roles(partitions)
 
     async def stop_replicas(
         self, stops: Sequence[StopReplicaPartition], fence: Fence = never_stale

@@ -82,6 +82,20 @@ class LeaderEpochs:
         higher = bisect_right(self._epochs, epoch)
         return (self._epochs[higher - 1] if higher else epoch), self._starts[higher]
 
+    def diverging(
+        self, last_epoch: int, offset: int, log_end_offset: int
+    ) -> tuple[int, int] | None:
+        """Return (epoch, end offset) at which another log diverges from this log, None if the logs agree.
+
+        The other log ends at `offset`; its last record is of `last_epoch`, -1 if it has none (KIP-595, R40).
+        """
+        if last_epoch < 0 or (last_epoch == self.latest and offset <= log_end_offset):
+            return None
+        epoch, end_offset = self.end_offset_for(last_epoch, log_end_offset)
+        if epoch < last_epoch or end_offset < offset:
+            return epoch, end_offset
+        return None
+
     def epoch_of(self, offset: int) -> int:
         """Return the epoch in which the record at the offset was appended; -1 if unknown."""
         slot = bisect_right(self._starts, offset) - 1
