@@ -7,13 +7,17 @@ from minikafka.leaders.events import BalanceDue
 from minikafka.leaders.model import PartitionView, ReplicaStatus
 from minikafka.leaders.partitions import Partitions
 from minikafka.leaders.picture import Picture, Replica
+from minikafka.leaders.reassignment import Reassignments
 
 
 class Balance:
     """The balance of the leaderships of one broker."""
 
-    def __init__(self, picture: Picture, partitions: Partitions) -> None:
+    def __init__(
+        self, picture: Picture, partitions: Partitions, reassignments: Reassignments
+    ) -> None:
         self._picture = picture
+        self._reassignments = reassignments
         self._partitions = partitions
 
     def check(self, event: BalanceDue) -> None:
@@ -22,6 +26,7 @@ class Balance:
             replica = self._picture.replicas.get(tp)
             if replica is None:
                 continue
+            self._reassignments.repeat_starts(replica, view, event.live)
             self._partitions.decide(replica, view, event.live)
             if self._is_stable(replica, view) and _may_take_over(view, event.live):
                 self._partitions.give_up(replica, view)

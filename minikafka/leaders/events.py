@@ -77,7 +77,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class IsrConflict:
-    """An ISR write of this leader was refused: the node has another version. The partition was read again."""
+    """The node ISR has another version than this leader knows: an ISR write was refused, or a read has shown it."""
 
     tp: TopicPartition
     view: PartitionView
@@ -134,13 +134,15 @@ class TryToLead:
 class RaiseEpoch:
     """Replace `leader` and `ISR` with a higher epoch: this broker leads on, with other replicas or another ISR.
 
-    The multi checks the replica list too: between two reads, this broker may have left it.
+    The multi checks the replica list too: between two reads, this broker may have left it. It also enqueues `closes`:
+    a replica of a cancelled reassignment is closed if and only if it has left the ISR.
     """
 
     tp: TopicPartition
     view: PartitionView
     epoch: Epoch
     isr: Replicas
+    closes: tuple[tuple[BrokerId, StateChange], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +254,10 @@ class StopLeading:
 
 @dataclass(frozen=True, slots=True)
 class CloseReplica:
-    """Stop the fetcher, then read AR ∪ RAR once more, then delete the files (C15; note, row 8).
+    """Stop the fetcher, then read the partition once more, then delete the files (C15; note, row 8).
 
     The runner deletes nothing if there is no log or the log has another topic id than `topic_id`. It keeps the files
-    if the topic has this id, is not being deleted, and this broker is among its replicas again.
+    if the topic has this id, the partition is not being deleted, and this broker is in AR ∪ RAR again or in the ISR.
     """
 
     tp: TopicPartition

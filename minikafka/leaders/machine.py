@@ -44,7 +44,7 @@ class LeadersMachine:
         self._reassignments = Reassignments(picture)
         self._partitions = Partitions(picture, self._reassignments)
         self._requests = Requests(picture, self._partitions)
-        self._balance = Balance(picture, self._partitions)
+        self._balance = Balance(picture, self._partitions, self._reassignments)
         self._handlers: dict[type, Callable[[Any], None]] = {
             Scanned: self._requests.scan,
             PartitionRead: self._on_partition_read,
@@ -87,7 +87,7 @@ class LeadersMachine:
         if unread is not None and view.is_readable:
             del self._picture.unread[tp]
             self._requests.scan_one(tp, view, live, *unread)
-        elif view.leader is not None and view.leader.is_ours:
+        elif view.leader is not None and view.leader.is_ours and view.isr is not None:
             self._picture.emit(GiveUpLeadership(tp, view))
 
     def _on_registered(self, _: Registered) -> None:
@@ -127,7 +127,7 @@ class LeadersMachine:
         return (
             view.is_readable
             and view.topic_id == replica.topic_id
-            and self._picture.broker_id in view.hosts
+            and self._picture.broker_id in (view.replicas or ())
             and self._picture.leads(replica)
             and leader is not None
             and leader.is_ours

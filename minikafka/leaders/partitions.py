@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from minikafka.base.model import BrokerId
+from minikafka.base.model import NO_LEADER, BrokerId
 from minikafka.leaders.election import Elections
 from minikafka.leaders.events import GiveUpLeadership
 from minikafka.leaders.model import PartitionView, ReplicaStatus
@@ -33,7 +33,7 @@ class Partitions:
         if not view.is_readable:
             picture.refuse(replica, view, UNREADABLE)
             return
-        self._reassignments.note_completion(replica, view)
+        self._reassignments.note_closes(replica, view)
         if view.topic_id != replica.topic_id:
             self._leave(replica, view, "the topic has another id or does not exist")
         elif picture.broker_id not in view.hosts:
@@ -52,7 +52,7 @@ class Partitions:
         self._give_up(replica, view)
 
     def _give_up(self, replica: Replica, view: PartitionView) -> None:
-        if view.leader is not None and view.leader.is_ours:
+        if view.leader is not None and view.leader.is_ours and view.isr is not None:
             self._picture.write(replica, GiveUpLeadership(replica.tp, view))
 
     def give_up(self, replica: Replica, view: PartitionView) -> None:
@@ -80,14 +80,16 @@ class Partitions:
     def _lead_on(self, replica: Replica, view: PartitionView) -> None:
         """Keep leading, in a higher epoch if the nodes ask for it."""
         assert view.leader is not None, view
-        if view.isr is None:
+        if self._picture.broker_id not in (view.replicas or ()):
+            # It completed a reassignment to other brokers, and may be in the next one already.
+            self.give_up(replica, view)
+        elif view.isr is None:
             # A new ISR node could only be guessed: the leader serves on with the ISR that it knows.
             self._picture.refuse(replica, view, "the node ISR does not exist")
         elif not self._is_consistent(replica, view):
             self._reassignments.renew(replica, view)
         else:
             if view.leader.epoch > replica.epoch:
-                self._reassignments.close_removed(replica, view)
                 self._picture.lead(replica, view)
             self._reassignments.check(replica, view)
 
@@ -120,7 +122,7 @@ class Partitions:
         elif leader.epoch < replica.epoch:
             reason = f"epoch {leader.epoch} is lower than the known epoch {replica.epoch}"
             picture.refuse(replica, view, reason)
-        elif leader.epoch == replica.epoch and leader.broker_id != replica.leader:
+        elif leader.epoch == replica.epoch and replica.leader not in (NO_LEADER, leader.broker_id):
             reason = f"epoch {leader.epoch} has had another leader, broker {replica.leader}"
             picture.refuse(replica, view, reason)
         else:

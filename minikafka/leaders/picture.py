@@ -43,7 +43,7 @@ class Replica:
     """It has no log yet, and may be created in any log directory."""
     status: ReplicaStatus = ReplicaStatus.ABSENT
     leader: BrokerId = NO_LEADER
-    """The leader of the latest role, this broker included."""
+    """The leader of the latest role, this broker included. Unknown after the end of a lease."""
     epoch: Epoch = NO_EPOCH
     """The epoch of the latest role. No role has a lower epoch."""
     is_offline: bool = False
@@ -59,15 +59,15 @@ class Replica:
     view: PartitionView | None = None
     """The latest view in the epoch that this broker leads."""
     hosts: frozenset[BrokerId] = frozenset()
-    """AR ∪ RAR in the epoch that this broker leads."""
+    """The brokers that may host a replica in the epoch that this broker leads."""
     started_epoch: Epoch = NO_EPOCH
     """The epoch in which the start requests of the reassignment were sent."""
-    closed: frozenset[BrokerId] = frozenset()
-    """Brokers that got a close request in this epoch, because a reassignment was cancelled or replaced."""
     is_deletion_requested: bool = False
     """Every replica got a close request in this leadership, because the partition is being deleted."""
-    completing: tuple[tuple[BrokerId, StateChange], ...] = ()
-    """The close requests in a `CompleteReassignment` whose outcome is unknown."""
+    closes: tuple[tuple[BrokerId, StateChange], ...] = ()
+    """The close requests in the latest multi, whose outcome is unknown."""
+    written: tuple[Epoch, frozenset[BrokerId]] = (NO_EPOCH, frozenset())
+    """The epoch in the latest multi, and the brokers that host a replica if it is accepted."""
 
 
 @dataclass(slots=True)
@@ -156,6 +156,8 @@ class Picture:
             self.wait(replica)
         else:
             replica.last_write = effect
+            if not isinstance(effect, GiveUpLeadership):
+                replica.written = (effect.epoch, _hosts_after(effect))
             self.emit(effect)
 
     def wait(self, replica: Replica) -> None:
@@ -185,7 +187,10 @@ class Picture:
             BecomeLeader(replica.tp, view, replica.is_new, is_renewal),
             *(() if is_renewal else (WatchReassignments(replica.tp.topic),)),
         )
-        replica.hosts, replica.closed = view.hosts, frozenset()
+        epoch, hosts = replica.written
+        # Who has left AR ∪ RAR since the multi was written must be closed too.
+        is_written = view.leader is not None and view.leader.epoch == epoch
+        replica.hosts = view.hosts | hosts if is_written else view.hosts
         self._take_role(replica, view)
         return True
 
@@ -200,11 +205,23 @@ class Picture:
         return replica.status in LEADERS
 
     def end_lease(self) -> None:
-        """Stop leading and standing for election. Followers keep their role; the watches are gone."""
+        """Stop leading and standing for election. The watches are gone, and effects may have been dropped.
+
+        Followers keep their role, and take it again when the partition is read.
+        """
         self.is_registered = False
         self.unread.clear()
         for replica in self.replicas.values():
             if replica.status is not ReplicaStatus.FOLLOWING:
                 self.end_role(replica)
+            replica.leader = NO_LEADER
             replica.is_watched = replica.is_waiting = replica.has_waited = False
             replica.last_write = replica.last_refusal = None
+
+
+def _hosts_after(effect: TryToLead | RaiseEpoch | CompleteReassignment) -> frozenset[BrokerId]:
+    """Return the brokers that host a replica after the write."""
+    target = effect.view.reassignment
+    if isinstance(effect, CompleteReassignment) and target is not None:
+        return frozenset(target.replicas)
+    return effect.view.hosts

@@ -2,12 +2,12 @@
 
     RAR − AR is not empty       raise the epoch, then send start requests in the new epoch
     RAR ⊆ ISR                   make RAR the assigned replicas, in one multi with the close requests
-    RAR has lost replicas       send them close requests, then raise the epoch
+    RAR has lost replicas       raise the epoch, in one multi with the close requests
     RAR is empty                send a close request to every replica, once per leadership
 
 The epoch is raised because a broker takes no second role in one epoch, and a role names AR ∪ RAR. Start requests that
-nobody has read by then are stale, so that they are sent in each epoch again. A close request may be sent twice: its
-receiver deletes nothing while it is in AR ∪ RAR.
+nobody has read by then are stale, so that they are sent in each epoch again. A replica is asked to close in the multi
+that takes it out of the ISR: a closed replica that is still in the ISR could complete the next reassignment.
 """
 
 from __future__ import annotations
@@ -50,59 +50,71 @@ class Reassignments:
         elif view.hosts != replica.hosts.union(isr):
             self.renew(replica, view)
         elif target is not None:
-            self._start_added(replica, view, target.replicas)
+            self._start_added(replica, view)
 
     def renew(self, replica: Replica, view: PartitionView) -> None:
-        """Lead on in a higher epoch. Members of the ISR that host no replica leave it.
-
-        Their close requests are sent before: a crash after the write would lose them.
-        """
-        self.close_removed(replica, view)
+        """Lead on in a higher epoch. Brokers that are in no list any longer leave the ISR and close their replicas."""
         isr = () if view.isr is None else view.isr.ids
         members = tuple(id_ for id_ in isr if id_ in view.hosts)
         if self._picture.broker_id not in members:
             members = (self._picture.broker_id,)
         epoch = next_epoch(view, replica.epoch)
-        self._picture.write(replica, RaiseEpoch(replica.tp, view, epoch, members))
+        closes = self._closes(replica, view, epoch, replica.hosts.union(isr) - view.hosts)
+        self._picture.write(replica, RaiseEpoch(replica.tp, view, epoch, members, closes))
 
-    def close_removed(self, replica: Replica, view: PartitionView) -> None:
-        """Send close requests to the brokers that hosted a replica in this epoch, and are in no list any longer."""
-        isr = () if view.isr is None else view.isr.ids
-        removed = replica.hosts.union(isr) - view.hosts - replica.closed
-        replica.closed |= removed
-        self._send(Operation.CLOSE, replica, view, sorted(removed))
-
-    def note_completion(self, replica: Replica, view: PartitionView) -> None:
-        """Note the close requests of a reassignment that the view shows as completed."""
-        if not replica.completing or view.epoch < replica.completing[0][1].epoch:
+    def note_closes(self, replica: Replica, view: PartitionView) -> None:
+        """Note the close requests of a multi that the view shows as accepted."""
+        if not replica.closes or view.epoch < replica.closes[0][1].epoch:
             return
-        if not any(id_ in (view.replicas or ()) for id_, _ in replica.completing):
-            notes = (lifecycle.requested(request, to) for to, request in replica.completing)
-            self._picture.emit(*notes)
-            replica.closed |= {id_ for id_, _ in replica.completing}
-        replica.completing = ()
+        leader = view.leader
+        if leader is not None and leader.is_ours and leader.epoch == replica.closes[0][1].epoch:
+            self._picture.emit(*(lifecycle.requested(change, to) for to, change in replica.closes))
+        replica.closes = ()
+
+    def repeat_starts(
+        self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]
+    ) -> None:
+        """Send start requests again to live brokers of the reassignment that are still outside the ISR.
+
+        A broker forgets its start if it restarts while the reassignment is cancelled, and the leader may not notice a
+        reassignment that is cancelled and made again.
+        """
+        if replica.status is ReplicaStatus.LEADING and replica.started_epoch == view.epoch:
+            isr = () if view.isr is None else view.isr.ids
+            added = self._added(view)
+            late = [id_ for id_ in added if id_ in live and id_ not in isr]
+            self._send(Operation.START, replica, view, late)
 
     def _complete(self, replica: Replica, view: PartitionView, target: Replicas) -> None:
         epoch = next_epoch(view, replica.epoch)
-        leaving = sorted(replica.hosts.union(view.replicas or ()) - set(target))
-        closes = tuple(
-            (id_, self._request(Operation.CLOSE, replica, view, epoch)) for id_ in leaving
-        )
-        replica.completing = closes
+        leaving = replica.hosts.union(view.replicas or ()) - set(target)
+        closes = self._closes(replica, view, epoch, leaving)
         self._picture.write(replica, CompleteReassignment(replica.tp, view, epoch, closes))
 
-    def _start_added(self, replica: Replica, view: PartitionView, target: Replicas) -> None:
-        if replica.started_epoch == replica.epoch:
-            return
-        replica.started_epoch = replica.epoch
-        assigned = view.replicas or ()
-        added = [id_ for id_ in target if id_ not in assigned]
-        self._send(Operation.START, replica, view, added)
+    def _closes(
+        self, replica: Replica, view: PartitionView, epoch: Epoch, receivers: Iterable[BrokerId]
+    ) -> tuple[tuple[BrokerId, StateChange], ...]:
+        """Return the close requests of a multi, and keep them until its outcome is known."""
+        change = self._request(Operation.CLOSE, replica, view, epoch)
+        replica.closes = tuple((id_, change) for id_ in sorted(receivers))
+        return replica.closes
+
+    def _added(self, view: PartitionView) -> list[BrokerId]:
+        """Return RAR − AR, in the order of RAR."""
+        target = () if view.reassignment is None else view.reassignment.replicas
+        return [id_ for id_ in target if id_ not in (view.replicas or ())]
+
+    def _start_added(self, replica: Replica, view: PartitionView) -> None:
+        if replica.started_epoch != replica.epoch:
+            replica.started_epoch = replica.epoch
+            self._send(Operation.START, replica, view, self._added(view))
 
     def _request_deletion(self, replica: Replica, view: PartitionView) -> None:
         if not replica.is_deletion_requested:
             replica.is_deletion_requested = True
-            self._send(Operation.CLOSE, replica, view, sorted(replica.hosts | view.hosts))
+            isr = () if view.isr is None else view.isr.ids
+            receivers = sorted(replica.hosts.union(view.hosts, isr))
+            self._send(Operation.CLOSE, replica, view, receivers)
 
     def _send(
         self,

@@ -5,7 +5,7 @@ Every request is consumed, after its effects. A request that has no effect is no
     start     this broker must be in AR ∪ RAR of this topic id. With a leader, the request has the epoch of the ISR and
               comes from this leader, or it comes from the administrator's side with epoch -1
     close     without a fence by epoch: a broker that was down has missed epochs. The topic id must be that of the
-              local log. This broker must be outside AR ∪ RAR, unless the partition is deleted
+              local log. This broker must be outside AR ∪ RAR and the ISR, unless the partition is deleted
     rescan    start requests were dropped from a full queue: the broker scans as at its start
 """
 
@@ -55,7 +55,7 @@ class Requests:
         self._picture.emit(outcome, Consume(event.entry))
 
     def scan(self, event: Scanned) -> None:
-        """Host every replica in AR ∪ RAR, and close the replicas on disk that are in neither."""
+        """Host every replica in AR ∪ RAR, and close the replicas on disk that have no place in the partition."""
         for tp, view in event.views.items():
             if view.is_readable:
                 self.scan_one(tp, view, event.live, tp in event.on_disk, event.on_disk.get(tp))
@@ -72,24 +72,30 @@ class Requests:
         disk_id: bytes | None,
     ) -> None:
         """Host or close one replica. `disk_id`: topic id of its log, None for a log without an id."""
-        picture = self._picture
-        replica, hosts = picture.replicas.get(tp), picture.broker_id in view.hosts
-        if view.topic_id is None or not hosts:
-            if replica is not None:
-                self._remove(replica, view, is_stray=True)
-            elif is_on_disk:
-                picture.emit(CloseReplica(tp, disk_id, is_stray=True))
-            return
-        if replica is not None and replica.topic_id != view.topic_id:
-            self._remove(replica, view, is_stray=True)
-            replica = None
-        elif is_on_disk and disk_id is not None and disk_id != view.topic_id:
-            picture.emit(CloseReplica(tp, disk_id, is_stray=True))
+        picture, me = self._picture, self._picture.broker_id
+        replica = picture.replicas.get(tp)
+        if replica is not None:
+            is_on_disk, disk_id = True, replica.topic_id
+        if is_on_disk and not (_has_place(view, me) and disk_id in (None, view.topic_id)):
+            self._close_stray(tp, view, replica, disk_id)
             is_on_disk = False
-        if is_on_disk or replica is not None or not view.is_being_deleted:
-            is_first = view.isr is None or picture.broker_id not in (view.replicas or ())
+        is_added = me in view.hosts and not view.is_being_deleted
+        if view.topic_id is not None and (is_on_disk or is_added):
+            is_first = view.isr is None or me not in (view.replicas or ())
             replica = picture.host(tp, view.topic_id, is_new=is_first and not is_on_disk)
             self._partitions.decide(replica, view, live)
+
+    def _close_stray(
+        self,
+        tp: TopicPartition,
+        view: PartitionView,
+        replica: Replica | None,
+        disk_id: bytes | None,
+    ) -> None:
+        if replica is None:
+            self._picture.emit(CloseReplica(tp, disk_id, is_stray=True))
+        else:
+            self._remove(replica, view, is_stray=True)
 
     def _start(self, event: RequestReceived) -> str:
         """Host the replica, and lead, follow or wait. Return why not, "" on success (C8, C14)."""
@@ -127,7 +133,7 @@ class Requests:
         picture = self._picture
         if replica.status in ROLES:
             picture.emit(StopLeading(replica.tp))
-        if view.leader is not None and view.leader.is_ours:
+        if view.leader is not None and view.leader.is_ours and view.isr is not None:
             picture.emit(GiveUpLeadership(replica.tp, view))
         picture.forget(replica)
         picture.emit(CloseReplica(replica.tp, replica.topic_id, is_stray))
@@ -164,6 +170,15 @@ def _close_fence(
         return "the request has no topic id"
     if replica is not None and replica.topic_id != request.topic_id:
         return "the replica has another topic id"
-    if view.topic_id == request.topic_id and me in view.hosts and not view.is_being_deleted:
-        return "this broker is in AR or RAR"
+    if view.topic_id == request.topic_id and not view.is_being_deleted and _has_place(view, me):
+        return "this broker is in AR, RAR or the ISR"
     return ""
+
+
+def _has_place(view: PartitionView, me: BrokerId) -> bool:
+    """True if the topic exists, and this broker is in AR, RAR or the ISR.
+
+    A broker that is only in the ISR is about to get a close request: its leader takes it out of the ISR.
+    """
+    isr = () if view.isr is None else view.isr.ids
+    return view.topic_id is not None and (me in view.hosts or me in isr)

@@ -261,7 +261,7 @@ def test_end_of_the_lease_stops_leaders_and_keeps_followers() -> None:
     seen = view(leader=(0, 7), isr=(0, 1))
     follower.follow(seen)
     assert follower.handle(LeaseEnded()) == []
-    assert follower.scan(seen) == [WatchPartition(T0)]
+    assert follower.scan(seen) == [WatchPartition(T0), BecomeFollower(T0, seen, False)]
 
 
 def test_scan_after_the_end_of_the_lease_waits_for_the_former_session() -> None:

@@ -205,12 +205,21 @@ def lead(
 
 
 def raise_epoch(
-    tp: TopicPartition, view: PartitionView, epoch: Epoch, isr: Replicas
+    tp: TopicPartition,
+    view: PartitionView,
+    epoch: Epoch,
+    isr: Replicas,
+    closes: Iterable[tuple[BrokerId, StateChange]] = (),
 ) -> list[MultiOp]:
-    """Return the multi with which the leader leads on in a new epoch, with this ISR."""
+    """Return the multi with which the leader leads on in a new epoch, with this ISR.
+
+    `closes` are for brokers that leave the ISR because a reassignment was cancelled: a replica that is closed before it
+    has left the ISR could complete the next reassignment without its records.
+    """
     return [
         Check(layout.replicas_path(tp), view.replicas_version),
         *_renewal(tp, view, epoch, isr),
+        *(queues.entry(broker_id, request) for broker_id, request in closes),
     ]
 
 

@@ -233,6 +233,16 @@ async def test_leader_that_leads_on_writes_the_next_epoch_in_both_nodes(
     await refused(zookeeper, partitions.raise_epoch(TP, read, 1, (1,)))
 
 
+async def test_leader_that_leads_on_enqueues_its_close_requests_in_the_same_multi(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    read = await lead(zookeeper)
+    zookeeper.ensemble.put("/leaders/brokers/state/9", b"")
+    await refused(zookeeper, partitions.raise_epoch(TP, read, 1, (1,), [(8, CLOSE)]))
+    await zookeeper.multi(partitions.raise_epoch(TP, read, 1, (1,), [(9, CLOSE)]))
+    assert len(tree_of(zookeeper, "/leaders/brokers/state/9/")) == 1
+
+
 async def replaced(zookeeper: MemoryZooKeeper) -> PartitionView:
     """Return the view of a leader that another leader has replaced, whose node also has version 0."""
     stale = await lead(zookeeper)
