@@ -316,7 +316,7 @@ def _key_cells(key: Key) -> list[str]:
     default = "(none)" if key.default in (None, "", ()) else f"`{key.text(key.default)}`"
     if key.kind in (Kind.INT, Kind.LONG) and key.default in (INT_MAX, LONG_MAX):
         default = "no limit"
-    doc = key.doc + " *No effect yet.*" * bool(key.waits_for)
+    doc = key.meaning + " *No effect yet.*" * bool(key.waits_for)
     return [key.kind.name.lower(), default, key.bounds(), doc]
 
 

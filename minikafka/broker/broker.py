@@ -87,6 +87,7 @@ async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: Coordina
     ledger = LedgerWriter(ports.storage, ledger_directory, config.broker_id, ports.clock)
     logs = LogManager(ports.storage, config, ports.clock, ports.executor)
     logs.lock()  # an earlier process may still run: fail before `join` ends its session
+    logs.check_coordination()  # before `join` writes the mode into a new cluster
     ledger.open()
     ledger.record(BROKER, "", {"fact": "started"})
     cluster_id = await mode.join()

@@ -1,7 +1,7 @@
 """All logs of one broker in its log directories (Kafka's LogManager).
 
 Invariants: a log directory is live or, after its first failed operation, offline until the next
-start (S37). All directories have the same identity (`meta.properties`). A replica whose topic id
+start (S37). All directories have the same identity and coordination mode (`meta.properties`). A replica whose topic id
 differs from the topic's is moved aside, never served and never deleted (R69).
 """
 
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.keys import LONG_MAX
+from minikafka.base.coordination import CONTROLLER, COORDINATION
 from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.ports import Clock, Executor, Storage
@@ -101,6 +102,21 @@ class LogManager:
         for directory in list(self._live):
             self._guarded(directory, directory.lock)
 
+    def check_coordination(self) -> None:
+        """Raise ConfigError if a directory has the other coordination mode, or an invalid meta.properties.
+
+        A directory of a version without modes belongs to the controller mode.
+        """
+        own = self.config.minikafka_coordination
+        for directory in self._live:
+            properties = directory.read_properties()
+            found = properties.get(COORDINATION, CONTROLLER) if properties else own
+            if found != own:
+                raise ConfigError(
+                    f"{directory.path} belongs to a cluster with the coordination mode {found}, but this broker has "
+                    f"the mode {own}: set {COORDINATION}={found}, or set log.dirs to a directory of this mode"
+                )
+
     async def start(self, cluster_id: str | None = None) -> None:
         """Lock the directories, check their identity, open and recover every log.
 
@@ -108,6 +124,7 @@ class LogManager:
         directory fails.
         """
         self.lock()
+        self.check_coordination()
         self._check_identity(cluster_id)
         for directory in list(self._live):
             await self.executor.run(partial(self._open, directory))
@@ -149,6 +166,7 @@ class LogManager:
         wanted = {"version": _META_VERSION, "broker.id": own_id}
         if cluster_id:
             wanted["cluster.id"] = cluster_id
+        wanted[COORDINATION] = self.config.minikafka_coordination
         for directory in list(self._live):
             properties = found[directory.path]
             if {**properties, **wanted} != properties:

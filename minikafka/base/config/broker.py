@@ -26,6 +26,7 @@ from minikafka.base.config.keys import (
     unknown_key,
 )
 from minikafka.base.config.listeners import Listeners, parse_listeners
+from minikafka.base.coordination import CONTROLLER, LEADERS, MODES
 from minikafka.base.endpoints import SecurityProtocol, check_connect
 from minikafka.base.errors import ConfigError
 from minikafka.base.toml import read_toml, table_of
@@ -105,6 +106,35 @@ class BrokerConfig:
         True,
         "If true, a broker whose control listener refuses connections loses its leaderships at once. If false, it "
         "keeps them until its ZooKeeper session expires.",
+        mode=CONTROLLER,
+    )
+    minikafka_coordination: str = key(
+        STRING,
+        CONTROLLER,
+        "Who elects leaders and changes replicas: one broker as the controller, or the leader of each partition "
+        "(docs/architecture.md). All brokers of a cluster have the same mode, from its first start on.",
+        choices=MODES,
+    )
+    minikafka_leaders_election_wait_ms: int = key(
+        INT,
+        1_000,
+        "Time for which a replica leaves an election to the preferred replica, if that one can lead; also the pause "
+        "before a refused election is repeated, hence not 0. Longer than brokers need to notice the same death, and "
+        "short against a session timeout.",
+        low=10,
+        high=60_000,
+        waits_for="the mode leaders",
+        mode=LEADERS,
+    )
+    minikafka_leaders_queue_max: int = key(
+        INT,
+        10_000,
+        "Maximum number of state-change requests in the queue of one broker; a full queue is shrunk before the next "
+        "request. ZooKeeper must be able to list the queue in one answer of 1 MiB.",
+        low=2,
+        high=50_000,
+        waits_for="the mode leaders",
+        mode=LEADERS,
     )
 
     # ZooKeeper.
@@ -358,16 +388,17 @@ class BrokerConfig:
     auto_leader_rebalance_enable: bool = key(
         BOOLEAN,
         True,
-        "If true, the controller regularly moves leaderships back to preferred replicas.",
+        "If true, leaderships are regularly moved back to preferred replicas.",
     )
     leader_imbalance_per_broker_percentage: int = key(
         INT,
         10,
         "Maximum percentage of a broker's preferred partitions that other brokers may lead.",
         low=0,
+        mode=CONTROLLER,
     )
     leader_imbalance_check_interval_seconds: int = key(
-        LONG, 300, "Interval at which the controller checks the leader balance.", low=1
+        LONG, 300, "Interval at which the leader balance is checked.", low=1
     )
     controlled_shutdown_enable: bool = key(
         BOOLEAN, True, "If true, a broker moves its leaderships to other brokers before it exits."
@@ -499,6 +530,13 @@ class BrokerConfig:
     def first_set(self, keys: tuple[tuple[str, int], ...]) -> Any:
         """Return the value of the first of these keys that is set, times its factor; None if no key is set."""
         return first_set({name: getattr(self, name.replace(".", "_")) for name, _ in keys}, keys)
+
+    @property
+    def unread_keys(self) -> tuple[str, ...]:
+        """The keys that were set explicitly and that only the other coordination mode reads."""
+        modes = {name: _BROKER_KEYS[name].mode for name in sorted(self.given)}
+        own = ("", self.minikafka_coordination)
+        return tuple(name for name, mode in modes.items() if mode not in own)
 
     @property
     def endpoints(self) -> Listeners:

@@ -53,6 +53,8 @@ class Key:
 
     `waits_for`: the feature that the key needs and minikafka does not have. Such a key is checked, stored and
     shown, but has no effect. For all other keys, `waits_for` is empty.
+
+    `mode`: the only coordination mode that reads the key; "" if both modes read it.
     """
 
     kind: Kind
@@ -65,12 +67,18 @@ class Key:
     form: str = ""
     synonyms: tuple[tuple[str, int], ...] = ()
     waits_for: str = ""
+    mode: str = ""
     name: str = ""
 
     @property
     def attribute(self) -> str:
         """The name of the dataclass field: `log.segment.bytes` is `log_segment_bytes`."""
         return self.name.replace(".", "_")
+
+    @property
+    def meaning(self) -> str:
+        """The documentation, and the coordination mode if only one reads the key."""
+        return f"{self.doc} Only the mode {self.mode} reads it." if self.mode else self.doc
 
     @property
     def sensitive(self) -> bool:

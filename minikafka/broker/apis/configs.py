@@ -153,7 +153,7 @@ def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[st
         "is_sensitive": entry.key.sensitive,
         "synonyms": [synonym._asdict() for synonym in synonyms],
         "config_type": entry.key.kind,
-        "documentation": entry.key.doc if documented else None,
+        "documentation": entry.key.meaning if documented else None,
     }
 
 

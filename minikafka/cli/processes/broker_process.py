@@ -20,6 +20,7 @@ from typing import Final
 import uvloop
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.coordination import CONTROLLER, COORDINATION, LEADERS
 from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock
 from minikafka.broker.broker import Broker, create_broker
@@ -55,11 +56,19 @@ def run_broker(config_file: str, parent: int | None) -> None:
     raise_soft_limit()
     found = load(Path(config_file))
     log_to_stderr()
-    for listener in found.exposed_listeners:
+    warn_about(found)
+    uvloop.run(serve(found))
+
+
+def warn_about(config: BrokerConfig) -> None:
+    """Log a warning for each listener that other machines can reach, and each key that has no effect."""
+    for listener in config.exposed_listeners:
         logger.warning(
             "%s can be reached from other machines, without encryption or authentication", listener
         )
-    uvloop.run(serve(found))
+    for name in config.unread_keys:
+        mode = config.minikafka_coordination
+        logger.warning("%s has no effect with minikafka.coordination=%s", name, mode)
 
 
 def load(file: Path) -> BrokerConfig:
@@ -145,7 +154,7 @@ def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
 
 
 async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Broker:
-    """Create and start a broker with the real clock, disk and network, in the controller mode."""
+    """Create and start a broker with the real clock, disk and network, in its coordination mode."""
     clock, rng, storage, tasks = SystemClock(), SystemRng(), DiskStorage(), TaskRegistry(on_crash)
     connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
     secret = config.minikafka_cluster_secret.encode()
@@ -172,6 +181,8 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         ),
         descriptors,
     )
+    if config.minikafka_coordination == LEADERS:
+        raise ConfigError(f"{COORDINATION}={LEADERS} cannot be started yet: set {CONTROLLER}")
     mode = ControllerMode(config, clock, rng, storage, tasks, zookeeper, end_session)
     broker = await create_broker(config, ports, mode)
     await broker.start()

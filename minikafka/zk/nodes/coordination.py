@@ -8,13 +8,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+from minikafka.base.coordination import CONTROLLER, LEADERS, MODES
 from minikafka.base.errors import ConfigError, NodeExists
 from minikafka.base.ports import ZooKeeper
 from minikafka.zk import layout
 
+__all__ = ["CONTROLLER", "LEADERS", "PATH", "claim", "read"]
+
 PATH: Final = layout.COORDINATION
-CONTROLLER: Final = "controller"
-LEADERS: Final = "leaders"
 
 
 async def claim(zookeeper: ZooKeeper, mode: str) -> None:
@@ -23,9 +24,9 @@ async def claim(zookeeper: ZooKeeper, mode: str) -> None:
     Raises ConfigError if the cluster has the other mode or its marker is not readable, and CoordinationError.
     """
     found = await _read_or_write(zookeeper, mode)
-    if found not in (CONTROLLER, LEADERS):
+    if found not in MODES:
         raise ConfigError(
-            f"zookeeper.connect: the node {PATH} must contain {CONTROLLER} or {LEADERS}, got "
+            f"zookeeper.connect: the node {PATH} must contain {' or '.join(MODES)}, got "
             f"{found[:60]!a}; restore it, or name another chroot"
         )
     if found != mode:

@@ -30,8 +30,11 @@ class Inline:
         return function()
 
 
-def manager(storage: MemoryStorage, *directories: str, broker_id: int = 1) -> LogManager:
-    settings = replace(BrokerConfig(), broker_id=broker_id, log_dirs=directories or ("/d",))
+def manager(
+    storage: MemoryStorage, *directories: str, broker_id: int = 1, mode: str = "controller"
+) -> LogManager:
+    dirs = directories or ("/d",)
+    settings = BrokerConfig(broker_id=broker_id, log_dirs=dirs, minikafka_coordination=mode)
     return LogManager(storage, settings, ManualClock(), Inline())
 
 
@@ -73,6 +76,30 @@ class TestIdentity:
             await manager(storage.clone(), broker_id=2).start("c1")
         with pytest.raises(ConfigError, match="belongs to cluster c1, not c2"):
             await manager(storage.clone()).start("c2")
+
+    @pytest.mark.key("minikafka.coordination")
+    async def test_directory_of_the_other_coordination_mode_is_refused(
+        self, storage: MemoryStorage
+    ) -> None:
+        await (await started(storage)).close()
+        with pytest.raises(ConfigError, match="mode controller, but this broker has the mode lead"):
+            await manager(storage.clone(), mode="leaders").start("c1")
+
+        leaders = MemoryStorage()
+        await manager(leaders, mode="leaders").start("c1")
+        assert b"minikafka.coordination=leaders\n" in leaders.read("/d/meta.properties")
+        with pytest.raises(ConfigError, match=r"set minikafka\.coordination=leaders"):
+            await manager(leaders.clone()).start("c1")
+
+    async def test_directory_without_a_mode_belongs_to_the_controller_mode(
+        self, storage: MemoryStorage
+    ) -> None:
+        storage.make_directories("/d")
+        storage.write_atomically("/d/meta.properties", b"version=0\nbroker.id=1\n")
+        with pytest.raises(ConfigError, match="coordination mode controller"):
+            await manager(storage.clone(), mode="leaders").start("c1")
+        await started(storage)
+        assert b"minikafka.coordination=controller\n" in storage.read("/d/meta.properties")
 
     async def test_directory_that_another_process_uses_is_refused(
         self, storage: MemoryStorage

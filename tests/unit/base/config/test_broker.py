@@ -150,6 +150,9 @@ def test_minikafka_adds_few_broker_keys_to_kafkas():
         "minikafka.metrics.enable",
         "minikafka.records.check.enable",
         "minikafka.fast.failover.enable",
+        "minikafka.coordination",
+        "minikafka.leaders.election.wait.ms",
+        "minikafka.leaders.queue.max",
         "minikafka.producer.ids.max",
         "minikafka.producer.ids.keep.ms",
         "minikafka.groups.memory.max.bytes",
@@ -193,6 +196,19 @@ def test_every_config_field_is_a_key_with_a_valid_default_except_the_field_given
 def test_invalid_broker_settings_are_refused_with_a_reason(keys, reason):
     with pytest.raises(ConfigError, match=reason.replace(".", r"\.")):
         BrokerConfig.from_mapping(keys)
+
+
+@pytest.mark.key("minikafka.coordination")
+def test_keys_that_only_the_other_coordination_mode_reads_are_named():
+    keys = ONE | {
+        "minikafka.fast.failover.enable": False,
+        "minikafka.leaders.queue.max": 5,
+        "num.partitions": 2,
+    }
+
+    assert BrokerConfig.from_mapping(keys).unread_keys == ("minikafka.leaders.queue.max",)
+    leaders = BrokerConfig.from_mapping(keys | {"minikafka.coordination": "leaders"})
+    assert leaders.unread_keys == ("minikafka.fast.failover.enable",)
 
 
 def test_endpoints_are_read_from_the_listener_keys():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.errors import ConfigError
-from minikafka.cli.processes.broker_process import load
+from minikafka.cli.processes.broker_process import load, warn_about
 
 KEYS = (
     "broker.id = 1",
@@ -59,3 +59,13 @@ def test_distinct_log_directories_need_not_exist(tmp_path: Path) -> None:
     dirs = (f"{tmp_path}/d", f"{tmp_path}/d/d", "/")
     file = write(tmp_path, *KEYS, f'log.dirs = "{",".join(dirs)}"')
     assert load(file).log_dirs == dirs
+
+
+@pytest.mark.key("minikafka.coordination")
+def test_start_warns_about_a_key_that_only_the_other_mode_reads(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_about(load(write(tmp_path, *KEYS, "minikafka.leaders.queue.max = 5")))
+    assert caplog.messages == [
+        "minikafka.leaders.queue.max has no effect with minikafka.coordination=controller"
+    ]
