@@ -234,7 +234,7 @@ class Ensemble:
         if not op.path.startswith("/"):
             raise BadArguments(op.path)
         parent = self.node(parent_of(op.path))
-        path = f"{op.path}{parent.created:010d}" if op.sequential else op.path
+        path = f"{op.path}{sequence_number(parent.created)}" if op.sequential else op.path
         check_path(path)
         if path in self.nodes:
             raise NodeExists(path)
@@ -328,6 +328,11 @@ def unwatch(watchers: Watchers, path: str, connection: Connection) -> None:
     those.pop(connection, None)
     if not those:
         watchers.pop(path, None)
+
+
+def sequence_number(created: int) -> str:
+    """Return the number in a sequential node's name. ZooKeeper counts with 32 bits, and goes on below zero."""
+    return f"{(created + 2**31) % 2**32 - 2**31:010d}"
 
 
 def parent_of(path: str) -> str:

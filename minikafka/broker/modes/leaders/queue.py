@@ -160,16 +160,23 @@ class StateChangeQueue:
     async def make_room(self, broker_id: BrokerId) -> None:
         """Shrink the queue of a broker if it is full, before a request is added, for example in a multi.
 
-        Raises KafkaError if the broker has no queue, and CoordinationError, for example FollowerStateChangeQueueFull.
+        Entries that no broker has made do not count. Raises KafkaError if the broker has no queue, and
+        CoordinationError: FollowerStateChangeQueueFull if no request can be dropped.
         """
-        if await self._size(broker_id) < self._maximum:
+        stat = await self._zookeeper.exists(queues.path_of(broker_id))
+        if stat is None:
+            raise _unknown(broker_id)
+        if stat.num_children < self._maximum:
             return
         async with self._shrinking[broker_id]:
             for _ in range(_SHRINKINGS):
-                if await self._size(broker_id) < self._maximum:
+                entries = await self._entries(broker_id)
+                if len(entries) < self._maximum:
                     return
-                if not await self._shrink(broker_id):
+                removed, added = shrinking.shrink(entries, self._broker_id)
+                if not removed:
                     break
+                await self._shrink(broker_id, removed, added)
         logger.error(
             "FollowerStateChangeQueueFull: the queue of broker %d has %d requests or more, which cannot be dropped",
             broker_id,
@@ -180,16 +187,10 @@ class StateChangeQueue:
             "start the broker, or raise minikafka.leaders.queue.max"
         )
 
-    async def _size(self, broker_id: BrokerId) -> int:
-        stat = await self._zookeeper.exists(queues.path_of(broker_id))
-        if stat is None:
-            raise _unknown(broker_id)
-        return stat.num_children
-
-    async def _shrink(self, broker_id: BrokerId) -> bool:
-        """Shrink a queue; return False if nothing can be removed. Another broker may have changed it meanwhile."""
-        entries = await self._entries(broker_id)
-        removed, added = shrinking.shrink(entries, self._broker_id)
+    async def _shrink(
+        self, broker_id: BrokerId, removed: Sequence[str], added: Sequence[StateChange]
+    ) -> None:
+        """Replace entries of a queue, unless the receiver or another sender has removed one of them meanwhile."""
         multi: list[MultiOp] = [queues.entry(broker_id, request) for request in added]
         multi += [queues.removal(broker_id, name) for name in removed]
         try:
@@ -197,12 +198,10 @@ class StateChangeQueue:
                 await self._zookeeper.multi(multi[start : start + _REMOVED_AT_ONCE])
         except MultiFailed as failed:
             logger.info("the queue of broker %d changed while it was shrunk: %s", broker_id, failed)
-            return True
-        before, after = len(entries), len(entries) - len(removed) + len(added)
-        logger.info(
-            "shrank the queue of broker %d from %d to %d requests", broker_id, before, after
-        )
-        return bool(removed)
+        else:
+            logger.info(
+                "removed %d old requests from the queue of broker %d", len(removed), broker_id
+            )
 
     async def _entries(self, broker_id: BrokerId) -> dict[str, StateChange | None]:
         [names] = await self._zookeeper.children_many([queues.path_of(broker_id)])

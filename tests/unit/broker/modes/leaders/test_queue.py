@@ -249,6 +249,28 @@ async def test_queue_that_is_full_of_closes_is_logged_and_refuses_requests(
     assert world.requests() == [*closes[1:], start()]
 
 
+async def test_names_of_another_client_do_not_fill_a_queue(world: World) -> None:
+    for number in range(MAXIMUM):
+        world.put(f"note-{number}", b"")
+    await world.send(start())
+    assert (await world.receiver.first())[1] == start()
+
+
+async def test_queue_that_another_sender_shrinks_meanwhile_is_not_full(world: World) -> None:
+    await world.send(*(start(number) for number in range(MAXIMUM)))
+    session = world.sessions[SENDER]
+    exists = session.exists
+
+    async def overtaken(path: str) -> object:
+        found = await exists(path)
+        await world.receiver.make_room(RECEIVER)
+        return found
+
+    session.exists = overtaken  # type: ignore[method-assign, assignment]
+    await world.send(close())
+    assert world.requests() == [rescan(RECEIVER), close()]
+
+
 async def test_queue_shrinks_before_a_multi_adds_a_request(world: World) -> None:
     await world.send(*(start(number) for number in range(MAXIMUM)))
     await world.sender.make_room(RECEIVER)
@@ -256,10 +278,18 @@ async def test_queue_shrinks_before_a_multi_adds_a_request(world: World) -> None
 
 
 async def test_queue_is_shrunk_again_if_the_receiver_consumes_meanwhile(world: World) -> None:
-    await world.send(start(0), start(1), close(0), start(2))
-    world.before_next_read(world.consume)
+    entries = await world.send(start(0), start(1), close(0), start(2))
+    session = world.sessions[SENDER]
+
+    def meanwhile(_: Sequence[MultiOp]) -> None:
+        session.before_multi = lambda _: None
+        world.ensemble.delete(f"{QUEUE}/{entries[0].name}")
+        world.put("q-0000000009", start(9))
+
+    session.before_multi = meanwhile
     await world.send(close(5))
-    assert world.requests() == [close(0), rescan(SENDER), close(5)]
+    assert set(world.requests()) == {close(0), rescan(SENDER), close(5)}
+    assert len(session.multis) == 2
 
 
 async def test_receiver_consumes_a_request_that_a_shrinking_removed(world: World) -> None:
