@@ -115,21 +115,31 @@ CONFORMANCE = """\
 
 {generated}
 Each row of these tables is one requirement on the cluster, with the tests that prove it. A test names its rows with
-`@pytest.mark.row("D5", …)`. The rows are defined in `tests/conformance/rows.toml`. The *leader-coordinated variant* is
-an early design of Kafka's replication, in which a partition's leader sends the requests that the controller sends here.
+`@pytest.mark.row("D5", …)`. The rows are defined in `tests/conformance/rows.toml`. Rows A to M are statements of the
+descriptions of Kafka's replication that this project is built after: the controller and its state machines, the
+reassignment of KAFKA-42, and the leader-coordinated replication that was designed first and not built. Their words are
+kept, also where the project does something else. The column *met* says so:
+
+- **as described**: the row is met in the sense of its words
+- **partly**: it is met, except for the part that is named, for the reason that is named
+- **decided otherwise**: the project does something else, for the reason that is named; the tests show what it does.
+
+The column *mode* has the coordination modes in which the row is claimed and tested: *controller*, *leaders*, or *both*
+([architecture](architecture.md#coordination-modes)). In the leaders mode, the nodes of these rows are below `/leaders`.
 
 The status of a row comes from the outcomes of its tests in the last recorded run. `pytest --record-rows` writes these
-outcomes to `tests/conformance/outcomes.json`, together with the level of each test. The level of a passed row is the
-highest level of its passed tests. From low to high, the levels are
+outcomes to `tests/conformance/outcomes.json`, together with the level of each test and the modes of its clusters. The
+level of a passed row in a mode is the highest level of its passed tests in this mode. A test without a cluster counts
+for both modes, unless its path names one. From low to high, the levels are
 
 - **table**: the test calls parts of a broker directly, such as the controller's state machine
 - **memory**: the test runs whole brokers in one event loop; ZooKeeper, disks and network are simulated in memory
 - **real**: the test runs broker processes, or whole brokers in its own process, with Apache ZooKeeper, disks and
   sockets.
 
-A row is *failed* if one of its tests failed. A row without a passed or failed test is *open*, or *later* if it is
-postponed for the reason that the table shows. A test run fails if all tests of a row ran and none of them passed,
-unless the row is *later*.
+A row is *failed* in a mode if one of its tests in this mode failed. Without a passed or failed test it is *open*, or
+*later* if it is postponed for the reason that the table shows. A test run fails if all tests of a row ran and none of
+them passed, unless the row is *later* in all its modes.
 
 {counts}
 
@@ -213,14 +223,17 @@ def conformance_page(
     groups = [
         f"## {title}\n\n"
         + _table(
-            ("row", "requirement", "status", "tests"),
-            ([row.id, row.what, str(status), status.tests()] for row, status in members),
+            ("row", "requirement", "met", "mode", "status", "tests"),
+            (
+                [row.id, row.what, status.met(), status.modes(), str(status), status.tests()]
+                for row, status in members
+            ),
         )
         for title, members in itertools.groupby(statuses, lambda pair: pair[0].group)
     ]
     return CONFORMANCE.format(
         generated=GENERATED,
-        counts=_counts([status for _, status in statuses], results.recorded_on(outcomes)),
+        counts=_counts(*zip(*statuses, strict=True), results.recorded_on(outcomes)),
         groups="\n\n".join(groups),
     )
 
@@ -233,26 +246,34 @@ class _Status:
         self._results = results
         outcomes = Counter(result.outcome if result else "not run" for result in results.values())
         self.outcomes = {outcome: outcomes[outcome] for outcome in sorted(outcomes, reverse=True)}
-        passed = [r.level for r in results.values() if r and r.outcome == "passed"]
-        self.level = max(passed).label if passed else ""
+        self.by_mode = {mode: self._word(mode) for mode in row.modes}
+        """Mode -> the level of the strongest passed test: table, memory or real; else failed, open or later."""
 
-    @property
-    def word(self) -> str:
-        """The status as one word: passed, failed, open, or later (if there is a reason to postpone the row)."""
-        if "failed" in self.outcomes:
+    def _word(self, mode: str) -> str:
+        shown = [r for test, r in self._results.items() if r is not None and r.shows(test, mode)]
+        if any(result.outcome == "failed" for result in shown):
             return "failed"
-        if self.level:
-            return "passed"
-        return "open" if self._row.later is None else "later"
+        if passed := [result.level for result in shown if result.outcome == "passed"]:
+            return str(max(passed).label)
+        return "later" if mode in self._row.later else "open"
+
+    def met(self) -> str:
+        """Return whether the requirement is met as described, with the reason if it is not."""
+        if self._row.otherwise:
+            return f"*decided otherwise*: {self._row.otherwise}"
+        return f"*partly*: {self._row.partly}" if self._row.partly else "as described"
+
+    def modes(self) -> str:
+        """Return the coordination modes in which the row holds."""
+        return "both" if len(self.by_mode) > 1 else next(iter(self.by_mode))
 
     def __str__(self) -> str:
-        if self.word == "later":
-            return f"*later*: {self._row.later}"
+        words = []
+        for mode, word in self.by_mode.items():
+            text = f"*later*: {self._row.later[mode]}" if word == "later" else f"**{word}**"
+            words.append(f"{mode} {text}" if len(self.by_mode) > 1 else text)
         numbers = ", ".join(f"{number} {what}" for what, number in self.outcomes.items())
-        words = [f"**{self.level if self.word == 'passed' else self.word}**", numbers]
-        if self._row.rest:
-            words.append(f"*later*: {self._row.rest}")
-        return "; ".join(filter(None, words))
+        return "; ".join(filter(None, (", ".join(dict.fromkeys(words)), numbers)))
 
     def tests(self) -> str:
         """Return the name of each test with its level (table, memory or real), and its outcome if it did not pass."""
@@ -265,14 +286,23 @@ class _Status:
         return "<br>".join(shown)
 
 
-def _counts(statuses: Sequence[_Status], recorded_on: str) -> str:
-    words = Counter(status.word for status in statuses)
-    levels = Counter(status.level for status in statuses if status.word == "passed")
-    by_level = ", ".join(f"{levels[level]} {level}" for level in ("real", "memory", "table"))
-    return (
-        f"{len(statuses)} rows: {words['passed']} passed ({by_level}), {words['failed']} failed, "
-        f"{words['open']} open, {words['later']} later. Last recorded run: {recorded_on or 'none'}."
+def _counts(rows: Sequence[Any], statuses: Sequence[_Status], recorded_on: str) -> str:
+    lines = []
+    for mode in dict.fromkeys(mode for row in rows for mode in row.modes):
+        words = Counter(status.by_mode[mode] for status in statuses if mode in status.by_mode)
+        levels = {level: words[level] for level in ("real", "memory", "table")}
+        by_level = ", ".join(f"{number} {level}" for level, number in levels.items())
+        lines.append(
+            f"- {mode} mode, {words.total()} rows: {sum(levels.values())} passed ({by_level}), "
+            f"{words['failed']} failed, {words['open']} open, {words['later']} later."
+        )
+    otherwise = sum(1 for row in rows if row.otherwise)
+    partly = sum(1 for row in rows if row.partly)
+    lines.append(
+        f"- {len(rows)} rows in all: {len(rows) - partly - otherwise} as described, {partly} partly, "
+        f"{otherwise} decided otherwise. Last recorded run: {recorded_on or 'none'}."
     )
+    return "\n".join(lines)
 
 
 def _family(name: str) -> str:

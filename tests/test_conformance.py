@@ -40,7 +40,7 @@ def collected(request: pytest.FixtureRequest) -> dict[str, set[str]]:
 
 
 def test_every_conformance_row_in_scope_is_named_by_the_mark_of_a_test():
-    in_scope = [row for row in catalogue().values() if row.later is None]
+    in_scope = [row for row in catalogue().values() if row.modes_in_scope]
     assert [f"{row.id}: {row.what}" for row in in_scope if row.id not in claims()] == []
 
 
@@ -151,7 +151,7 @@ import pytest
 from support import proof
 
 @pytest.mark.parametrize("level", ["MEMORY", "REAL", "TABLE"])
-def test_one(level): proof.note(proof.Level[level])
+def test_one(level): proof.note(proof.Level[level], "leaders" if level == "MEMORY" else "controller")
 
 def test_two(): assert False
 
@@ -166,7 +166,7 @@ def test_without_a_row(): ...
     run_pytest(tmp_path, f"-n{workers}", "--record-rows")
 
     assert row_results.read(file) == {
-        "tests/test_a.py::test_one": Result("passed", Level.REAL),
+        "tests/test_a.py::test_one": Result("passed", Level.REAL, ("controller", "leaders")),
         "tests/test_a.py::test_two": Result("failed", Level.TABLE),
     }
 
@@ -189,13 +189,17 @@ def test_conformance_page_takes_the_status_of_a_row_from_the_recorded_run(
     ran = {test: text for test, text in zip(tests, outcomes, strict=True) if text}
     file.write_text(json.dumps({"last_run": "2026-01-01", "tests": ran}))
 
-    page = WRITE_DOCS["conformance_page"]([Row("A1", "group", "what", None)], {"A1": tests}, file)
+    page = WRITE_DOCS["conformance_page"]([Row("A1", "group", "what")], {"A1": tests}, file)
 
-    assert f"| A1 | what | {status} |" in page
+    assert f"| A1 | what | as described | controller | {status} |" in page
 
 
-def test_conformance_page_shows_why_a_row_or_a_part_of_a_row_is_postponed(tmp_path):
-    rows = [Row("A1", "group", "what", "the reason"), Row("A2", "group", "more", None, "a part")]
+def test_conformance_page_shows_why_a_row_is_postponed_or_not_met_as_described(tmp_path):
+    rows = [
+        Row("A1", "group", "what", later={"controller": "the reason"}),
+        Row("A2", "group", "more", partly="a part"),
+        Row("A3", "group", "else", otherwise="a decision", later={"controller": "no test"}),
+    ]
     file = tmp_path / "outcomes.json"
     file.write_text(
         json.dumps({"last_run": "", "tests": {"tests/test_a.py::test": "passed table"}})
@@ -203,18 +207,55 @@ def test_conformance_page_shows_why_a_row_or_a_part_of_a_row_is_postponed(tmp_pa
 
     page = WRITE_DOCS["conformance_page"](rows, {"A2": ["tests/test_a.py::test"]}, file)
 
-    assert "| A1 | what | *later*: the reason |" in page
-    assert "| A2 | more | **table**; 1 passed; *later*: a part |" in page
-    assert "2 rows: 1 passed (0 real, 0 memory, 1 table), 0 failed, 0 open, 1 later." in page
+    assert "| A1 | what | as described | controller | *later*: the reason |" in page
+    assert "| A2 | more | *partly*: a part | controller | **table**; 1 passed |" in page
+    assert "| A3 | else | *decided otherwise*: a decision | controller | *later*: no test |" in page
+    assert "3 rows: 1 passed (0 real, 0 memory, 1 table), 0 failed, 0 open, 2 later." in page
+    assert "3 rows in all: 1 as described, 1 partly, 1 decided otherwise." in page
 
 
-def test_every_conformance_row_in_scope_has_a_test_with_a_recorded_pass():
+def test_conformance_page_shows_the_status_of_a_row_in_each_of_its_modes(tmp_path):
+    tests = {
+        "tests/test_a.py::test_one": "passed real",
+        "tests/test_a.py::test_both": "passed memory controller+leaders",
+        "tests/unit/leaders/test_b.py::test_two": "passed table",
+        "tests/unit/controller/test_b.py::test_three": "passed table",
+        "tests/test_a.py::test_parts": "passed table",
+    }
+    one, both, leaders, controller, parts = tests
+    file = tmp_path / "outcomes.json"
+    file.write_text(json.dumps({"last_run": "", "tests": tests}))
+    modes = ("controller", "leaders")
+    rows = [
+        Row("A1", "group", "what", modes),
+        Row("A2", "group", "what", modes),
+        Row("A3", "group", "what", modes),
+        Row("A4", "group", "what", modes, later={"leaders": "the reason"}),
+        Row("A5", "group", "what", ("leaders",)),
+    ]
+    claimed = {"A1": [one, both], "A2": [one, leaders], "A3": [parts], "A4": [controller]}
+
+    page = WRITE_DOCS["conformance_page"](rows, claimed, file)
+
+    assert "| both | controller **real**, leaders **memory**; 2 passed |" in page
+    assert "| both | controller **real**, leaders **table**; 2 passed |" in page
+    assert "| both | controller **table**, leaders **table**; 1 passed |" in page
+    assert "| both | controller **table**, leaders *later*: the reason; 1 passed |" in page
+    assert "| A5 | what | as described | leaders | **open** |" in page
+
+
+def test_every_conformance_row_has_a_recorded_pass_in_each_of_its_modes():
     recorded = row_results.read()
     unproved = [
-        row
-        for row, tests in claims().items()
-        if catalogue()[row].later is None
-        if not any(test in recorded and recorded[test].outcome == "passed" for test in tests)
+        f"{row.id} ({mode})"
+        for row in catalogue().values()
+        for mode in row.modes_in_scope
+        if not any(
+            test in recorded
+            and recorded[test].outcome == "passed"
+            and recorded[test].shows(test, mode)
+            for test in claims().get(row.id, ())
+        )
     ]
     assert unproved == [], "run `pytest --record-rows` on their tests, then scripts/write_docs.py"
 

@@ -11,7 +11,7 @@ import ast
 import datetime
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -22,34 +22,60 @@ from support.row_results import FAILED, PASSED, SKIPPED, Result
 
 TESTS = Path(__file__).resolve().parent.parent
 _LEVEL = "level of the proof"
+_MODES = "modes of the proof"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the conformance table: a requirement.
+    """One row of the conformance table: a requirement, in the words of the description that it comes from.
 
-    `later`: the reason why no test proves the row yet; None for a row in scope.
-    `rest`: the part of a row in scope that is not implemented yet, and why; None if all of it is implemented.
+    `modes`: the coordination modes in which it holds.
+    `later`: mode -> the reason why no test proves the row in this mode yet.
+    `partly`: the part that is not met as described, and why; "" if there is none.
+    `otherwise`: what the project does instead of the requirement, and why; "" if it does what is described.
     """
 
     id: str
     group: str
     what: str
-    later: str | None
-    rest: str | None = None
+    modes: tuple[str, ...] = (proof.CONTROLLER,)
+    later: Mapping[str, str] = field(default_factory=dict)
+    partly: str = ""
+    otherwise: str = ""
+
+    @property
+    def modes_in_scope(self) -> tuple[str, ...]:
+        """The modes in which a test must prove the row."""
+        return tuple(mode for mode in self.modes if mode not in self.later)
 
 
 @cache
 def catalogue() -> dict[str, Row]:
     """Return all rows of the table by row id, in the order of the table."""
     table = tomllib.loads((TESTS / "conformance" / "rows.toml").read_text())
-    later = {row: entry["reason"] for entry in table["later"] for row in entry["rows"]}
+    later: dict[str, dict[str, str]] = {}
+    for entry in table["later"]:
+        for row in entry["rows"]:
+            for mode in entry.get("modes", proof.MODES):
+                later.setdefault(row, {})[mode] = entry["reason"]
+    modes = dict.fromkeys(table["modes"]["both"], proof.MODES)
+    modes |= dict.fromkeys(table["modes"]["leaders"], (proof.LEADERS,))
+    partly, otherwise = table["partly"], table["decided-otherwise"]
     rows: dict[str, Row] = {}
     for group in table["group"]:
         for row, what in group["rows"].items():
             assert row not in rows, f"row {row} is listed twice"
-            rows[row] = Row(row, group["title"], what, later.get(row), table["partly"].get(row))
-    assert {*later, *table["partly"]} <= set(rows)
+            rows[row] = Row(
+                row,
+                group["title"],
+                what,
+                modes.get(row, (proof.CONTROLLER,)),
+                later.get(row, {}),
+                partly.get(row, ""),
+                otherwise.get(row, ""),
+            )
+    assert {*later, *modes, *partly, *otherwise} <= set(rows)
+    assert not partly.keys() & otherwise.keys(), "a row is marked twice"
     return rows
 
 
@@ -111,7 +137,7 @@ def _rows_in(expression: ast.expr) -> list[str]:
 
 
 def _claims_in_scope() -> dict[str, tuple[str, ...]]:
-    return {row: tests for row, tests in claims().items() if catalogue()[row].later is None}
+    return {row: tests for row, tests in claims().items() if catalogue()[row].modes_in_scope}
 
 
 class RowOutcomes:
@@ -136,6 +162,7 @@ class RowOutcomes:
         self._passed: set[str] = set()
         self._failed: set[str] = set()
         self._levels: dict[str, Level] = {}
+        self._modes: dict[str, set[str]] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
@@ -151,12 +178,15 @@ class RowOutcomes:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         if call.when == "call":
             item.user_properties.append((_LEVEL, proof.strongest().name))
+            item.user_properties.append((_MODES, "+".join(proof.modes())))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         test = without_parameters(report.nodeid)
         self._ran.add(test)
-        if name := dict(report.user_properties).get(_LEVEL):
+        properties = dict(report.user_properties)
+        if name := properties.get(_LEVEL):
             self._levels[test] = max(Level[str(name)], self._levels.get(test, Level.TABLE))
+            self._modes.setdefault(test, set()).update(str(properties[_MODES]).split("+"))
         if report.failed:
             self._failed.add(test)
         elif report.when == "call" and report.passed:
@@ -193,6 +223,7 @@ class RowOutcomes:
             test: Result(
                 FAILED if test in self._failed else PASSED if test in self._passed else SKIPPED,
                 self._levels.get(test, Level.TABLE),
+                tuple(mode for mode in proof.MODES if mode in self._modes.get(test, ())),
             )
             for test in self._ran
         }

@@ -1,4 +1,6 @@
-"""The level of a test: how much of a real cluster the test used. Cluster classes and fixtures note their level.
+"""The level of a test: how much of a real cluster the test used, and in which coordination modes.
+
+Cluster classes and fixtures note both.
 
 A test has level TABLE if nothing that it used notes a higher level.
 """
@@ -6,6 +8,7 @@ A test has level TABLE if nothing that it used notes a higher level.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class Level(IntEnum):
@@ -20,19 +23,32 @@ class Level(IntEnum):
         return self.name.lower()
 
 
+CONTROLLER: Final = "controller"
+LEADERS: Final = "leaders"
+MODES: Final = (CONTROLLER, LEADERS)
+"""The values of `minikafka.coordination`."""
+
 _noted = Level.TABLE
+_modes: set[str] = set()
 
 
 def begin() -> None:
-    """Reset the recorded level to TABLE. Called at the start of each test."""
+    """Reset the recorded level to TABLE and the modes to none. Called at the start of each test."""
     global _noted
     _noted = Level.TABLE
+    _modes.clear()
 
 
-def note(level: Level) -> None:
-    """Record the level of a cluster that the current test uses; the highest level counts."""
+def note(level: Level, mode: str = CONTROLLER) -> None:
+    """Record the level and the mode of a cluster that the current test uses; the highest level counts."""
     global _noted
     _noted = max(_noted, level)
+    _modes.add(mode)
+
+
+def modes() -> tuple[str, ...]:
+    """Return the modes noted since `begin`; none if the test used no cluster."""
+    return tuple(mode for mode in MODES if mode in _modes)
 
 
 def strongest() -> Level:

@@ -12,21 +12,38 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.proof import Level
+from support.proof import CONTROLLER, MODES, Level
 
 FILE = Path(__file__).resolve().parent.parent / "conformance" / "outcomes.json"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+_USUAL_MODES = (CONTROLLER,)
+"""The modes of a test with a cluster that are not written to the file."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one test over all its parameters, and the level of the test: table, memory or real."""
+    """The outcome of one test over all its parameters, its level (table, memory or real), and its modes.
+
+    `modes`: the coordination modes of the clusters that the test used; none if it used no cluster.
+    """
 
     outcome: str
     level: Level
+    modes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.outcome} {self.level.label}"
+        modes = "" if self.modes == _USUAL_MODES else "+".join(self.modes)
+        return " ".join(filter(None, (self.outcome, self.level.label, modes)))
+
+    def shows(self, test: str, mode: str) -> bool:
+        """True if the test says something about the mode.
+
+        A test without a cluster shows what its parts of the broker do in both modes, unless a folder in its path
+        names a mode.
+        """
+        folders = test.split("::")[0].split("/")
+        named = self.modes or tuple(mode for mode in MODES if mode in folders)
+        return mode in (named or MODES)
 
 
 def read(file: Path = FILE) -> dict[str, Result]:
@@ -55,5 +72,7 @@ def record(
 
 
 def _parse(text: str) -> Result:
-    outcome, level = text.split()
-    return Result(outcome, Level[level.upper()])
+    outcome, label, *modes = text.split()
+    level = Level[label.upper()]
+    usual = _USUAL_MODES if level > Level.TABLE else ()
+    return Result(outcome, level, tuple(modes[0].split("+")) if modes else usual)
