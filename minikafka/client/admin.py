@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -244,6 +244,26 @@ class Admin:
 
         return await self._retries(attempt, CONTROLLER)
 
+    async def follow_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
+    ) -> AsyncIterator[dict[TopicPartition, ReplicaAssignment]]:
+        """Yield the reassignments in progress, every POLL_MS, until no partition is being moved to its target.
+
+        A target of None stands for any target.
+        """
+        pending: Iterable[TopicPartition] = targets
+        while True:
+            found = await self.list_reassignments(pending)
+            pending = active = {
+                tp: moving
+                for tp, moving in found.items()
+                if (target := targets[tp]) is None or moving.target == tuple(target)
+            }
+            if not active:
+                return
+            yield active
+            await self._clock.sleep(POLL_MS)
+
     async def reassign_partition(
         self, topic: str, partition: int, replicas: Sequence[BrokerId]
     ) -> bool:
@@ -258,8 +278,8 @@ class Admin:
         if not outcome.ok:
             logger.error("%s cannot be reassigned to %s: %s", tp, list(replicas), outcome)
             return False
-        while await self.list_reassignments([tp]):
-            await self._clock.sleep(POLL_MS)
+        async for _ in self.follow_reassignments({tp: None}):
+            pass
         return not await self.find_misplaced({tp: replicas}, METADATA_LAG_MS)
 
     async def find_misplaced(

@@ -24,6 +24,7 @@ from minikafka.client.admin_results import (
     StoredReplica,
 )
 from minikafka.client.probe import Probed
+from minikafka.runtime.clock import SystemClock
 
 DONE = Outcome(ErrorCode.NONE)
 
@@ -33,6 +34,7 @@ class ScriptedAdmin(Admin):
 
     def __init__(self, replicas: Mapping[TopicPartition, Sequence[int]], brokers: int = 5) -> None:
         self.replicas = {tp: tuple(r) for tp, r in replicas.items()}
+        self._clock = SystemClock()
         self.racks: dict[int, str | None] = dict.fromkeys(range(1, brokers + 1))
         self.controller = 1
         self.moving: dict[TopicPartition, ReplicaAssignment] = {}

@@ -6,25 +6,22 @@ replicas equal the target, in the same order.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
-from minikafka.cli.arguments import placement
 from minikafka.cli.arguments.placement import Plan
 from minikafka.cli.execution.blocked import Blocked
-from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.progress import Amount, Progress, size
-from minikafka.client.admin import METADATA_LAG_MS, POLL_MS, Admin
+from minikafka.client.admin import METADATA_LAG_MS, Admin
 from minikafka.client.admin_results import Outcome
 
-SAMPLE_MS = 1_000
+SAMPLE_MS: Final = 1_000
 """Time between two measurements of the log directories for the progress display."""
-
-
+SHORT_PATIENCE_MS: Final = 1_000
+"""Time to wait for metadata that lags behind the controller, where a command only reports the state."""
 _SILENT: Final = "does not answer"
 
 
@@ -95,46 +92,39 @@ async def read_results(
     active = await admin.list_reassignments(plan)
     at_rest = {tp: target for tp, target in plan.items() if tp not in active}
     differing = await admin.find_misplaced(at_rest, patience_ms) if at_rest else {}
-    results = {}
-    for tp, target in plan.items():
-        if tp in active and active[tp].target == target:
-            results[tp] = MoveResult(target, MoveState.IN_PROGRESS, active[tp].replicas)
-        elif tp in active:
-            results[tp] = MoveResult(target, MoveState.DIFFERENT, active[tp].target)
-        elif tp in differing:
-            results[tp] = MoveResult(target, MoveState.DIFFERENT, differing[tp])
-        else:
-            results[tp] = MoveResult(target, MoveState.COMPLETED)
-    return results
+    found = {tp: ReplicaAssignment(replicas) for tp, replicas in (at_rest | differing).items()}
+    found |= active
+    return {tp: result_of(target, found[tp]) for tp, target in plan.items()}
 
 
-async def wait_until_finished(admin: Admin, clock: Clock, plan: Plan, progress: Progress) -> None:
-    """Wait until no partition of the plan is being moved to its target; show the progress.
+def result_of(target: tuple[BrokerId, ...], found: ReplicaAssignment | None) -> MoveResult:
+    """Return the result of moving a partition to `target`, from its current assignment (None: no such partition)."""
+    if found is None or found.target != target:
+        return MoveResult(target, MoveState.DIFFERENT, found.target if found else ())
+    state = MoveState.IN_PROGRESS if found.is_being_reassigned else MoveState.COMPLETED
+    return MoveResult(target, state, found.replicas)
 
-    The display names the reason why a partition makes no progress. A move also ends if it is cancelled or replaced by
-    another move.
+
+async def show_progress(admin: Admin, clock: Clock, plan: Plan, progress: Progress) -> None:
+    """Show the progress of the moves until no partition of the plan is being moved to its target.
+
+    The display names the reason why a partition makes no progress.
     """
-    pending: Collection[TopicPartition] = plan
     sampled = clock.now() - SAMPLE_MS
     before: dict[str, Amount] = {}
     blocked = Blocked()
-    while True:
-        active = await admin.list_reassignments(pending)
-        active = {tp: moving for tp, moving in active.items() if moving.target == plan[tp]}
-        pending = list(active)
-        if not pending:
-            return
-        if clock.now() - sampled >= SAMPLE_MS:
-            amounts = await measure(admin, active)
-            stuck = [tp for tp in active if is_stuck(amounts[str(tp)], before.get(str(tp)))]
-            reasons = await blocked.reasons(stuck)
-            shown = {
-                name: amount._replace(note=reasons.get(name, amount.note))
-                for name, amount in amounts.items()
-            }
-            progress.update(shown, len(plan) - len(pending))
-            sampled, before = clock.now(), amounts
-        await clock.sleep(POLL_MS)
+    async for active in admin.follow_reassignments(plan):
+        if clock.now() - sampled < SAMPLE_MS:
+            continue
+        amounts = await measure(admin, active)
+        stuck = [tp for tp in active if is_stuck(amounts[str(tp)], before.get(str(tp)))]
+        reasons = await blocked.reasons(stuck)
+        shown = {
+            name: amount._replace(note=reasons.get(name, amount.note))
+            for name, amount in amounts.items()
+        }
+        progress.update(shown, len(plan) - len(active))
+        sampled, before = clock.now(), amounts
 
 
 def is_stuck(amount: Amount, before: Amount | None) -> bool:
@@ -168,31 +158,6 @@ def _amount(
         return Amount(0, None, note)
     done = sum(min(sizes.get(broker, {}).get(tp, 0), whole) for broker in moving.adding)
     return Amount(done, total, note or f"{size(done)} of {size(total)}")
-
-
-def print_results(
-    results: Mapping[TopicPartition, MoveResult],
-    current: Mapping[TopicPartition, tuple[BrokerId, ...]],
-    *,
-    interrupted: bool,
-    as_json: bool,
-) -> None:
-    """Print a sentence per partition, or one JSON object if `as_json` is set.
-
-    `current`: the replicas of each partition before the moves; only the JSON object contains these replicas.
-    """
-    rows = sorted(results.items())
-    if not as_json:
-        for tp, result in rows:
-            echo(result.sentence(tp))
-        return
-    shown = {
-        "completed": all(result.state is MoveState.COMPLETED for _, result in rows),
-        "interrupted": interrupted,
-        "partitions": [result.as_json(tp) for tp, result in rows],
-        "current": placement.as_json(current),
-    }
-    echo(json.dumps(shown))
 
 
 def count(results: Iterable[MoveResult], state: MoveState) -> int:

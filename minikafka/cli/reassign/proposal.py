@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -10,7 +9,7 @@ from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.cli.arguments import placement
 from minikafka.cli.arguments.placement import Plan
 from minikafka.cli.reassign.outcome import ids
-from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import show
 from minikafka.cli.terminal.topic_errors import unknown_topics
 from minikafka.client.admin import Admin
 from minikafka.controller.assignments import assign
@@ -20,10 +19,7 @@ from minikafka.runtime.clock import SystemRng
 class Propose:
     """The job that proposes a plan to spread topics over brokers, and over racks if every broker has one (R70)."""
 
-    def __init__(
-        self, topics: Sequence[str], brokers: tuple[BrokerId, ...] | None, *, as_json: bool
-    ) -> None:
-        self._as_json = as_json
+    def __init__(self, topics: Sequence[str], brokers: tuple[BrokerId, ...] | None) -> None:
         self._topics = topics
         self._brokers = brokers
         self._rng = SystemRng()
@@ -43,12 +39,10 @@ class Propose:
             current |= {TopicPartition(name, at): replicas for at, replicas in enumerate(before)}
             spread = self._spread(name, brokers, len(before), len(before[0]))
             proposed |= {TopicPartition(name, at): replicas for at, replicas in spread.items()}
-        if self._as_json:
-            both = {"current": placement.as_json(current), "proposed": placement.as_json(proposed)}
-            echo(json.dumps(both))
-        else:
-            echo("Current partition replica assignment", placement.as_text(current), "")
-            echo("Proposed partition reassignment configuration", placement.as_text(proposed))
+        lines = ["Current partition replica assignment", placement.as_text(current), ""]
+        lines += ["Proposed partition reassignment configuration", placement.as_text(proposed)]
+        both = {"current": placement.as_json(current), "proposed": placement.as_json(proposed)}
+        show(both, lines)
         return True
 
     async def _live_brokers(self, admin: Admin) -> list[Broker]:

@@ -25,7 +25,7 @@ from minikafka.cli.arguments.options import (
 )
 from minikafka.cli.arguments.partition_arguments import Named, partitions_argument
 from minikafka.cli.execution.running import fail_unless, run, run_with_client
-from minikafka.cli.terminal.result import json_option, wants_json
+from minikafka.cli.terminal.result import json_option
 
 if TYPE_CHECKING:
     from minikafka.cli.reassign.jobs import ReassignOptions
@@ -131,7 +131,6 @@ def reassign(
         bytes_per_second,
         not no_wait,
         timeout,
-        wants_json(),
         cluster_options(bootstrap, data),
     )
     action = _action(verify, list_, cancel, generate)
@@ -148,7 +147,7 @@ def reassign(
     async def work(client: Client) -> bool:
         return await job.do(client.admin)
 
-    # `Move` and `Cancel` apply the time limit themselves, because they then report which moves have completed.
+    # `MoveByController` and `Cancel` apply the time limit themselves, because they then report the state of the moves.
     limit = timeout if action and action != "cancel" else None
     fail_unless(run_with_client(work, bootstrap_servers(bootstrap, data), limit=limit))
 
@@ -163,11 +162,12 @@ def _action(*flags: bool) -> str | None:
 
 def _move_by_node(options: ReassignOptions, connect: str) -> None:
     from minikafka.cli.execution.blocked import Blocked
-    from minikafka.cli.reassign.zookeeper import MoveByNode
+    from minikafka.cli.reassign.zookeeper import move_by_node
 
-    reason = Blocked().reason(options.plan())
-    # `do` applies the time limit itself, because it takes the request back when the time is over.
-    fail_unless(run(MoveByNode(options).do(connect), limit=float("inf"), reason=reason))
+    plan = options.plan()
+    # `Move` applies the time limit itself, because it takes the request back when the time is over.
+    work = move_by_node(options, plan, connect)
+    fail_unless(run(work, limit=float("inf"), reason=Blocked().reason(plan)))
 
 
 class _Job(Protocol):
@@ -179,7 +179,8 @@ class _Job(Protocol):
 
 def _job(action: str | None, options: ReassignOptions) -> _Job:
     """Return the job for `action`; None moves partitions. Raises UsageError if the options do not fit the action."""
-    from minikafka.cli.reassign.jobs import Cancel, ListMoves, Move, Verify
+    from minikafka.cli.reassign.jobs import Cancel, ListMoves, Verify
+    from minikafka.cli.reassign.moves import MoveByController
     from minikafka.cli.reassign.proposal import Propose
 
     if action != "generate" and (options.spread or options.brokers):
@@ -192,7 +193,7 @@ def _job(action: str | None, options: ReassignOptions) -> _Job:
             options.plan() if options.replicas or options.file else options.named_partitions(),
         )
     if action == "list":
-        return ListMoves(options)
+        return ListMoves()
     if action == "cancel":
         return Cancel(options, options.named_partitions())
     if action == "generate":
@@ -200,5 +201,5 @@ def _job(action: str | None, options: ReassignOptions) -> _Job:
             raise click.UsageError("--generate needs --topics a,b")
         names = list(dict.fromkeys(name.strip() for name in options.spread.split(",")))
         brokers = placement.broker_list(options.brokers) if options.brokers else None
-        return Propose(names, brokers, as_json=options.as_json)
-    return Move(options, options.plan())
+        return Propose(names, brokers)
+    return MoveByController(options, options.plan())

@@ -26,8 +26,9 @@ json_option = click.option(
 
 
 def wants_json() -> bool:
-    """True if the running command was called with `--json`."""
-    return bool(click.get_current_context().meta.get(_KEY))
+    """True if the running command was called with `--json`; False outside of a command."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_KEY))
 
 
 def show(result: Any, text: Iterable[object] | Callable[[], None] = ()) -> None:

@@ -7,13 +7,15 @@ import json
 
 import pytest
 from support.controller_bench import until
+from support.json_output import json_output
 from support.memory_cluster import MemoryCluster
 from support.memory_zookeeper_client import MemoryZooKeeper
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments.partition_arguments import Named
 from minikafka.cli.reassign.jobs import ReassignOptions
-from minikafka.cli.reassign.zookeeper import MoveByNode
+from minikafka.cli.reassign.moves import Move
+from minikafka.cli.reassign.zookeeper import ViaNode
 from minikafka.client import NewTopic
 from minikafka.cluster.directory import ClusterError
 from minikafka.cluster.reassign_node import ReassignmentNode
@@ -54,13 +56,11 @@ class Bench:
     def has_node(self) -> bool:
         return layout.REASSIGN_PARTITIONS in self.cluster.ensemble.nodes
 
-    def job(self, *, timeout: float | None = None, as_json: bool = False) -> MoveByNode:
+    def job(self, *, timeout: float | None = None) -> Move:
         replicas = tuple(",".join(map(str, target)) for target in PLAN.values())
         named = Named(tuple(PLAN), ())
-        options = ReassignOptions(
-            named, replicas, None, None, None, None, True, timeout, as_json, []
-        )
-        return MoveByNode(options)
+        options = ReassignOptions(named, replicas, None, None, None, None, True, timeout, [])
+        return Move(options, PLAN, ViaNode(self.request))
 
 
 @pytest.mark.row("K2")
@@ -132,7 +132,7 @@ async def test_reassign_command_prints_the_result_of_each_partition(
     async with MemoryCluster() as cluster:
         bench = Bench(cluster)
         await bench.begin()
-        assert await bench.job().move(bench.request)
+        assert await bench.job().do()
         out = capsys.readouterr().out
         assert '"topic":"t","partition":1,"replicas":[0,1]' in out
         for number in range(2):
@@ -150,15 +150,16 @@ async def test_reassign_command_that_ends_early_withdraws_only_partitions_not_ye
         bench = Bench(cluster)
         await bench.begin()
         bench.hold(step)
-        job = bench.job(timeout=1.0 if how == "timed out" else None, as_json=True)
-        moving = asyncio.ensure_future(job.move(bench.request))
-        await bench.held()
-        if how == "interrupted":
-            moving.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await moving
-        else:
-            assert not await moving
+        job = bench.job(timeout=1.0 if how == "timed out" else None)
+        with json_output():
+            moving = asyncio.ensure_future(job.do())
+            await bench.held()
+            if how == "interrupted":
+                moving.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await moving
+            else:
+                assert not await moving
         seen = capsys.readouterr()
         states = {row["state"] for row in json.loads(seen.out)["partitions"]}
         assert (states, bench.has_node) == (
@@ -186,7 +187,7 @@ async def test_reassign_command_interrupted_while_submitting_withdraws_its_reque
             await asyncio.Event().wait()
 
         bench.request.submit = submit_without_an_answer  # type: ignore[method-assign]
-        moving = asyncio.ensure_future(bench.job().move(bench.request))
+        moving = asyncio.ensure_future(bench.job().do())
         await bench.held()
         moving.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -209,9 +210,10 @@ async def test_unknown_partition_is_reported_when_the_controller_has_refused_it(
         assert not bench.has_node
         unknown = TopicPartition("t", 9)
         options = ReassignOptions(
-            Named((unknown,), ()), ("1,2",), None, None, None, None, True, None, False, []
+            Named((unknown,), ()), ("1,2",), None, None, None, None, True, None, []
         )
-        request = ReassignmentNode(bench.session, {unknown: (1, 2)})
-        assert not await MoveByNode(options).move(request)
+        plan = {unknown: (1, 2)}
+        request = ReassignmentNode(bench.session, plan)
+        assert not await Move(options, plan, ViaNode(request)).do()
         assert "There is no partition t-9." in capsys.readouterr().out
         await bench.session.close()

@@ -12,7 +12,7 @@ from minikafka.cli.reassign.outcome import (
     MoveState,
     measure,
     read_results,
-    wait_until_finished,
+    show_progress,
 )
 from minikafka.cli.terminal.progress import Amount, Progress
 from minikafka.client import Outcome
@@ -80,7 +80,7 @@ async def test_reassign_stops_waiting_when_all_moves_have_completed(
     plan = {T0: (3, 4), T1: (2, 1)}
     await admin.alter_reassignments(plan)
     with Progress(SystemClock(), "partitions moved", shown=True) as progress:
-        await wait_until_finished(admin, SystemClock(), plan, progress)
+        await show_progress(admin, SystemClock(), plan, progress)
     assert admin.replicas == plan
     assert "0 of 2 partitions moved: t-0 …, t-1 …" in capsys.readouterr().err
 
@@ -90,5 +90,5 @@ async def test_reassign_stops_waiting_when_another_reassignment_replaces_the_mov
     admin.paused = {5}
     await admin.alter_reassignments({T0: (1, 5)})
     with Progress(SystemClock(), "partitions moved", shown=False) as progress:
-        await wait_until_finished(admin, SystemClock(), {T0: (3, 4)}, progress)
+        await show_progress(admin, SystemClock(), {T0: (3, 4)}, progress)
     assert T0 in admin.moving

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from support.json_output import json_output
 from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments.partition_arguments import Named
 from minikafka.cli.reassign import reassign as module
-from minikafka.cli.reassign.jobs import Move, ReassignOptions
+from minikafka.cli.reassign.jobs import ReassignOptions
+from minikafka.cli.reassign.moves import MoveByController
 from minikafka.client.admin_results import Resource, ResourceType
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -147,15 +149,16 @@ async def test_interrupted_reassign_prints_completed_moves_and_cancels_no_move(
 ) -> None:
     admin.paused = {5}
     options = ReassignOptions(
-        Named((T0, T1), ()), ("3,4,5", "3,2,1"), None, None, None, None, True, None, as_json, []
+        Named((T0, T1), ()), ("3,4,5", "3,2,1"), None, None, None, None, True, None, []
     )
-    move = asyncio.create_task(Move(options, options.plan()).do(admin))
-    async with asyncio.timeout(10):
-        while T1 in admin.moving or not admin.looked:  # noqa: ASYNC110 - there is no event
-            await asyncio.sleep(0.01)
-    move.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await move
+    with json_output(as_json):
+        move = asyncio.create_task(MoveByController(options, options.plan()).do(admin))
+        async with asyncio.timeout(10):
+            while T1 in admin.moving or not admin.looked:  # noqa: ASYNC110 - there is no event
+                await asyncio.sleep(0.01)
+        move.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await move
     shown = capsys.readouterr()
     assert T0 in admin.moving
     assert "1 of 2 reassignments completed, 1 still running" in shown.err

@@ -1,0 +1,239 @@
+"""Start moves, wait until they have ended, and print the result of each partition (K1–K3).
+
+Invariant: a command that is interrupted or times out prints which moves have completed; the controller continues
+the moves that it has begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import ClassVar, Final, Protocol
+
+from minikafka.base.errors import CoordinationError, KafkaError
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.cli.arguments import placement
+from minikafka.cli.arguments.placement import Plan
+from minikafka.cli.execution.waiting import tell_causes
+from minikafka.cli.reassign import throttle
+from minikafka.cli.reassign.jobs import ReassignOptions, current_replicas
+from minikafka.cli.reassign.outcome import (
+    SHORT_PATIENCE_MS,
+    MoveResult,
+    MoveState,
+    count,
+    read_results,
+    show_progress,
+)
+from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.progress import Progress
+from minikafka.cli.terminal.result import show, wants_json
+from minikafka.cli.terminal.topic_errors import with_similar_topics
+from minikafka.client.admin import METADATA_LAG_MS, Admin
+from minikafka.client.metadata import REFRESH_TIMEOUT_MS
+from minikafka.runtime.clock import SystemClock
+
+LAST_CHECK_S: Final = 2 + 2 * REFRESH_TIMEOUT_MS // 1000
+"""Time to report completed moves after Ctrl-C or the time limit: two brokers may hang before a third answers."""
+
+Replicas = Mapping[TopicPartition, tuple[BrokerId, ...]]
+Results = Mapping[TopicPartition, MoveResult]
+
+
+class MoveVia(Protocol):
+    """How moves are given to the controller, and how their state is read."""
+
+    started: ClassVar[str]
+    """The first words of the line that names the accepted moves, with --no-wait."""
+    no_answer: ClassVar[str]
+    """The sentence for moves whose state cannot be read at an early end."""
+
+    async def replicas(self) -> Replicas:
+        """Return the current replicas of the plan's partitions; unknown partitions are left out."""
+
+    async def start(self, current: Replicas) -> Results:
+        """Start the moves; return those that were rejected. `current`: the current replicas."""
+
+    async def wait(self, plan: Plan) -> None:
+        """Wait until no partition of the plan is being moved to its target."""
+
+    async def results(self, plan: Plan, *, ends_early: bool) -> Results:
+        """Return the state of the plan's moves. `ends_early`: the command no longer waits for their end."""
+
+    async def end(self) -> None:
+        """Clean up; called when none of the moves is in progress."""
+
+
+class Move:
+    """One call of `reassign` that moves partitions."""
+
+    def __init__(self, options: ReassignOptions, plan: Plan, via: MoveVia) -> None:
+        self._options = options
+        self._plan = plan
+        self._via = via
+        self._has_started = False
+        self._rejected: Results = {}
+        self._current: Replicas = {}
+
+    async def do(self) -> bool:
+        """Move the partitions; return True if all moves have completed (with --no-wait: were accepted)."""
+        timeout = self._options.timeout
+        try:
+            async with asyncio.timeout(timeout):
+                await self._start()
+                if self._options.waits:
+                    await self._via.wait(self._accepted)
+        except TimeoutError:
+            echo(f"not completed within {timeout:g} s", err=True)
+            return await self._end_early(interrupted=False)
+        except asyncio.CancelledError:
+            if task := asyncio.current_task():
+                task.uncancel()  # let `_end_early` run; it has its own time limit
+            echo("Interrupted.", err=True)
+            await self._end_early(interrupted=True)
+            raise
+        if not self._options.waits:
+            return await self._report_started()
+        return await self._report(await self._via.results(self._accepted, ends_early=False))
+
+    async def _start(self) -> None:
+        self._current = await self._via.replicas()
+        if self._current and not wants_json():
+            echo("Current partition replica assignment", "", placement.as_text(self._current), "")
+            echo("Save this as the PLAN of --file to return to it later.")
+        self._rejected = await self._via.start(self._current)
+        self._has_started = True
+
+    @property
+    def _accepted(self) -> Plan:
+        return {tp: target for tp, target in self._plan.items() if tp not in self._rejected}
+
+    async def _report_started(self) -> bool:
+        accepted = self._accepted
+        started = {tp: MoveResult(to, MoveState.IN_PROGRESS) for tp, to in accepted.items()}
+        self._show({**started, **self._rejected}, is_started=True)
+        if started:
+            self._print_next_commands()
+        else:
+            await self._via.end()
+        return not self._rejected
+
+    async def _end_early(self, *, interrupted: bool) -> bool:
+        """Print the state of all moves, within LAST_CHECK_S; return True if all moves have completed."""
+        try:
+            async with asyncio.timeout(LAST_CHECK_S):
+                found = await self._via.results(self._accepted, ends_early=True)
+                return await self._report(found, interrupted=interrupted, ends_early=True)
+        except (TimeoutError, KafkaError, CoordinationError):
+            echo(self._via.no_answer, err=True)
+            if self._has_started:
+                self._print_next_commands()
+            return False
+
+    async def _report(
+        self, found: Results, *, interrupted: bool = False, ends_early: bool = False
+    ) -> bool:
+        results = {**found, **self._rejected}
+        self._show(results, interrupted=interrupted)
+        completed = count(results.values(), MoveState.COMPLETED)
+        running = count(results.values(), MoveState.IN_PROGRESS)
+        if ends_early:
+            echo(
+                f"{completed} of {len(results)} reassignments completed, "
+                f"{running} still running: the controller continues them.",
+                err=True,
+            )
+        if running:
+            self._print_next_commands()
+        else:
+            await self._via.end()
+        return completed == len(results)
+
+    def _show(
+        self, results: Results, *, interrupted: bool = False, is_started: bool = False
+    ) -> None:
+        rows = sorted(results.items())
+        completed = all(result.state is MoveState.COMPLETED for _, result in rows)
+        shown = {
+            "completed": completed,
+            "interrupted": interrupted,
+            "partitions": [result.as_json(tp) for tp, result in rows],
+            "current": placement.as_json(self._current),
+        }
+        named = self._rejected if is_started else results
+        lines = [result.sentence(tp) for tp, result in rows if tp in named]
+        if is_started and self._accepted:
+            lines.append(f"{self._via.started} {','.join(map(str, sorted(self._accepted)))}")
+        show(shown, lines)
+
+    def _print_next_commands(self) -> None:
+        """Print the commands that verify or cancel the moves that are still running."""
+        echo(f"  to verify: {self._options.command_for('--verify')}", err=True)
+        echo(f"  to cancel: {self._options.command_for('--cancel')}", err=True)
+        if self._options.throttle:
+            echo("The throttle stays until --verify finds that all moves have completed.", err=True)
+
+
+class MoveByController:
+    """The job that moves partitions by requests to the controller."""
+
+    def __init__(self, options: ReassignOptions, plan: Plan) -> None:
+        self._options = options
+        self._plan = plan
+
+    async def do(self, admin: Admin) -> bool:
+        """Do the job; return the result of `Move.do`."""
+        via = _ViaController(admin, self._options, self._plan)
+        return await Move(self._options, self._plan, via).do()
+
+
+class _ViaController:
+    """AlterPartitionReassignments requests, with a throttle if the options have one."""
+
+    started: ClassVar[str] = "Successfully started partition reassignment for"
+    no_answer: ClassVar[str] = (
+        "The cluster does not answer, so completed moves are unknown; started moves continue."
+    )
+
+    def __init__(self, admin: Admin, options: ReassignOptions, plan: Plan) -> None:
+        self._admin = admin
+        self._options = options
+        self._plan = plan
+
+    async def replicas(self) -> Replicas:
+        return await current_replicas(self._admin, self._plan)
+
+    async def start(self, current: Replicas) -> Results:
+        if rate := self._options.throttle:
+            missed = await throttle.set_throttle(self._admin, self._plan, current, rate)
+            for broker, outcome in missed.items():
+                echo(f"broker {broker} is not throttled: {outcome}", err=True)
+        outcomes = await self._admin.alter_reassignments(self._plan)
+        shown = await with_similar_topics(self._admin, outcomes)
+        await tell_causes(outcome.code for outcome in outcomes.values())
+        return {
+            tp: MoveResult(self._plan[tp], MoveState.REJECTED, current.get(tp, ()), outcome)
+            for tp, outcome in shown.items()
+            if not outcome.ok
+        }
+
+    async def wait(self, plan: Plan) -> None:
+        clock = SystemClock()
+        with Progress(clock, "partitions moved", shown=not wants_json()) as progress:
+            await show_progress(self._admin, clock, plan, progress)
+
+    async def results(self, plan: Plan, *, ends_early: bool) -> Results:
+        patience_ms = SHORT_PATIENCE_MS if ends_early else METADATA_LAG_MS
+        return await read_results(self._admin, plan, patience_ms) if plan else {}
+
+    async def end(self) -> None:
+        if not self._options.throttle:
+            return
+        if await throttle.remove_throttle(self._admin, {tp.topic for tp in self._plan}):
+            echo("The throttle was removed.", err=True)
+        elif await self._admin.list_reassignments():
+            echo(
+                "The throttle stays, as other partitions are still moving; to remove it afterwards:",
+                f"  {self._options.command_for('--verify')}",
+                err=True,
+            )
