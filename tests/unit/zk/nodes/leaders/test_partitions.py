@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
@@ -156,9 +157,37 @@ async def test_views_of_many_partitions_are_one_read(zookeeper: MemoryZooKeeper)
             return await zookeeper.get_many(paths)
 
     tps = [TopicPartition("orders", number) for number in range(100)]
-    views = await partitions.read_views(Counting(), tps, 1, Faults())  # type: ignore[arg-type]
+    counting: Any = Counting()
+    views = await partitions.read_views(counting, tps, 1, Faults())
     assert list(views) == tps
     assert reads == [402]
+
+
+async def test_broker_hosts_its_replica_while_a_reassignment_completes_between_two_reads(
+    zookeeper: MemoryZooKeeper,
+) -> None:
+    """Otherwise broker 4 would take itself for a broker without the replica, and delete it."""
+    await lead(zookeeper, 7)
+    zookeeper.ensemble.put(NEW, b"4,1")
+    zookeeper.ensemble.put(f"{BASE}/0/ISR", b"1,4;7")
+    multi = partitions.complete_reassignment(TP, await view(zookeeper), 8, [])
+
+    class Torn:
+        """Reads one node after the other; the reassignment completes after the first of its two nodes."""
+
+        async def get_many(self, paths: list[str]) -> list[object]:
+            found: list[object] = []
+            for path in paths:
+                found += await zookeeper.get_many([path])
+                if path in (NEW, f"{BASE}/0/replicas") and NEW in zookeeper.ensemble.nodes:
+                    await zookeeper.multi(multi)
+            return found
+
+    torn: Any = Torn()
+    views = await partitions.read_views(torn, [TP], zookeeper.session_id, Faults())
+    assert 4 in views[TP].hosts
+    hosts = await partitions.read_hosts(torn, [TP], Faults())
+    assert 4 in hosts[TP]
 
 
 async def test_all_partitions_are_listed_and_other_names_are_reported(
