@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
+from minikafka.base.coordination import CONTROLLER, MODES
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_directory
 from minikafka.base.ports import Clock, Rng
@@ -82,6 +83,8 @@ class ClusterRecord:
     owner: ProcessId | None = None
     retired: tuple[BrokerRecord, ...] = ()
     configured: Mapping[str, int] = field(default_factory=dict)
+    coordination: str = CONTROLLER
+    """The coordination mode of all brokers, which never changes."""
 
     @property
     def bootstrap(self) -> str:
@@ -411,6 +414,7 @@ def _encode(record: ClusterRecord) -> dict[str, Any]:
         "retired": list(map(_encode_broker, record.retired)),
         "owner": _encode_process(record.owner),
         "configured": dict(record.configured),
+        "coordination": record.coordination,
     }
 
 
@@ -427,6 +431,7 @@ def _decode(value: Any) -> ClusterRecord:
         # Records of older versions do not have these fields.
         retired=tuple(map(_decode_broker, value.get("retired", ()))),
         configured={str(name): int(n) for name, n in value.get("configured", {}).items()},
+        coordination=_decode_mode(value.get("coordination", CONTROLLER)),
     )
 
 
@@ -453,6 +458,12 @@ def _decode_number(value: Any, name: str, high: int) -> int:
     if type(number) is not int or not 0 <= number <= high:
         raise ValueError(f"{name} {number!a}")
     return number
+
+
+def _decode_mode(value: Any) -> str:
+    if value not in MODES:
+        raise ValueError(f"coordination {value!a}")
+    return str(value)
 
 
 def _encode_process(process: ProcessId | None) -> dict[str, int] | None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.cluster import offsets_replicas
+from minikafka.base.coordination import COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import (
@@ -22,7 +23,7 @@ from minikafka.cluster.directory import (
     ClusterRecord,
     is_free,
 )
-from minikafka.cluster.plan import Plan, Request, Running, plan
+from minikafka.cluster.plan import Plan, Request, Running, coordination_of, plan
 from minikafka.cluster.processes import (
     ProcessId,
     find_broker,
@@ -181,6 +182,7 @@ class Launcher:
     def write_files(self, ids: Collection[int]) -> None:
         """Write the configuration files of these brokers, for their next start. Raises ConfigError."""
         record = self.record
+        coordination_of(self.request, record)
         self._check_overrides(record)
         self._write_files(record, [record.broker(id_) for id_ in ids])
 
@@ -223,6 +225,7 @@ class Launcher:
             **self.request.config.topic_defaults(len(record.brokers)),
             **keys,
             **({SECRET_KEY: secret} if secret else {}),
+            COORDINATION: record.coordination,
             **own,
         }
         BrokerConfig.from_mapping(found)

@@ -76,11 +76,11 @@ class LocalCluster(ObservedCluster):
     `data`: the data directory (None: a temporary one, which `stop` removes). `config`: Kafka keys for all
     brokers, or a whole ClusterConfig. `brokers`: number of brokers. `port`: port of broker 1; the other
     brokers have the next ports (0: free ports). `metrics_port`: port for the metrics of broker 1, in the same way.
-    `zookeeper`: host:port[/chroot] of an existing ZooKeeper, used instead of a managed one. `brokers`, the ports
-    and `zookeeper` default to the values stored in the directory, then to the configuration. If the start of the
-    whole cluster fails, the directory is restored. Methods raise ClusterError; `start` also raises ConfigError for
-    invalid keys (in a `with` statement: ClusterError). The constructor raises TypeError if `brokers` or a port is
-    not a whole number.
+    `zookeeper`: host:port[/chroot] of an existing ZooKeeper, used instead of a managed one. `coordination`:
+    "controller" or "leaders"; a cluster keeps its mode. These arguments default to the values stored in the
+    directory, then to the configuration. If the start of the whole cluster fails, the directory is restored. Methods
+    raise ClusterError; `start` also raises ConfigError for invalid keys (in a `with` statement: ClusterError). The
+    constructor raises TypeError if `brokers` or a port is not a whole number.
 
     Three keys have other defaults than Kafka's, so that tests take less time: zookeeper.session.timeout.ms=2000,
     group.initial.rebalance.delay.ms=0 and offsets.topic.num.partitions=5. A ClusterConfig is used unchanged.
@@ -99,6 +99,7 @@ class LocalCluster(ObservedCluster):
         port: int | None = None,
         metrics_port: int | None = None,
         zookeeper: str | None = None,
+        coordination: str | None = None,
         attached: bool = True,
     ) -> None:
         check_number("brokers", brokers, 1, BROKERS_MAX)
@@ -113,7 +114,13 @@ class LocalCluster(ObservedCluster):
             config = ClusterConfig(port=0, broker={**LOCAL_KEYS, **(config or {})})
         owner = identify(os.getpid()) if attached else None
         self._request = Request(
-            brokers, port, config, zookeeper or config.zookeeper, owner, metrics_port
+            brokers,
+            port,
+            config,
+            zookeeper or config.zookeeper,
+            owner,
+            metrics_port,
+            coordination,
         )
         self._blocking: BlockingCluster | None = None
         self.postponed: tuple[str, ...] = ()

@@ -17,7 +17,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.config.cluster import ClusterConfig
+from minikafka.base.coordination import CONTROLLER, COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Rng
 from minikafka.cluster.directory import (
@@ -41,7 +43,8 @@ class Request(NamedTuple):
     """The arguments of LocalCluster.
 
     If `brokers`, `port` or `metrics_port` is None, the value comes from another source (see the docstring of this
-    module). Port 0 means any free ports. `zookeeper` None means a ZooKeeper that the cluster manages.
+    module). `coordination` None means the mode of the configuration, else of the existing cluster. Port 0 means any
+    free ports. `zookeeper` None means a ZooKeeper that the cluster manages.
     """
 
     brokers: int | None
@@ -50,6 +53,7 @@ class Request(NamedTuple):
     zookeeper: str | None
     owner: ProcessId | None
     metrics_port: int | None = None
+    coordination: str | None = None
 
 
 class Plan(NamedTuple):
@@ -93,6 +97,25 @@ def plan(
     return _Planner(before, request, rng, running or Running()).plan()
 
 
+def coordination_of(request: Request, before: ClusterRecord | None) -> str:
+    """Return the coordination mode of the cluster, which keeps the mode of its first start.
+
+    Raises ClusterError if another mode was requested, and ConfigError for an invalid one.
+    """
+    key = BrokerConfig.keys()[COORDINATION]
+    given = (request.coordination, request.config.broker.get(COORDINATION))
+    modes = dict.fromkeys(key.parse(value) for value in given if value is not None)
+    if len(modes) > 1:
+        asked, configured = modes
+        text = f"the configuration has {COORDINATION} = {configured}, but {asked} was requested"
+        raise ClusterError(f"{text}: change one of them")
+    mode: str = before.coordination if before else next(iter(modes), CONTROLLER)
+    if other := modes.keys() - {mode}:
+        text = f"the cluster has the coordination mode {mode}, not {other.pop()}"
+        raise ClusterError(f"{text}: it keeps the mode of its first start", "--data OTHER_DIR")
+    return mode
+
+
 class _Planner:
     """The computation of one plan, and of the settings that cannot take effect while processes run."""
 
@@ -134,6 +157,7 @@ class _Planner:
             owner=request.owner,
             retired=retired,
             configured=self._configured(),
+            coordination=coordination_of(request, before),
         )
         return Plan(record, tuple(self._postponed.values()))
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import Key, Kind, flatten, parse_all, unknown_key
+from minikafka.base.coordination import COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.toml import read_toml, table_of
 
@@ -67,6 +68,8 @@ class ClusterConfig:
         overrides = {int(name): flatten(tables[name]) for name in singles}
         for keys in (common, *overrides.values()):
             _check_cluster_keys(keys)
+        if any(COORDINATION in keys for keys in overrides.values()):
+            raise ConfigError(f"{COORDINATION} is the same for all brokers: set it in [broker]")
         fields = {name.removeprefix("cluster_"): value for name, value in values.items()}
         zookeeper = fields.pop("zookeeper_connect", None)
         return cls(

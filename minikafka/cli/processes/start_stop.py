@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from minikafka.base.coordination import MODES
 from minikafka.cli.arguments.completion import ZOOKEEPER
 from minikafka.cli.arguments.find_cluster import find_cluster
 from minikafka.cli.arguments.options import (
@@ -58,6 +59,12 @@ _LATE: Final = "the brokers did not serve clients"
     metavar="FIRST_PORT",
     help="Port for the metrics of broker 1; the other brokers use the ports after it. 0: choose free ports.",
 )
+@click.option(
+    "--coordination",
+    type=click.Choice(MODES),
+    help="Who elects leaders and changes replicas: one broker as the controller, or the leader of each partition. "
+    "A cluster keeps the mode of its first start (default: minikafka.coordination in cluster.toml, else controller).",
+)
 @json_option
 def up(
     config: str | None,
@@ -65,6 +72,7 @@ def up(
     data: str | None,
     port: int | None,
     metrics_port: int | None,
+    coordination: str | None,
 ) -> None:
     """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
@@ -87,6 +95,7 @@ def up(
         config=found,
         port=port,
         metrics_port=metrics_port,
+        coordination=coordination,
         attached=False,
     )
     before = _running(wanted)
@@ -227,6 +236,7 @@ def describe(found: LocalCluster) -> dict[str, Any]:
     zookeeper = found.zookeeper_process()
     return {
         "bootstrap": record.bootstrap,
+        "coordination": record.coordination,
         "zookeeper": record.zookeeper,
         "zookeeper_pid": zookeeper.pid if zookeeper else None,
         "brokers": brokers,

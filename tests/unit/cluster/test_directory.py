@@ -32,6 +32,7 @@ RECORD = ClusterRecord(
     zookeeper="127.0.0.1:20003",
     zookeeper_process=ProcessId(78, 123457),
     owner=ProcessId(79, 123458),
+    coordination="leaders",
     retired=(BrokerRecord(3, 9094, 20004),),
 )
 
@@ -58,6 +59,18 @@ def test_cluster_record_has_no_retired_brokers_if_its_file_lacks_the_key_retired
     del former["retired"]
     file.write_text(json.dumps(former))
     assert ClusterDirectory(tmp_path).read() == replace(RECORD, retired=())
+
+
+def test_record_of_an_older_version_has_the_controller_mode(tmp_path: Path) -> None:
+    ClusterDirectory(tmp_path).write(RECORD)
+    file = tmp_path / "cluster.json"
+    former = json.loads(file.read_text())
+    del former["coordination"]
+    file.write_text(json.dumps(former))
+    assert ClusterDirectory(tmp_path).read() == replace(RECORD, coordination="controller")
+    file.write_text(json.dumps(former | {"coordination": "nobody"}))
+    with pytest.raises(ClusterError, match="coordination 'nobody'"):
+        ClusterDirectory(tmp_path).read()
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,13 @@ def ports(record: ClusterRecord) -> list[int]:
     return [broker.port for broker in record.brokers]
 
 
+def mode_of(asked: str | None, text: str = "", before: ClusterRecord | None = None) -> str:
+    """Return the planned coordination mode. `asked`: the argument of LocalCluster. `text`: the table [broker]."""
+    config = ClusterConfig.parse(f"[broker]\n{text}")
+    request = Request(1, None, config, None, None, coordination=asked)
+    return plan(before, request, RNG).record.coordination
+
+
 def free_row(length: int) -> int:
     """Return the first of `length` consecutive free ports."""
     return next(p for p in count(15_100, 7) if all(map(is_free, range(p, p + length))))
@@ -231,3 +238,28 @@ def test_error_about_a_metrics_port_out_of_range_names_the_option_or_key() -> No
         planned(config=ClusterConfig(metrics_port=65_534))
     with pytest.raises(ClusterError, match=r"^metrics_port must be at most 65533 with 3 brokers"):
         with_metrics_port(65_534)
+
+
+@pytest.mark.key("minikafka.coordination")
+def test_cluster_keeps_the_coordination_mode_of_its_first_start() -> None:
+    in_file = 'minikafka.coordination = "leaders"'
+    assert mode_of(None) == mode_of("controller") == "controller"
+    assert mode_of("leaders") == mode_of(None, in_file) == mode_of("leaders", in_file) == "leaders"
+    leaders = replace(planned(brokers=1), coordination="leaders")
+    assert mode_of(None, before=leaders) == mode_of("leaders", before=leaders) == "leaders"
+
+
+def test_other_coordination_mode_is_refused_with_both_names() -> None:
+    in_file = 'minikafka.coordination = "leaders"'
+    controller = planned(brokers=1)
+    for asked, text in (("leaders", ""), (None, in_file)):
+        with pytest.raises(ClusterError, match="has the coordination mode controller, not leaders"):
+            mode_of(asked, text, controller)
+    with pytest.raises(ClusterError, match="has the coordination mode leaders, not controller"):
+        mode_of("controller", "", replace(controller, coordination="leaders"))
+    with pytest.raises(ClusterError, match=r"= leaders, but controller was requested"):
+        mode_of("controller", in_file)
+    with pytest.raises(ConfigError, match="must be one of controller, leaders, got 'zk'"):
+        mode_of("zk")
+    with pytest.raises(ConfigError, match=r"set it in \[broker\]"):
+        ClusterConfig.parse(f"[broker.1]\n{in_file}")
