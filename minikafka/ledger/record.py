@@ -72,6 +72,12 @@ BROKER: Final = "broker"
 asked, controlled shutdown answered, stopping, stopped, connection lost, probed), and the fields of this fact. For
 `connection lost`, `to` is the leader from which the broker was fetching. For `probed`, written by the controller, `to`
 is a broker whose control listener did not answer."""
+STATE_CHANGE: Final = "state-change"
+"""In the leader-coordinated mode, a broker decided about a replica of its own, or a request between brokers went on.
+
+`fact`: move, refuse, illegal (of a replica; with `source`, `target`, `reason`), or requested, received, completed,
+refused (of a request; with `operation`, `sender`, `receiver`), `topic`, `partition`, `epoch`, and `text`, the sentence
+for people."""
 GROUP: Final = "group"
 """An event of a consumer group, written by the group's coordinator: `fact` (a kind of `groups/messages/commands.py`),
 `group`, `generation`, and the fields of this fact."""

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from support import proof
+from support.leaders_mode import MinimalMode
 from support.loop_clock import IdleProcessor, LoopClock, SeededRng, SkewedClock
 from support.memory_cleaners import MemoryCleaners
 from support.memory_storage import MemoryStorage
@@ -22,6 +23,7 @@ from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper, password_
 from support.seeded_loop import PROCESS, Process, SeededLoop, context_of
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.coordination import CONTROLLER
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.broker import Broker, create_broker
@@ -180,7 +182,7 @@ class MemoryCluster:
     """A cluster of in-memory brokers, used as `async with MemoryCluster() as cluster`.
 
     Broker ids are `ids`, by default 0 to `brokers` - 1. Keys of `config` are Kafka's, with underscores for dots.
-    `offsets_ms`: by broker, how far its wall clock is ahead of the cluster's.
+    `offsets_ms`: by broker, how far its wall clock is ahead of the cluster's. `coordination`: the mode.
     """
 
     def __init__(
@@ -189,8 +191,10 @@ class MemoryCluster:
         *,
         ids: range | None = None,
         offsets_ms: Mapping[int, int] | None = None,
+        coordination: str = CONTROLLER,
         **config: object,
     ) -> None:
+        self.coordination = coordination
         self.ensemble = Ensemble()
         self.clock = LoopClock()
         self.ensemble.wall_ms = self.clock.wall_ms
@@ -217,7 +221,16 @@ class MemoryCluster:
     async def __aenter__(self) -> MemoryCluster:
         for number in self.storages:
             await self.start(number)
+        await self.until_all_are_known()
         return self
+
+    async def until_all_are_known(self) -> None:
+        """Wait until every running broker knows all running brokers."""
+        for broker in self.brokers.values():
+            known = broker.metadata
+            await known.wait_until(
+                lambda known=known: self.brokers.keys() <= known.brokers.keys(), 60_000
+            )  # type: ignore[misc]
 
     async def __aexit__(self, *_: object) -> None:
         for number in tuple(self.brokers):
@@ -241,6 +254,7 @@ class MemoryCluster:
                 "listeners": f"PLAINTEXT://127.0.0.1:{9092 + number}",
                 "zookeeper.connect": "memory:2181",
                 "minikafka.cluster.secret": SECRET,
+                "minikafka.coordination": self.coordination,
                 "controlled.shutdown.max.retries": 1,
                 **self.config,
             }
@@ -276,7 +290,8 @@ class MemoryCluster:
     def new_mode(self, config: BrokerConfig, ports: BrokerPorts) -> CoordinationMode:
         """Return the mode of one broker. A subclass may return another mode."""
         session = self.sessions[config.broker_id] = MemoryZooKeeper(self.ensemble)
-        return ControllerMode(
+        mode = ControllerMode if self.coordination == CONTROLLER else MinimalMode
+        return mode(
             config, ports.clock, ports.rng, ports.storage, ports.tasks, session, self._end_session
         )
 

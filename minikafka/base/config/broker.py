@@ -123,7 +123,6 @@ class BrokerConfig:
         "short against a session timeout.",
         low=10,
         high=60_000,
-        waits_for="the mode leaders",
         mode=LEADERS,
     )
     minikafka_leaders_queue_max: int = key(
@@ -133,7 +132,6 @@ class BrokerConfig:
         "request. ZooKeeper must be able to list the queue in one answer of 1 MiB.",
         low=2,
         high=50_000,
-        waits_for="the mode leaders",
         mode=LEADERS,
     )
 

@@ -88,6 +88,15 @@ class Orders(Protocol):
         a replica that followed may also resume its role: the same leader in the same epoch.
         """
 
+    def replicas_on_disk(self) -> Mapping[TopicPartition, bytes | None]:
+        """Return the replicas in the log directories that work, each with its topic id (None if it has none)."""
+
+    def failed_replicas(self) -> frozenset[TopicPartition]:
+        """Return the replicas whose log directory has failed."""
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        """Stop a replica, and keep its files under another name."""
+
     async def stop_replicas(
         self, stops: Sequence[StopReplicaPartition], fence: Fence = never_stale
     ) -> OrderResults:

@@ -136,6 +136,18 @@ class ReplicaOrders:
         """Stop leading, following and serving these partitions at once; keep their files."""
         self._replicas.end_roles(partitions)
 
+    def replicas_on_disk(self) -> Mapping[TopicPartition, bytes | None]:
+        """Return the topic id of each replica in the log directories that work."""
+        return {tp: log.topic_id for tp, log in self._replicas.logs.logs.items()}
+
+    def failed_replicas(self) -> frozenset[TopicPartition]:
+        """Return the replicas whose log directory has failed."""
+        return frozenset(self._replicas.logs.offline)
+
+    def set_aside(self, tp: TopicPartition) -> None:
+        """Stop a replica, and keep its files under another name."""
+        self._replicas.set_aside(tp)
+
     async def stop_replicas(
         self, stops: Sequence[StopReplicaPartition], fence: Fence = never_stale
     ) -> OrderResults:

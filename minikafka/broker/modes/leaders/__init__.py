@@ -2,3 +2,7 @@
 
 `minikafka/leaders/` decides, and this package carries out.
 """
+
+from minikafka.broker.modes.leaders.mode import LeadersMode
+
+__all__ = ["LeadersMode"]

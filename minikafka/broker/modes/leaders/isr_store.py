@@ -14,13 +14,16 @@ from minikafka.zk.nodes.leaders import partitions
 class LeadersIsrs:
     """IsrStore of the leader-coordinated mode. The `state_version` of a state is the version of the node `ISR`.
 
-    `on_conflict` is called for each partition whose node another writer has changed, before the outcome is returned:
-    the leader must read the partition again, and then lead on in a higher epoch or follow.
+    `on_outcome(tp, outcome)` is called after each write, before the outcome is returned. After a written ISR, a
+    reassignment may be complete. After a conflict, the leader must read the partition again, and then lead on in a
+    higher epoch or follow.
     """
 
-    def __init__(self, zookeeper: ZooKeeper, on_conflict: Callable[[TopicPartition], None]) -> None:
+    def __init__(
+        self, zookeeper: ZooKeeper, on_outcome: Callable[[TopicPartition, IsrOutcome], None]
+    ) -> None:
         self._zookeeper = zookeeper
-        self._on_conflict = on_conflict
+        self._on_outcome = on_outcome
 
     async def write(
         self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
@@ -32,6 +35,5 @@ class LeadersIsrs:
         """
         operation = partitions.isr_write(tp, state.isr, state.leader_epoch, state.state_version)
         written = await compare_and_set(self._zookeeper, operation, is_wanted)
-        if written.outcome is IsrOutcome.CONFLICT:
-            self._on_conflict(tp)
+        self._on_outcome(tp, written.outcome)
         return written

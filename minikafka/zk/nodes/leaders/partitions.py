@@ -59,6 +59,13 @@ async def list_partitions(zookeeper: ZooKeeper, faults: Faults) -> list[TopicPar
     return sorted(found)
 
 
+async def list_of_topics(
+    zookeeper: ZooKeeper, topics: Sequence[str], faults: Faults
+) -> list[TopicPartition]:
+    """Return the partitions of these topics; a topic that does not exist has none. Raises CoordinationError."""
+    return await _below(zookeeper, layout.TOPICS, topics, faults)
+
+
 async def read_hosts(
     nodes: NodeReader, tps: Sequence[TopicPartition], faults: Faults
 ) -> dict[TopicPartition, frozenset[BrokerId]]:
@@ -162,6 +169,12 @@ async def _children(zookeeper: ZooKeeper, parent: str, faults: Faults) -> list[T
     """Return the partitions whose nodes are two levels below `parent`."""
     [names] = await zookeeper.children_many([parent])
     topics = _parsed(parent, names or (), parse_topic, faults)
+    return await _below(zookeeper, parent, topics, faults)
+
+
+async def _below(
+    zookeeper: ZooKeeper, parent: str, topics: Sequence[str], faults: Faults
+) -> list[TopicPartition]:
     paths = [f"{parent}/{topic}" for topic in topics]
     below = await zookeeper.children_many(paths)
     return [

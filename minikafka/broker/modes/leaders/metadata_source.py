@@ -1,0 +1,258 @@
+"""The metadata that clients see: read from ZooKeeper in few large reads, without watches (C42).
+
+Every broker reads all partitions in the background, the less often the longer a read takes, and the topics of a client
+that asks for something that looks old. What this broker reads about its own partitions is shown at once. Invariant: a
+partition never goes back to an earlier epoch, or an earlier ISR of an epoch, as long as its topic has the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from minikafka.base.errors import Closed, CoordinationError
+from minikafka.base.model import (
+    LEADER_DURING_DELETE,
+    Broker,
+    BrokerId,
+    ClusterMetadata,
+    PartitionState,
+    TopicPartition,
+)
+from minikafka.base.ports import Clock, Tasks, ZooKeeper
+from minikafka.broker.capabilities.roles import Orders
+from minikafka.broker.modes.leaders.reads import PartitionReads
+from minikafka.broker.modes.leaders.role_states import metadata_of
+from minikafka.leaders.model import PartitionView
+from minikafka.zk.nodes import registrations
+from minikafka.zk.nodes.faults import Faults
+from minikafka.zk.nodes.leaders import partitions
+from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
+
+logger = logging.getLogger(__name__)
+
+_PERIOD_MS: Final = 1_000
+"""Time between two reads of all partitions in the background."""
+_BROKERS_MS: Final = 250
+"""Time between two looks at the names of the registered brokers."""
+_IDLE_SHARE: Final = 30
+"""The background waits at least this many times as long as its last read has taken."""
+_ASKED_MS: Final = 50
+"""Time during which the topics that clients ask for are collected."""
+_ADDRESS_MS: Final = 100
+"""Time between two looks for the address of a leader that has not registered yet."""
+
+
+class MetadataSource:
+    """Reads the metadata of one broker, and gives them to its `Orders`."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        zookeeper: ZooKeeper,
+        clock: Clock,
+        tasks: Tasks,
+        reads: PartitionReads,
+        faults: Faults,
+    ) -> None:
+        self._broker_id = broker_id
+        self._zookeeper = zookeeper
+        self._clock = clock
+        self._tasks = tasks
+        self._reads = reads
+        self._faults = faults
+        self._orders: Orders
+        self.brokers: Mapping[BrokerId, Broker] = {}
+        """The registered brokers, as they were last read."""
+        self.shown: dict[str, dict[int, PartitionState]] = {}
+        """Topic -> partition number -> the state that clients see."""
+        self._given_brokers: tuple[Broker, ...] = ()
+        self._topic_ids: dict[str, bytes] = {}
+        self._own: dict[TopicPartition, PartitionView] = {}
+        """What this broker has read about its own partitions, and not shown yet."""
+        self._recent: dict[TopicPartition, PartitionView] = {}
+        """What was shown while the read of all partitions that is in progress has been running."""
+        self._wanted: set[str] = set()
+        self._missing: set[BrokerId] = set()
+        self._reading = asyncio.Lock()
+
+    def start(self, orders: Orders) -> None:
+        """Begin to read in the background."""
+        self._orders = orders
+        self._tasks.spawn(self._run(), "metadata")
+
+    async def _run(self) -> None:
+        due = 0
+        while True:
+            try:
+                await self._clock.sleep(_BROKERS_MS)
+                await self._zookeeper.connected()
+                began = self._clock.now()
+                if began < due:
+                    await self._look_for_brokers()
+                else:
+                    await self.refresh()
+                    now = self._clock.now()
+                    due = now + max(_PERIOD_MS, _IDLE_SHARE * (now - began))
+            except Closed:
+                return
+            except CoordinationError as error:
+                logger.info("the metadata cannot be read: %s %s", type(error).__name__, error)
+
+    async def _look_for_brokers(self) -> None:
+        """Read the registrations if brokers have come or gone. Raises CoordinationError."""
+        if await self._reads.read_live() != self.brokers.keys():
+            await self._read_brokers()
+            self._show({})
+
+    async def refresh(self) -> None:
+        """Read the registered brokers and all partitions. Raises CoordinationError."""
+        async with self._reading:
+            self._recent.clear()
+            tps = await partitions.list_partitions(self._zookeeper, self._faults)
+            views = await self._reads.many(tps)
+            await self._read_brokers()
+            views.update(self._recent)
+            self._show(views, is_whole=True)
+
+    async def refresh_topics(self, topics: Collection[str]) -> None:
+        """Read these topics, and the registered brokers. Raises CoordinationError."""
+        async with self._reading:
+            tps = await partitions.list_of_topics(self._zookeeper, sorted(topics), self._faults)
+            known = [state.tp for topic in topics for state in self.shown.get(topic, {}).values()]
+            views = await self._reads.many([*tps, *known])
+            await self._read_brokers()
+            self._show(views)
+
+    # What this broker knows earlier.
+
+    def show(self, tp: TopicPartition, view: PartitionView) -> None:
+        """Show a partition that this broker has read, in the next turn of the event loop."""
+        if not self._own:
+            self._tasks.spawn(self._show_own(), "own-metadata")
+        self._own[tp] = view
+
+    async def _show_own(self) -> None:
+        own, self._own = self._own, {}
+        live = self._reads.live
+        self.brokers = {id_: broker for id_, broker in self.brokers.items() if id_ in live}
+        self._show(own)
+        for broker_id in live:
+            self.find(broker_id)
+
+    def find(self, broker_id: BrokerId) -> None:
+        """Look for the address of a leader, until it has registered."""
+        if broker_id in self.brokers or broker_id in self._missing:
+            return
+        if not self._missing:
+            self._tasks.spawn(self._find_missing(), "addresses")
+        self._missing.add(broker_id)
+
+    async def _find_missing(self) -> None:
+        try:
+            while self._missing:
+                await self._zookeeper.connected()
+                try:
+                    await self._read_brokers()
+                    self._show({})
+                except CoordinationError as error:
+                    logger.info("the addresses of leaders cannot be read: %s", error)
+                self._missing.difference_update(self.brokers)
+                if self._missing:
+                    await self._clock.sleep(_ADDRESS_MS)
+        except Closed:
+            pass
+
+    # Clients.
+
+    def asked(self, topics: Iterable[str]) -> None:
+        """Note that a client asks for these topics: those that look old are read soon."""
+        old = {topic for topic in topics if self._looks_old(topic)}
+        if old and not self._wanted:
+            self._tasks.spawn(self._read_wanted(), "wanted-metadata")
+        self._wanted |= old
+
+    def _looks_old(self, topic: str) -> bool:
+        states = self.shown.get(topic)
+        return states is None or any(state.leader not in self.brokers for state in states.values())
+
+    async def _read_wanted(self) -> None:
+        await self._clock.sleep(_ASKED_MS)
+        wanted, self._wanted = self._wanted, set()
+        try:
+            await self.refresh_topics(wanted)
+        except CoordinationError as error:
+            logger.info("the topics of clients cannot be read: %s %s", type(error).__name__, error)
+
+    # Showing.
+
+    async def _read_brokers(self) -> None:
+        live = await self._reads.read_live()
+        self.brokers = await registrations.read(
+            self._zookeeper, sorted(live), self._faults, REGISTRATIONS
+        )
+
+    def _show(
+        self, views: Mapping[TopicPartition, PartitionView], *, is_whole: bool = False
+    ) -> None:
+        """Update the broker's metadata with what has changed. `is_whole`: all other partitions are gone."""
+        live = frozenset(self.brokers)
+        ids: dict[str, bytes] = {}
+        changed = []
+        for tp, view in views.items():
+            if not view.is_readable:
+                continue
+            state = metadata_of(tp, view, live)
+            if self._is_news(state, view.topic_id):
+                changed.append(state)
+                if view.topic_id is not None:
+                    ids[tp.topic] = view.topic_id
+        if is_whole:
+            changed += [_hidden(state) for state in self._all_shown() if state.tp not in views]
+        else:
+            self._recent.update(views)
+        self._give(changed, ids)
+
+    def _is_news(self, state: PartitionState, topic_id: bytes | None) -> bool:
+        """True if the state differs from what is shown, and is not older."""
+        tp = state.tp
+        shown = self.shown.get(tp.topic, {}).get(tp.partition)
+        if shown is None:
+            return state.leader != LEADER_DURING_DELETE
+        is_same_topic = self._topic_ids.get(tp.topic) == topic_id
+        if is_same_topic and _age(state) < _age(shown) and state.leader != LEADER_DURING_DELETE:
+            return False
+        return state != shown or not is_same_topic
+
+    def _all_shown(self) -> list[PartitionState]:
+        return [state for states in self.shown.values() for state in states.values()]
+
+    def _give(self, changed: list[PartitionState], ids: Mapping[str, bytes]) -> None:
+        brokers = tuple(self.brokers.values())
+        if not changed and brokers == self._given_brokers:
+            return
+        self._given_brokers = brokers
+        self._topic_ids.update(ids)
+        for state in changed:
+            topic, partition = state.tp
+            if state.leader != LEADER_DURING_DELETE:
+                self.shown.setdefault(topic, {})[partition] = state
+                continue
+            self.shown[topic].pop(partition, None)
+            if not self.shown[topic]:
+                del self.shown[topic]
+                self._topic_ids.pop(topic, None)
+        self._orders.update_metadata(
+            ClusterMetadata(self._broker_id, tuple(changed), brokers, tuple(ids.items())),
+            is_whole=False,
+        )
+
+
+def _age(state: PartitionState) -> tuple[int, int]:
+    return state.leader_epoch, state.state_version
+
+
+def _hidden(state: PartitionState) -> PartitionState:
+    return state._replace(leader=LEADER_DURING_DELETE)

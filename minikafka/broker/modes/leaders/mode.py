@@ -1,0 +1,120 @@
+"""Joining a cluster in which each partition is coordinated by its leader."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.ports import (
+    Clock,
+    ControlPlane,
+    Gate,
+    Ledger,
+    Rng,
+    Storage,
+    Tasks,
+    ZooKeeper,
+)
+from minikafka.broker.capabilities.administration import Administration
+from minikafka.broker.capabilities.mode import Capabilities
+from minikafka.broker.capabilities.stores import TopicStore
+from minikafka.broker.modes.leaders.config_writes import LeadersConfigWrites
+from minikafka.broker.modes.leaders.diagnostics import LeadersDiagnostics
+from minikafka.broker.modes.leaders.isr_store import LeadersIsrs
+from minikafka.broker.modes.leaders.membership import LeadersMembership
+from minikafka.broker.modes.leaders.metadata_source import MetadataSource
+from minikafka.broker.modes.leaders.queue import StateChangeQueue
+from minikafka.broker.modes.leaders.reads import PartitionReads
+from minikafka.broker.modes.leaders.roles import LeadersRoles
+from minikafka.broker.modes.leaders.runner import Runner
+from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
+from minikafka.broker.modes.zookeeper.session_file import SessionFile
+from minikafka.zk.nodes import coordination, ids
+from minikafka.zk.nodes.faults import Faults
+from minikafka.zk.nodes.leaders import tree
+
+PRODUCER_ID_BLOCK: Final = 1000
+"""Number of producer ids that a broker claims at a time, as in Kafka."""
+
+
+class LeadersMode:
+    """The CoordinationMode without a controller; `join` starts the session.
+
+    `close_session(id, password)` ends the session of an earlier process of this broker.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        rng: Rng,
+        storage: Storage,
+        tasks: Tasks,
+        zookeeper: ZooKeeper,
+        close_session: Callable[[int, bytes], Awaitable[None]],
+    ) -> None:
+        self.zookeeper = zookeeper
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._tasks = tasks
+        self._close_session = close_session
+        self._session_file = SessionFile(storage, config.log_dirs[0])
+
+    async def join(self) -> str:
+        """End the session of this broker's earlier process, open a new session, and return the cluster id.
+
+        Raises ConfigError if the cluster has another mode, and CoordinationError.
+        """
+        await self._session_file.end_former(self._close_session)
+        await self.zookeeper.start()
+        await coordination.claim(self.zookeeper, coordination.LEADERS)
+        self._session_file.write(self.zookeeper)
+        await tree.ensure(self.zookeeper)
+        return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16))
+
+    def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
+        """Return the broker's capabilities, which use the session that `join` started."""
+        config, session, clock, tasks = self._config, self.zookeeper, self._clock, self._tasks
+        faults = Faults()
+        queue = StateChangeQueue(
+            session, clock, config.broker_id, config.minikafka_leaders_queue_max
+        )
+        reads = PartitionReads(
+            session, tasks, faults, lambda: config.unclean_leader_election_enable
+        )
+        metadata = MetadataSource(config.broker_id, session, clock, tasks, reads, faults)
+        runner = Runner(config, session, clock, tasks, ledger, queue, reads, metadata, faults)
+        roles = LeadersRoles(config, session, clock, tasks, ledger, queue, runner, metadata)
+        diagnostics = LeadersDiagnostics(config.broker_id, clock, runner.machine, metadata, queue)
+        tasks.spawn(diagnostics.run(), "backlog")
+        return Capabilities(
+            membership=LeadersMembership(
+                session, self._session_file, clock, tasks, ledger, roles, runner, metadata
+            ),
+            roles=roles,
+            isrs=LeadersIsrs(session, runner.isr_written),
+            topics=self.topics(metadata, queue),
+            configs=ZooKeeperConfigs(
+                session,
+                clock,
+                tasks,
+                config.broker_id,
+                LeadersConfigWrites(session, runner.poke_all),
+            ),
+            administration=self.administration(),
+            diagnostics=diagnostics,
+            claim_producer_ids=partial(
+                ids.claim_producer_ids, session, config.broker_id, PRODUCER_ID_BLOCK
+            ),
+        )
+
+    def topics(self, metadata: MetadataSource, queue: StateChangeQueue) -> TopicStore:
+        """Return the store of topics."""
+        raise NotImplementedError
+
+    def administration(self) -> Administration:
+        """Return the requests of administrators."""
+        raise NotImplementedError

@@ -1,0 +1,94 @@
+"""Reading of partitions from ZooKeeper, many in one request.
+
+All partitions that are asked for in one turn of the event loop are read together, and the registered brokers with
+them. Invariant: a partition is read after it was asked for, and the registered brokers are read after the partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from minikafka.base.errors import CoordinationError
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.ports import Tasks, ZooKeeper
+from minikafka.leaders.model import PartitionView
+from minikafka.zk.nodes import registrations
+from minikafka.zk.nodes.faults import Faults
+from minikafka.zk.nodes.leaders import partitions
+from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
+
+
+class Read(NamedTuple):
+    """One partition as it was read, and the brokers that are registered."""
+
+    view: PartitionView
+    live: frozenset[BrokerId]
+
+
+_Waiting: TypeAlias = dict[TopicPartition, list[asyncio.Future[Read]]]
+
+
+class PartitionReads:
+    """Reads the partitions of one broker. `unclean_default()`: the broker's unclean.leader.election.enable."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        tasks: Tasks,
+        faults: Faults,
+        unclean_default: Callable[[], bool],
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._tasks = tasks
+        self._faults = faults
+        self._unclean_default = unclean_default
+        self._waiting: _Waiting = {}
+        self.live: frozenset[BrokerId] = frozenset()
+        """The registered brokers, as they were last read."""
+
+    async def one(self, tp: TopicPartition) -> Read:
+        """Return a partition and the registered brokers. Raises CoordinationError."""
+        if not self._waiting:
+            self._tasks.spawn(self._read_waiting(), "partition-reads")
+        answer: asyncio.Future[Read] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tp, []).append(answer)
+        return await answer
+
+    async def _read_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        try:
+            views = await self.many(waiting)
+            live = await self.read_live()
+        except CoordinationError as error:
+            for answer in _all(waiting):
+                if not answer.done():
+                    answer.set_exception(error)
+            return
+        for tp, answers in waiting.items():
+            for answer in answers:
+                if not answer.done():
+                    answer.set_result(Read(views[tp], live))
+
+    async def many(
+        self, tps: _Waiting | list[TopicPartition]
+    ) -> dict[TopicPartition, PartitionView]:
+        """Return the views of these partitions. Raises CoordinationError."""
+        return await partitions.read_views(
+            self._zookeeper,
+            tps,
+            self._zookeeper.session_id,
+            self._faults,
+            unclean_default=self._unclean_default(),
+        )
+
+    async def read_live(self) -> frozenset[BrokerId]:
+        """Return the ids of the registered brokers. Raises CoordinationError."""
+        names, _ = await self._zookeeper.children(REGISTRATIONS)
+        self.live = frozenset(registrations.ids(names, self._faults, REGISTRATIONS))
+        return self.live
+
+
+def _all(waiting: _Waiting) -> list[asyncio.Future[Read]]:
+    return [answer for answers in waiting.values() for answer in answers]

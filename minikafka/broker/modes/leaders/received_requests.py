@@ -1,0 +1,75 @@
+"""The state-change requests to this broker (C5): one after the other, in the order of its queue.
+
+A request is carried out in the lane of its partition. An entry is deleted after that, so that a crash in between
+repeats it. While the lease is over, the requests wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from minikafka.base.errors import Closed, CoordinationError
+from minikafka.base.ports import Clock, Tasks
+from minikafka.broker.modes.leaders.era import Era
+from minikafka.broker.modes.leaders.queue import StateChangeQueue
+from minikafka.leaders.model import StateChange
+
+logger = logging.getLogger(__name__)
+
+_RETRY_MS: Final = 200
+
+
+class ReceivedRequests:
+    """Follows the queue of one broker. `carry_out(era, entry, request)` returns when the request has been handled."""
+
+    def __init__(
+        self,
+        queue: StateChangeQueue,
+        clock: Clock,
+        tasks: Tasks,
+        carry_out: Callable[[Era, str, StateChange], Awaitable[None]],
+    ) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._tasks = tasks
+        self._carry_out = carry_out
+        self._era: Era | None = None
+        self._may_act = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._is_following = False
+
+    async def drain(self, era: Era) -> None:
+        """Carry out the requests of this era; return when the queue is empty for the first time (C1)."""
+        self._era = era
+        self._may_act.set()
+        if not self._is_following:
+            self._is_following = True
+            self._tasks.spawn(self._follow(), "received-requests")
+        while not era.is_over:
+            self._progress.clear()
+            if not await self._queue.has_requests():
+                return
+            await self._progress.wait()
+
+    def pause(self) -> None:
+        """Carry out no further request until the next `drain`."""
+        self._may_act.clear()
+        self._progress.set()
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._may_act.wait()
+                entry, request = await self._queue.first()
+            except Closed:
+                return
+            except CoordinationError as error:
+                logger.info("the queue cannot be read: %s %s", type(error).__name__, error)
+                await self._clock.sleep(_RETRY_MS)
+                continue
+            if self._era is not None and not self._era.is_over:
+                await self._carry_out(self._era, entry, request)
+                self._progress.set()

@@ -1,0 +1,134 @@
+"""The watches of one broker (C36): one per hosted partition on `leader`, one on its queue, and one per topic that it
+leads a partition of, on the topic's reassignments.
+
+A watch says only that something may have changed: the partition is read again. A one-shot watch is set again before
+each read that it causes. Invariant: a watch wakes only the replicas of its partition, or of its topic (C42).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minikafka.base.errors import CoordinationError, NoNode
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import WatchKind, ZooKeeper
+from minikafka.broker.modes.leaders.era import Era
+from minikafka.zk.nodes.leaders import partitions, reassignments
+
+
+class PartitionWatches:
+    """The watches on the nodes `leader` of hosted partitions. `on_change(era, tp)` is called when one fires."""
+
+    def __init__(
+        self, zookeeper: ZooKeeper, on_change: Callable[[Era, TopicPartition], None]
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._on_change = on_change
+        self._hosted: set[TopicPartition] = set()
+        self._armed: dict[str, Era] = {}
+        """Path of each watched node, and the era in which the watch was set."""
+
+    def add(self, tp: TopicPartition) -> None:
+        """Watch the partition from its next `arm` on."""
+        self._hosted.add(tp)
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._hosted
+
+    async def arm(self, era: Era, tp: TopicPartition) -> None:
+        """Set the watch on `leader` if it is not set. Raises CoordinationError."""
+        if tp in self._hosted:
+            await self._arm(era, tp, partitions.leader_path(tp))
+
+    async def arm_replicas(self, era: Era, tp: TopicPartition) -> None:
+        """Set a watch on `replicas`, which does not exist yet. Raises CoordinationError."""
+        if tp in self._hosted:
+            await self._arm(era, tp, partitions.replicas_path(tp))
+
+    async def _arm(self, era: Era, tp: TopicPartition, path: str) -> None:
+        if self._armed.get(path) is era:
+            return
+        self._armed[path] = era
+        watch = self._zookeeper.watch(WatchKind.EXISTS, path)
+
+        def fired(_: object) -> None:
+            if self._armed.get(path) is era:
+                del self._armed[path]
+                self._on_change(era, tp)
+
+        watch.on_signal(fired)
+        try:
+            await self._zookeeper.exists(path, watch=True)
+        except CoordinationError:
+            self._armed.pop(path, None)
+            raise
+
+    async def remove(self, tp: TopicPartition) -> None:
+        """Remove the watches of a partition. Raises CoordinationError."""
+        self._hosted.discard(tp)
+        for path in (partitions.leader_path(tp), partitions.replicas_path(tp)):
+            if self._armed.pop(path, None) is not None:
+                await self._zookeeper.unwatch(WatchKind.EXISTS, path)
+
+    def clear(self) -> None:
+        """Forget all watches: the era has ended."""
+        self._hosted.clear()
+        self._armed.clear()
+
+
+class ReassignmentWatches:
+    """The watches on the reassignments of topics that this broker leads partitions of.
+
+    `on_change(era, topic)` is called when one fires.
+    """
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        on_change: Callable[[Era, str], None],
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._on_change = on_change
+        self._armed: dict[str, tuple[Era, WatchKind]] = {}
+        """Topic -> the era in which its watch was set, and the kind of the watch."""
+
+    async def arm(self, era: Era, topic: str) -> bool:
+        """Set the watch of a topic if it is not set; return True if it was not. Raises CoordinationError."""
+        if topic in self._armed and self._armed[topic][0] is era:
+            return False
+        path = reassignments.parent_of(topic)
+        try:
+            await self._arm(era, topic, WatchKind.CHILDREN, path)
+        except NoNode:
+            await self._zookeeper.unwatch(WatchKind.CHILDREN, path)
+            await self._arm(era, topic, WatchKind.EXISTS, path)
+        return True
+
+    async def _arm(self, era: Era, topic: str, kind: WatchKind, path: str) -> None:
+        armed = self._armed[topic] = era, kind
+        watch = self._zookeeper.watch(kind, path)
+
+        def fired(_: object) -> None:
+            if self._armed.get(topic) is armed:
+                del self._armed[topic]
+                self._on_change(era, topic)
+
+        watch.on_signal(fired)
+        try:
+            if kind is WatchKind.CHILDREN:
+                await self._zookeeper.children(path, watch=True)
+            else:
+                await self._zookeeper.exists(path, watch=True)
+        except CoordinationError:
+            self._armed.pop(topic, None)
+            raise
+
+    async def remove(self, topic: str) -> None:
+        """Remove the watch of a topic that this broker no longer leads a partition of. Raises CoordinationError."""
+        armed = self._armed.pop(topic, None)
+        if armed is not None:
+            await self._zookeeper.unwatch(armed[1], reassignments.parent_of(topic))
+
+    def clear(self) -> None:
+        """Forget all watches: the era has ended."""
+        self._armed.clear()

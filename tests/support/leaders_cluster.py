@@ -1,0 +1,92 @@
+"""Three brokers of the leader-coordinated mode in memory, and a topic with one partition on all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from support.memory_cluster import MemoryCluster
+from support.seeded_loop import run_seeded
+
+from minikafka.base.coordination import LEADERS
+from minikafka.base.model import PartitionState, TopicPartition
+from minikafka.client import NewTopic
+from minikafka.record.batch import Record
+
+T0 = TopicPartition("t", 0)
+_LATEST_S = 120
+
+
+class LeadersCluster(MemoryCluster):
+    """A cluster with topic t, whose partition 0 has a replica on each broker."""
+
+    def __init__(self, brokers: int = 3, **config: object) -> None:
+        super().__init__(brokers, coordination=LEADERS, **config)
+
+    async def create(self, partitions: int = 1) -> None:
+        async with self.client() as client:
+            await client.create_topics(NewTopic("t", partitions, len(self.brokers)))
+        await self.until_in_sync()
+
+    async def produce(self, *values: bytes) -> None:
+        async with self.client() as client:
+            await client.produce("t", [Record(value=value) for value in values])
+
+    async def consumed(self) -> list[bytes | None]:
+        async with self.client() as client:
+            return [row.value async for row in client.consume("t", until_end=True)]
+
+    @property
+    def state(self) -> PartitionState:
+        """Partition 0 as the running broker with the smallest id shows it."""
+        return self.brokers[min(self.brokers)].metadata.topics["t"][0]
+
+    def node(self, path: str) -> bytes | None:
+        """Return the data of a node below the root of the mode, None if it does not exist."""
+        node = self.ensemble.nodes.get(f"/leaders/brokers/{path}")
+        return None if node is None else node.data
+
+    @property
+    def leader(self) -> tuple[int, int] | None:
+        """Id and epoch in the node `leader` of partition 0, None if the partition has no leader."""
+        data = self.node("topics/t/0/leader")
+        if data is None:
+            return None
+        leader, epoch = data.split(b";")
+        return int(leader), int(epoch)
+
+    async def until(self, is_true: Callable[[], object]) -> None:
+        async with asyncio.timeout(_LATEST_S):
+            while not is_true():  # noqa: ASYNC110  what is watched has no event
+                await asyncio.sleep(0.02)
+
+    @property
+    def isr(self) -> set[int]:
+        """The members of the node `ISR` of partition 0."""
+        data = self.node("topics/t/0/ISR") or b";"
+        return {int(id_) for id_ in data.split(b";")[0].split(b",") if id_}
+
+    async def until_in_sync(self) -> None:
+        """Wait until every running broker is in the ISR, and the broker with the smallest id shows it."""
+        await self.until(lambda: self.leader is not None and self.isr == self.brokers.keys())
+        shown = self.brokers[min(self.brokers)].metadata
+        await self.until(lambda: "t" in shown.topics and {*self.state.isr} == self.isr)
+
+    def kill_with_session(self, number: int) -> None:
+        """Kill a broker, and let its session expire at once."""
+        session_id = self.sessions[number].session_id
+        self.kill(number)
+        self.ensemble.end_session(session_id)
+
+
+def run_leaders(
+    seed: int, scenario: Callable[[LeadersCluster], Awaitable[None]], **config: object
+) -> None:
+    """Run a scenario with a new cluster in a seeded loop."""
+
+    async def whole() -> None:
+        async with LeadersCluster(**config) as cluster:
+            await cluster.create()
+            await scenario(cluster)
+
+    run_seeded(seed, whole())
