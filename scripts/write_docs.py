@@ -134,8 +134,10 @@ for both modes, unless its path names one. From low to high, the levels are
 
 - **table**: the test calls parts of a broker directly, such as the controller's state machine
 - **memory**: the test runs whole brokers in one event loop; ZooKeeper, disks and network are simulated in memory
-- **real**: the test runs broker processes, or whole brokers in its own process, with Apache ZooKeeper, disks and
-  sockets.
+- **hosted**: the test runs whole brokers in its own process, with Apache ZooKeeper, disks and sockets, and a broker
+  that dies there closes its session and files, instead of being killed
+- **real**: the test runs broker processes, or whole brokers in its own process of which none dies, with Apache
+  ZooKeeper, disks and sockets; a process dies by SIGKILL.
 
 A row is *failed* in a mode if one of its tests in this mode failed. Without a passed or failed test it is *open*, or
 *later* if it is postponed for the reason that the table shows. A test run fails if all tests of a row ran and none of
@@ -290,7 +292,7 @@ def _counts(rows: Sequence[Any], statuses: Sequence[_Status], recorded_on: str) 
     lines = []
     for mode in dict.fromkeys(mode for row in rows for mode in row.modes):
         words = Counter(status.by_mode[mode] for status in statuses if mode in status.by_mode)
-        levels = {level: words[level] for level in ("real", "memory", "table")}
+        levels = {level: words[level] for level in ("real", "hosted", "memory", "table")}
         by_level = ", ".join(f"{number} {level}" for level, number in levels.items())
         lines.append(
             f"- {mode} mode, {words.total()} rows: {sum(levels.values())} passed ({by_level}), "

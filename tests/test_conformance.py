@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import row_results
+from support import proof, row_results
 from support.conformance_rows import TESTS, Row, RowOutcomes, catalogue, claims, claims_in
 from support.proof import Level
 from support.row_results import Result
@@ -171,12 +171,22 @@ def test_without_a_row(): ...
     }
 
 
+def test_level_of_a_test_is_hosted_when_a_broker_died_by_closing(monkeypatch):
+    monkeypatch.setattr(proof, "_noted", Level.TABLE)
+    monkeypatch.setattr(proof, "_limit", Level.REAL)
+    proof.note(Level.REAL)
+    assert proof.strongest() is Level.REAL
+    proof.note_imitated_death()
+    assert proof.strongest() is Level.HOSTED
+
+
 @pytest.mark.parametrize(
     ("outcomes", "status"),
     [
         (["passed table", "passed real"], "**real**; 2 passed"),
         (["passed real", "failed real"], "**failed**; 1 passed, 1 failed"),
         (["passed memory", None], "**memory**; 1 passed, 1 not run"),
+        (["passed hosted", "passed memory"], "**hosted**; 2 passed"),
         ([None], "**open**; 1 not run"),
         (["skipped real"], "**open**; 1 skipped"),
     ],
@@ -210,7 +220,9 @@ def test_conformance_page_shows_why_a_row_is_postponed_or_not_met_as_described(t
     assert "| A1 | what | as described | controller | *later*: the reason |" in page
     assert "| A2 | more | *partly*: a part | controller | **table**; 1 passed |" in page
     assert "| A3 | else | *decided otherwise*: a decision | controller | *later*: no test |" in page
-    assert "3 rows: 1 passed (0 real, 0 memory, 1 table), 0 failed, 0 open, 2 later." in page
+    assert (
+        "3 rows: 1 passed (0 real, 0 hosted, 0 memory, 1 table), 0 failed, 0 open, 2 later." in page
+    )
     assert "3 rows in all: 1 as described, 1 partly, 1 decided otherwise." in page
 
 

@@ -1,7 +1,8 @@
-"""Test cases of KAFKA-42 that need real processes; `tests/conformance/controller/test_kafka_42.py` has the others.
+"""Test cases of KAFKA-42 on real processes; `tests/conformance/controller/test_kafka_42.py` has all of them in memory.
 
-The tests interrupt a `reassign` command that cannot complete, read the cluster's state while a broker does not complete
-its leader change, and kill all processes at once.
+The tests kill the process of the controller between the stages of a reassignment, interrupt a `reassign` command that
+cannot complete, read the cluster's state while a broker does not complete its leader change, and kill all processes at
+once. A killed process closes nothing: the other brokers find its ports closed, or wait for its session to expire.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from collections.abc import Iterator
 
 import pytest
 from support.invariants import check_ledgers
-from support.kafka_42 import Move, all_brokers_die_at_b7, moving
+from support.kafka_42 import (
+    Move,
+    all_brokers_die_at_b7,
+    fails_over_after_step_3,
+    fails_over_between_steps_1_and_2,
+    fails_over_between_steps_2_and_3,
+    fails_over_between_steps_4_and_5,
+    fails_over_between_steps_5_and_6,
+    fails_over_between_steps_6_and_7,
+    moving,
+)
 from support.operations import NOT_STARTING, Cast, missing_replicas
 from support.stage import RealStage, eventually, running_stage
 
@@ -22,7 +33,7 @@ from support.stage import RealStage, eventually, running_stage
 @pytest.fixture(scope="module")
 def shared_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealStage]:
     data = tmp_path_factory.mktemp("kafka-42")
-    yield from running_stage(data)
+    yield from running_stage(data, ends_sessions=False)
     check_ledgers(data)
 
 
@@ -92,3 +103,37 @@ async def test_partition_reassignment_for_a_partition_that_was_completed_upto_st
     stage: RealStage,
 ) -> None:
     await all_brokers_die_at_b7(stage)
+
+
+@pytest.mark.row("K5")
+async def test_1_the_controller_fails_over_between_steps_1_and_2(stage: RealStage) -> None:
+    await fails_over_between_steps_1_and_2(stage)
+
+
+@pytest.mark.row("K6")
+async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_behind(
+    stage: RealStage,
+) -> None:
+    await fails_over_between_steps_2_and_3(stage)
+
+
+@pytest.mark.row("K8")
+async def test_3_the_controller_fails_over_between_steps_4_and_5(stage: RealStage) -> None:
+    await fails_over_between_steps_4_and_5(stage)
+
+
+@pytest.mark.row("K9")
+async def test_4a_the_controller_fails_over_between_steps_5_and_6(stage: RealStage) -> None:
+    await fails_over_between_steps_5_and_6(stage)
+
+
+@pytest.mark.row("K11")
+async def test_5_the_controller_fails_over_between_steps_6_and_7(stage: RealStage) -> None:
+    await fails_over_between_steps_6_and_7(stage)
+
+
+@pytest.mark.row("K19")
+async def test_partition_reassignment_for_a_partition_that_was_completed_upto_step_3_by_previous_controller(
+    stage: RealStage,
+) -> None:
+    await fails_over_after_step_3(stage)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from support.operations import Cast, missing_replicas
+from support.operations import NOT_STARTING, Cast, missing_replicas
 from support.stage import BROKERS, Stage, Stream
 
 from minikafka.base.model import LeaderAndIsr, TopicPartition
@@ -95,3 +95,89 @@ async def all_brokers_die_at_b7(stage: Stage) -> None:
         assert move.request is not None
         await stage.start()
         await move.complete()
+
+
+# Failure cases and test cases that run on memory stages and on real ones.
+
+
+async def fails_over_between_steps_1_and_2(stage: Stage) -> None:
+    """The new controller reads the request in the admin path and starts the reassignment from the beginning."""
+    cast = Cast.of(stage)
+    async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
+        await move.up_to("A1")
+        assert move.request is not None
+        assert str(move.tp) not in stage.directories(cast.newcomer), "no new replica was started"
+        await stage.kill(cast.controller)
+        await stage.release("reassignment.A1")
+        await move.complete()
+
+
+async def fails_over_between_steps_2_and_3(stage: Stage) -> None:
+    """The new controller waits until the new replicas are in sync, then continues the reassignment."""
+    cast = Cast.of(stage)
+    async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
+        await stage.hold(NOT_STARTING, [cast.newcomer])
+        await move.submit()
+        assert await stage.held(NOT_STARTING) == cast.newcomer
+        await stage.kill(cast.controller)
+        await stage.eventually(lambda: stage.controller() not in (None, cast.controller))
+        await stage.start(cast.controller)
+        assignment = stage.assignment(move.tp)
+        assert assignment is not None
+        assert assignment.adding == (cast.newcomer,)
+        assert set(move.origin) <= set(move.state.isr)
+        await stage.release(NOT_STARTING, [cast.newcomer])
+        await move.complete()
+
+
+async def fails_over_between_steps_4_and_5(stage: Stage) -> None:
+    """The current leader is a target replica and alive, so no other leader is elected; only the epoch rises (R58)."""
+    cast = Cast.of(stage)
+    async with moving(stage, cast, cast[1:3], (cast.newcomer, cast.follower)) as move:
+        await move.up_to("B4")
+        leader = move.state.leader
+        assert leader in move.target
+        await stage.kill(cast.controller)
+        await stage.release("reassignment.B4")
+        await move.complete()
+        assert move.state.leader == leader
+
+
+async def fails_over_between_steps_5_and_6(stage: Stage) -> None:
+    """The new controller repeats the reassignment from step 4 although the old replicas are already deleted."""
+    cast = Cast.of(stage)
+    async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
+        await move.up_to("B6")
+        await stage.eventually(lambda: stage.directories(cast.leader, "t") == [])
+        assignment = stage.assignment(move.tp)
+        assert assignment is not None
+        assert assignment.removing == (cast.leader,)
+        await stage.kill(cast.controller)
+        await stage.release("reassignment.B6")
+        await move.complete()
+
+
+async def fails_over_between_steps_6_and_7(stage: Stage) -> None:
+    """The assignment already names the new replicas, so the new controller only deletes the admin path."""
+    cast = Cast.of(stage)
+    async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
+        await move.up_to("B7")
+        assert move.request is not None
+        before = stage.read(layout.topic_path("t")), move.state
+        await stage.kill(cast.controller)
+        await stage.release("reassignment.B7")
+        await stage.eventually(lambda: move.request is None)
+        assert (stage.read(layout.topic_path("t")), move.state) == before
+        await move.complete()
+
+
+async def fails_over_after_step_3(stage: Stage) -> None:
+    """The next controller elects the leader and completes the remaining steps."""
+    cast = Cast.of(stage)
+    async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
+        await move.up_to("B1")
+        assert move.state.leader == cast.leader
+        await stage.kill(cast.controller)
+        await stage.release("reassignment.B1")
+        await move.complete()
+        assert move.state.leader in move.target

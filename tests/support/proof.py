@@ -16,7 +16,8 @@ class Level(IntEnum):
 
     TABLE = 1
     MEMORY = 2
-    REAL = 3
+    HOSTED = 3
+    REAL = 4
 
     @property
     def label(self) -> str:
@@ -29,13 +30,15 @@ MODES: Final = (CONTROLLER, LEADERS)
 """The values of `minikafka.coordination`."""
 
 _noted = Level.TABLE
+_limit = Level.REAL
 _modes: set[str] = set()
 
 
 def begin() -> None:
     """Reset the recorded level to TABLE and the modes to none. Called at the start of each test."""
-    global _noted
+    global _noted, _limit
     _noted = Level.TABLE
+    _limit = Level.REAL
     _modes.clear()
 
 
@@ -46,11 +49,17 @@ def note(level: Level, mode: str = CONTROLLER) -> None:
     _modes.add(mode)
 
 
+def note_imitated_death() -> None:
+    """Record that a broker of the current test died by closing, so that the test is at most HOSTED."""
+    global _limit
+    _limit = Level.HOSTED
+
+
 def modes() -> tuple[str, ...]:
     """Return the modes noted since `begin`; none if the test used no cluster."""
     return tuple(mode for mode in MODES if mode in _modes)
 
 
 def strongest() -> Level:
-    """Return the highest level noted since `begin`."""
-    return _noted
+    """Return the highest level noted since `begin`, but no more than an imitated death allows."""
+    return min(_noted, _limit)

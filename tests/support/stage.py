@@ -1,7 +1,7 @@
 """A cluster for scenarios in which brokers are killed at named steps, with functions that inspect the cluster.
 
 A scenario acts on a `Stage`: `RealStage` has real processes, `MemoryStage` in `memory_stage.py` has in-memory brokers.
-Both end the session of a killed broker at once, so that scenarios do not wait for a session timeout. Scenarios can
+Both can end the session of a killed broker at once, so that scenarios do not wait for a session timeout. Scenarios can
 read ZooKeeper, the brokers' disks and a stream of records.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 import abc
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -40,6 +41,7 @@ KEYS = {
     "auto.leader.rebalance.enable": False,
     "log.segment.delete.delay.ms": 100,
 }
+NO_KEYS: Mapping[str, object] = MappingProxyType({})
 WAIT_SECONDS = 60
 CALL_MS = 30_000
 POLL_SECONDS = 0.02
@@ -69,7 +71,7 @@ class Stage(abc.ABC):
 
     @abc.abstractmethod
     async def kill(self, broker: int) -> None:
-        """Kill the broker as by SIGKILL, and end its ZooKeeper session at once."""
+        """Kill the broker as by SIGKILL; unless the stage leaves sessions alone, end its ZooKeeper session at once."""
 
     @abc.abstractmethod
     async def stop(self, broker: int) -> None:
@@ -177,11 +179,17 @@ class RealStage(Stage):
     """A stage whose brokers are real processes. ZooKeeper is read by an independent client (kazoo)."""
 
     def __init__(
-        self, cluster: LocalCluster, zookeeper: KazooClient, request_timeout_ms: int
+        self,
+        cluster: LocalCluster,
+        zookeeper: KazooClient,
+        request_timeout_ms: int,
+        *,
+        ends_sessions: bool,
     ) -> None:
         self.cluster = cluster
         self.zookeeper = zookeeper
         self.request_timeout_ms = request_timeout_ms
+        self.ends_sessions = ends_sessions
 
     def client(self) -> Client:
         return Client(self.cluster.bootstrap, request_timeout_ms=self.request_timeout_ms)
@@ -197,7 +205,8 @@ class RealStage(Stage):
 
     async def kill(self, broker: int) -> None:
         await self.cluster.kill(broker)
-        await self.end_session(broker)
+        if self.ends_sessions:
+            await self.end_session(broker)
 
     async def stop(self, broker: int) -> None:
         await self.cluster.stop(broker)
@@ -340,17 +349,24 @@ async def eventually(
         raise AssertionError(f"timed out; still missing: {missing()}") from None
 
 
-def running_stage(data: Path, request_timeout_ms: int = 30_000) -> Iterator[RealStage]:
+def running_stage(
+    data: Path,
+    request_timeout_ms: int = 30_000,
+    *,
+    ends_sessions: bool = True,
+    config: Mapping[str, object] = NO_KEYS,
+) -> Iterator[RealStage]:
     """Yield a stage on a cluster of four brokers, for use in a fixture; stop the cluster afterwards.
 
-    Clients wait at most `request_timeout_ms` for a response of a paused broker.
+    Clients wait at most `request_timeout_ms` for a response of a paused broker. `ends_sessions`: end the session of a
+    killed broker at once. Otherwise its death has no effect but those of SIGKILL. `config`: keys in addition to `KEYS`.
     """
-    cluster = LocalCluster(len(BROKERS), data=data, config=KEYS)
+    cluster = LocalCluster(len(BROKERS), data=data, config={**KEYS, **config})
     asyncio.run(cluster.start())
     zookeeper = KazooClient(cluster.zookeeper)
     try:
         zookeeper.start()
-        yield RealStage(cluster, zookeeper, request_timeout_ms)
+        yield RealStage(cluster, zookeeper, request_timeout_ms, ends_sessions=ends_sessions)
     finally:
         zookeeper.stop()
         zookeeper.close()

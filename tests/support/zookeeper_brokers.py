@@ -1,7 +1,8 @@
 """Whole brokers in the test's process, with real sockets and disks and Apache ZooKeeper.
 
 The brokers are started by the same code as `minikafka broker`, but in the test's process. `die` ends a broker without
-a controlled shutdown: its session ends while it still leads partitions.
+a controlled shutdown: its session ends while it still leads partitions. The broker closes its session and its files,
+so that `die` only imitates a death: a test that calls it does not have the level REAL.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class ZooKeeperBrokers:
 
     async def __aexit__(self, *_: object) -> None:
         for number in list(self.brokers):
-            await self.die(number)
+            await self._end(number)
         await self.observer.close()
         await self._tasks.close()
         assert self.crashes == []
@@ -107,6 +108,10 @@ class ZooKeeperBrokers:
 
     async def die(self, number: int) -> None:
         """End a broker without a controlled shutdown."""
+        proof.note_imitated_death()
+        await self._end(number)
+
+    async def _end(self, number: int) -> None:
         await self.brokers.pop(number).shutdown(controlled=False)
 
     async def create(self, topic: str, assignment: Mapping[int, tuple[int, ...]]) -> None:

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import pytest
 from support.controller_world import World
-from support.kafka_42 import all_brokers_die_at_b7, moving
+from support.kafka_42 import (
+    all_brokers_die_at_b7,
+    fails_over_after_step_3,
+    fails_over_between_steps_1_and_2,
+    fails_over_between_steps_2_and_3,
+    fails_over_between_steps_4_and_5,
+    fails_over_between_steps_5_and_6,
+    fails_over_between_steps_6_and_7,
+    moving,
+)
 from support.memory_cluster import MemoryCluster
 from support.memory_stage import MemoryStage, on_memory_stage
-from support.operations import NOT_STARTING, Cast
+from support.operations import Cast
 from support.until import until
 
 from minikafka.base.errors import ErrorCode
@@ -30,14 +39,7 @@ T0 = TopicPartition("t", 0)
 @on_memory_stage
 async def test_1_the_controller_fails_over_between_steps_1_and_2(stage: MemoryStage) -> None:
     """The new controller reads the request in the admin path and starts the reassignment from the beginning."""
-    cast = Cast.of(stage)
-    async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
-        await move.up_to("A1")
-        assert move.request is not None
-        assert stage.directories(cast.newcomer) == [], "no new replica was started"
-        await stage.kill(cast.controller)
-        await stage.release("reassignment.A1")
-        await move.complete()
+    await fails_over_between_steps_1_and_2(stage)
 
 
 @pytest.mark.row("K6")
@@ -46,20 +48,7 @@ async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_
     stage: MemoryStage,
 ) -> None:
     """The new controller waits until the new replicas are in sync, then continues the reassignment."""
-    cast = Cast.of(stage)
-    async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
-        await stage.hold(NOT_STARTING, [cast.newcomer])
-        await move.submit()
-        assert await stage.held(NOT_STARTING) == cast.newcomer
-        await stage.kill(cast.controller)
-        await stage.eventually(lambda: stage.controller() not in (None, cast.controller))
-        await stage.start(cast.controller)
-        assignment = stage.assignment(move.tp)
-        assert assignment is not None
-        assert assignment.adding == (cast.newcomer,)
-        assert set(move.origin) <= set(move.state.isr)
-        await stage.release(NOT_STARTING, [cast.newcomer])
-        await move.complete()
+    await fails_over_between_steps_2_and_3(stage)
 
 
 @pytest.mark.row("K6")
@@ -81,15 +70,7 @@ async def test_2a_the_controller_fails_over_between_steps_2_and_3_with_replicas_
 @on_memory_stage
 async def test_3_the_controller_fails_over_between_steps_4_and_5(stage: MemoryStage) -> None:
     """The current leader is a target replica and alive, so no other leader is elected; only the epoch rises (R58)."""
-    cast = Cast.of(stage)
-    async with moving(stage, cast, cast[1:3], (cast.newcomer, cast.follower)) as move:
-        await move.up_to("B4")
-        leader = move.state.leader
-        assert leader in move.target
-        await stage.kill(cast.controller)
-        await stage.release("reassignment.B4")
-        await move.complete()
-        assert move.state.leader == leader
+    await fails_over_between_steps_4_and_5(stage)
 
 
 @pytest.mark.row("K8")
@@ -110,32 +91,14 @@ async def test_3_the_controller_fails_over_between_steps_4_and_5_with_the_leader
 @on_memory_stage
 async def test_4a_the_controller_fails_over_between_steps_5_and_6(stage: MemoryStage) -> None:
     """The new controller repeats the reassignment from step 4 although the old replicas are already deleted."""
-    cast = Cast.of(stage)
-    async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
-        await move.up_to("B6")
-        await stage.eventually(lambda: stage.directories(cast.leader, "t") == [])
-        assignment = stage.assignment(move.tp)
-        assert assignment is not None
-        assert assignment.removing == (cast.leader,)
-        await stage.kill(cast.controller)
-        await stage.release("reassignment.B6")
-        await move.complete()
+    await fails_over_between_steps_5_and_6(stage)
 
 
 @pytest.mark.row("K11")
 @on_memory_stage
 async def test_5_the_controller_fails_over_between_steps_6_and_7(stage: MemoryStage) -> None:
     """The assignment already names the new replicas, so the new controller only deletes the admin path."""
-    cast = Cast.of(stage)
-    async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
-        await move.up_to("B7")
-        assert move.request is not None
-        before = stage.read(layout.topic_path("t")), move.state
-        await stage.kill(cast.controller)
-        await stage.release("reassignment.B7")
-        await stage.eventually(lambda: move.request is None)
-        assert (stage.read(layout.topic_path("t")), move.state) == before
-        await move.complete()
+    await fails_over_between_steps_6_and_7(stage)
 
 
 @pytest.mark.row("K10", "J6", "J7")
@@ -259,11 +222,4 @@ async def test_partition_reassignment_for_a_partition_that_was_completed_upto_st
     stage: MemoryStage,
 ) -> None:
     """The next controller elects the leader and completes the remaining steps."""
-    cast = Cast.of(stage)
-    async with moving(stage, cast, cast[1:3], cast[2:4]) as move:
-        await move.up_to("B1")
-        assert move.state.leader == cast.leader
-        await stage.kill(cast.controller)
-        await stage.release("reassignment.B1")
-        await move.complete()
-        assert move.state.leader in move.target
+    await fails_over_after_step_3(stage)
