@@ -36,7 +36,8 @@ from minikafka.broker.coordinators.groups import GroupLags, GroupService, offset
 from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.broker.network.connection_room import ConnectionRoom
-from minikafka.broker.network.listener import KafkaListener
+from minikafka.broker.network.fresh_metadata import with_fresh_metadata
+from minikafka.broker.network.listener import HANDLERS, KafkaListener
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.log_cleaner import LogCleaner
 from minikafka.broker.replicas.manager import ReplicaManager
@@ -158,6 +159,8 @@ class Broker:
             ports,
             room,
         )
+        if capabilities.metadata is not None:
+            self.listener.handlers.update(with_fresh_metadata(HANDLERS, capabilities.metadata))
         self.replicas.on_shortage = self.listener.free_descriptors
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""

@@ -10,6 +10,7 @@ from minikafka.base.ports import ControlPlane, Gate, Ledger
 from minikafka.broker.capabilities.administration import Administration
 from minikafka.broker.capabilities.diagnostics import Diagnostics
 from minikafka.broker.capabilities.membership import Membership
+from minikafka.broker.capabilities.metadata import MetadataSource
 from minikafka.broker.capabilities.roles import RoleSource
 from minikafka.broker.capabilities.stores import ConfigStore, IsrStore, TopicStore
 
@@ -30,6 +31,8 @@ class Capabilities:
 
     Raises CoordinationError, or ValueError if the stored block cannot be decoded.
     """
+    metadata: MetadataSource | None = None
+    """The source that is asked when clients need metadata; None if the mode passes every change on at once."""
 
 
 class CoordinationMode(Protocol):

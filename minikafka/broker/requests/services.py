@@ -136,4 +136,4 @@ Handler: TypeAlias = Callable[
     Entity | bytes | Literal[Later.LATER] | Steps | Awaitable[Entity | bytes | Steps],
 ]
 """Function (services, request, context) -> one of: the response entity, its encoded body, `Steps` that return an
-entity or a body, an awaitable of one of these three, or LATER."""
+entity or a body, LATER, or an awaitable of one of these four."""

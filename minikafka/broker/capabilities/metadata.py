@@ -1,0 +1,21 @@
+"""A second source of the cluster's metadata, which is asked when clients need them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Protocol
+
+
+class MetadataSource(Protocol):
+    """The metadata of a mode that does not pass every change to `Orders.update_metadata` at once."""
+
+    def asked(
+        self, topics: Collection[str] | None, *, is_missing: bool
+    ) -> asyncio.Future[None] | None:
+        """Learn that a client's request needs the metadata of these topics and of the brokers (None: of all topics).
+
+        Called before the request is handled, so it must return within microseconds. `is_missing`: the metadata lack
+        something that the request names. Return None if the request is to be handled at once. Otherwise return a
+        future, which many requests may share. It is done when newer metadata were passed on, or the attempt has failed.
+        """
