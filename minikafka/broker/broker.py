@@ -327,6 +327,7 @@ class Broker:
         return {
             "broker_id": self.config.broker_id,
             "broker_epoch": self.info.epoch,
+            "coordination": self.config.minikafka_coordination,
             "controller_id": self.capabilities.administration.controller_id,
             "controller_epoch": epoch,
             "is_controller": diagnostics.is_active,
@@ -354,6 +355,7 @@ class Broker:
         return {
             "broker_id": self.config.broker_id,
             "session_state": self.capabilities.membership.session_state,
+            "coordination": self.config.minikafka_coordination,
             "controller_id": self.capabilities.administration.controller_id,
             "live_brokers": sorted(self.metadata.brokers),
             "leaving": self.replicas.leaving,

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from minikafka.base.coordination import LEADERS
 from minikafka.cluster.sights import DOWN, PAUSED, RUNS, BrokerSight, ProcessSight, Sights
+from minikafka.cluster.state import CONNECTED
 
-CONNECTED: Final = "connected"
 _CLEAN_END: Final = "has stopped"
 _FAILED: Final = "minikafka: "
 _ERROR: Final = re.compile(r"error|exception|fail|severe|cannot|denied|in use", re.IGNORECASE)
@@ -191,13 +192,22 @@ def _broker(
             remedy = f"check the network; if it lasts, {commands.of_broker('restart', broker.id)}"
             yield Cause("no-session", text, remedy, broker.id)
     elif zookeeper_serves and not is_registered(seen, broker.id):
-        text = f"{name} has a ZooKeeper session, but the controller does not list it as alive"
+        lists = (
+            "no broker lists" if seen.coordination == LEADERS else "the controller does not list"
+        )
+        text = f"{name} has a ZooKeeper session, but {lists} it as alive"
         remedy = f"if it lasts, {commands.of_broker('restart', broker.id)}"
         yield Cause("not-registered", text, remedy, broker.id)
 
 
 def is_registered(seen: Sights, broker: int) -> bool:
-    """True if the active controller lists the broker as alive; also true if no active controller answers."""
+    """True if the active controller lists the broker as alive; also true if no active controller answers.
+
+    In the mode leaders: if a broker with a session lists it as alive.
+    """
+    if seen.coordination == LEADERS:
+        connected = [a for a in seen.answers.values() if a["session_state"] == CONNECTED]
+        return not connected or any(broker in answer["live_brokers"] for answer in connected)
     controllers = [answer for answer in seen.answers.values() if answer.get("is_controller")]
     newest = max(controllers, key=lambda answer: answer["controller_epoch"], default=None)
     return newest is None or broker in newest["live_brokers"]
@@ -248,9 +258,12 @@ def _silent(broker: BrokerSight, commands: Commands) -> Cause:
 
 
 def _controller(seen: Sights) -> Iterator[Cause]:
-    """Yield a cause if brokers answer, ZooKeeper serves, and none of these brokers is the controller."""
+    """Yield a cause if brokers answer, ZooKeeper serves, and none of these brokers is the controller.
+
+    The mode leaders has none.
+    """
     answers = seen.answers
-    if seen.zookeeper_is_away or not answers:
+    if seen.coordination == LEADERS or seen.zookeeper_is_away or not answers:
         return
     if any(answer.get("is_controller") for answer in answers.values()):
         return

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from minikafka.base.coordination import CONTROLLER
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import (
@@ -95,13 +96,14 @@ class Sights:
     """All observations of one moment.
 
     `is_attached`: the cluster belongs to a running program, not to commands. `retired`: brokers that a smaller cluster
-    no longer includes.
+    no longer includes. `coordination`: the mode of the cluster.
     """
 
     zookeeper: ZooKeeperSight
     brokers: Mapping[int, BrokerSight]
     is_attached: bool = False
     retired: tuple[int, ...] = ()
+    coordination: str = CONTROLLER
     answers: Mapping[int, Mapping[str, Any]] = field(init=False)
     """The answers of the brokers to the call `state`, by broker id."""
 
@@ -145,7 +147,8 @@ async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
             config.zookeeper_session_timeout_ms if config else None,
         )
     retired = tuple(broker.id for broker in record.retired)
-    return Sights(zookeeper, brokers, running.is_attached(record), retired)
+    attached = running.is_attached(record)
+    return Sights(zookeeper, brokers, attached, retired, record.coordination)
 
 
 def _reason(error: Exception) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import NO_EPOCH, NO_LEADER, TopicPartition
 from minikafka.base.ports import Clock, Rng
@@ -27,6 +28,8 @@ STATE_TIMEOUT_MS: Final = 10_000
 NEW_TOPIC_MS: Final = 1_000
 """Time for which a broker's metadata may lack a topic that was just created."""
 NEW_TOPIC_POLL_MS: Final = 100
+CONNECTED: Final = "connected"
+"""State of a ZooKeeper session that works."""
 _TOOL: Final = -1
 """Sender id of a tool, which is not a broker."""
 
@@ -58,7 +61,8 @@ class PartitionView:
 class ClusterState:
     """The state of a cluster at one moment.
 
-    `answers`: the control-plane answers by broker id, without brokers that did not answer.
+    `answers`: the control-plane answers by broker id, without brokers that did not answer. `controller` and
+    `controller_epoch` are None in the mode leaders, which has no controller.
     """
 
     answers: Mapping[int, Mapping[str, Any]]
@@ -100,15 +104,18 @@ class ClusterState:
     def not_serving(self, ids: Iterable[int]) -> list[int]:
         """Return the brokers among `ids` that do not serve clients.
 
-        A broker serves clients if it answers, knows the controller, and lists all of `ids` as live brokers.
+        A broker serves clients if it answers, knows the controller if there is one, and lists all of `ids` as live
+        brokers.
         """
         wanted = set(ids)
         return [i for i in sorted(wanted) if not self._serves(self.answers.get(i), wanted)]
 
     def _serves(self, answer: Mapping[str, Any] | None, wanted: set[int]) -> bool:
-        if answer is None or self.controller is None:
+        if answer is None or not wanted <= set(answer["live_brokers"]):
             return False
-        return answer["controller_id"] == self.controller and wanted <= set(answer["live_brokers"])
+        if coordination_of(answer) == LEADERS:
+            return True
+        return self.controller is not None and answer["controller_id"] == self.controller
 
 
 async def read_state(
@@ -211,16 +218,34 @@ def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
             tp = TopicPartition(replica["topic"], replica["partition"])
             if tp not in best or _weight(replica) > _weight(best[tp]):
                 best[tp] = replica
-    epoch, controller = max(
-        ((answer["controller_epoch"], answer["controller_id"]) for answer in answers.values()),
-        default=(NO_EPOCH, NO_LEADER),
+    known = (
+        (answer["controller_epoch"], answer["controller_id"])
+        for answer in answers.values()
+        if coordination_of(answer) == CONTROLLER
     )
+    epoch, controller = max(known, default=(NO_EPOCH, NO_LEADER))
     return ClusterState(
         answers=answers,
         controller=None if controller == NO_LEADER else controller,
         controller_epoch=epoch if epoch != NO_EPOCH else None,
         partitions={tp: _view(replica) for tp, replica in sorted(best.items())},
     )
+
+
+def coordination_of(answer: Mapping[str, Any]) -> str:
+    """Return the coordination mode of the broker that gave this answer. Older versions have only the controller."""
+    return str(answer.get("coordination", CONTROLLER))
+
+
+def backlog_of(answers: Iterable[Mapping[str, Any]]) -> Mapping[str, int]:
+    """Return the number of requests that wait for each broker, by broker id as text; {} if no broker knows it.
+
+    With a controller, only the controller knows it. In the mode leaders, each broker with a session knows it.
+    """
+    known = [answer for answer in answers if answer.get("backlog")]
+    known.sort(key=lambda answer: answer.get("session_state") != CONNECTED)
+    found: Mapping[str, int] = known[0]["backlog"] if known else {}
+    return found
 
 
 def _weight(replica: Mapping[str, Any]) -> tuple[int, bool]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from minikafka.base.coordination import LEADERS
 from minikafka.cli.arguments.find_cluster import bootstrap_servers, find_cluster
 from minikafka.cli.arguments.options import (
     bootstrap_option,
@@ -69,9 +70,14 @@ def describe(bootstrap: str | None, data: str | None) -> None:
 def as_json_view(view: View, local: LocalCluster | None) -> dict[str, Any]:
     """Return the JSON object of `cluster describe`.
 
-    With `local`, the object also contains the brokers that are down, with `alive` false.
+    With `local`, the object also contains the brokers that are down, with `alive` false, and the coordination mode. In
+    the mode leaders the controller is null; without `local` it is the broker to which clients send administrators'
+    requests.
     """
     known = {broker.id: broker for broker in local.record.brokers} if local else {}
+    coordination = local.record.coordination if local else None
+    is_known = view.info.controller_id >= 0 and coordination != LEADERS
+    controller = view.info.controller_id if is_known else None
     brokers = []
     for broker_id in sorted({*known, *view.info.brokers}):
         node = view.info.brokers.get(broker_id)
@@ -84,15 +90,15 @@ def as_json_view(view: View, local: LocalCluster | None) -> dict[str, Any]:
                 "port": node.port if node else known[broker_id].port,
                 "rack": node.rack if node else None,
                 "alive": node is not None,
-                "controller": broker_id == view.info.controller_id,
+                "controller": broker_id == controller,
                 "broker_epoch": answer["broker_epoch"] if answer else None,
                 "log_dirs": [_directory(found) for found in dirs],
             }
         )
-    controller = view.info.controller_id
     return {
         "cluster_id": view.info.cluster_id,
-        "controller": controller if controller >= 0 else None,
+        "coordination": coordination,
+        "controller": controller,
         "controller_epoch": view.state.controller_epoch if view.state else None,
         "brokers": brokers,
     }
@@ -119,9 +125,11 @@ def _print(shown: dict[str, Any]) -> None:
 
     console = plain_console()
     echo(f"cluster     {shown['cluster_id']}")
-    echo(
-        f"controller  {_or_dash(shown['controller'])}  epoch {_or_dash(shown['controller_epoch'])}"
-    )
+    if shown["coordination"] == LEADERS:
+        echo("controller  none: the leaders of the partitions coordinate (mode leaders)")
+    else:
+        epoch = _or_dash(shown["controller_epoch"])
+        echo(f"controller  {_or_dash(shown['controller'])}  epoch {epoch}")
     rows: list[tuple[str, ...]] = []
     paths = ["log directory"]
     for broker in shown["brokers"]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.names import is_internal, listed
@@ -46,7 +47,7 @@ class Observed(NamedTuple):
 
     `faults`: by broker id, why the broker does not serve clients. `leaders`: by partition, the outcome of a client
     request to the leader. `moving`: reassignments in progress, None if no controller answers. `causes`: the root
-    causes that the examination of the processes found.
+    causes that the examination of the processes found. `coordination`: the mode, if it is known from the processes.
     """
 
     info: ClusterInfo | None
@@ -55,6 +56,7 @@ class Observed(NamedTuple):
     faults: Mapping[int, str] = {}
     leaders: Mapping[TopicPartition, Outcome] = {}
     causes: Sequence[Cause] = ()
+    coordination: str = CONTROLLER
 
 
 @click.command(short_help="Find what is down, offline or under-replicated.")
@@ -122,12 +124,14 @@ async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:
     faults = {cause.broker: "" for cause in causes if cause.broker and cause.name in _AWAY}
     servers = _answering(local, sights)
     known = [broker.id for broker in local.record.brokers]
-    seen = Observed(None, None, None, faults, causes=causes)
+    mode = sights.coordination
+    seen = Observed(None, None, None, faults)
     if servers:
         async with Client(servers, api_timeout_ms=ASK_MS) as client:
             seen = await observe(client.admin, faults, has_controller=_has_controller(sights))
     notes = clock_notes(sights.answers)
-    return {**diagnose(seen._replace(causes=causes), known), "notes": notes}
+    seen = seen._replace(causes=causes, coordination=mode)
+    return {**diagnose(seen, known), "notes": notes}
 
 
 def _answering(local: LocalCluster, sights: Sights) -> str:
@@ -141,6 +145,9 @@ def _answering(local: LocalCluster, sights: Sights) -> str:
 
 
 def _has_controller(sights: Sights) -> bool:
+    """True if an answering broker is the controller; in the mode leaders, if any broker answers."""
+    if sights.coordination == LEADERS:
+        return bool(sights.answers)
     return any(answer.get("is_controller") for answer in sights.answers.values())
 
 
@@ -188,6 +195,7 @@ def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
     away = dict.fromkeys(set(known) - seen.info.brokers.keys(), "is not registered")
     away.update(seen.faults)
     moving = seen.moving or {}
+    is_leaders = seen.coordination == LEADERS
     offline: dict[TopicPartition, str] = {}
     under_replicated, not_preferred = [], []
     for topic in seen.topics:
@@ -210,7 +218,8 @@ def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
         "healthy": not reasons,
         "reasons": reasons,
         "causes": [cause.as_json() for cause in seen.causes],
-        "controller": None if seen.moving is None else seen.info.controller_id,
+        "coordination": seen.coordination,
+        "controller": None if seen.moving is None or is_leaders else seen.info.controller_id,
         "brokers_away": sorted(away),
         "offline_partitions": _names(offline),
         "under_replicated_partitions": _names(under_replicated),
@@ -226,6 +235,7 @@ def _nothing_known(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
         "healthy": False,
         "reasons": [*_cluster_reasons(seen, dict.fromkeys(seen.faults, "")), _NO_ANSWER],
         "causes": [cause.as_json() for cause in seen.causes],
+        "coordination": seen.coordination,
         "controller": None,
         "brokers_away": sorted(known),
         **dict.fromkeys(unknown),
@@ -243,7 +253,8 @@ def _cluster_reasons(seen: Observed, away: Mapping[int, str]) -> Iterator[str]:
     yield from (f"broker {id_} {why}" for id_, why in sorted(away.items()) if id_ not in explained)
     is_explained = any(cause.name == "no-controller" for cause in seen.causes)
     if seen.info is not None and seen.moving is None and not is_explained:
-        yield "no controller answers"
+        is_leaders = seen.coordination == LEADERS
+        yield "no broker lists the reassignments" if is_leaders else "no controller answers"
 
 
 def _why_offline(
@@ -278,8 +289,12 @@ def _print(found: Mapping[str, Any]) -> None:
         echo(f"  - {reason}")
     for note in found.get("notes", ()):
         echo(f"  note: {note}")
+    if found["coordination"] == LEADERS:
+        echo("  coordination: leaders (the cluster has no controller)")
     for name, value in found.items():
-        if name not in ("healthy", "reasons", "causes", "notes"):
+        if name == "controller" and found["coordination"] == LEADERS:
+            continue
+        if name not in ("healthy", "reasons", "causes", "notes", "coordination"):
             text = _counted(value) if isinstance(value, list) else _or_unknown(name, value)
             echo(f"  {name.replace('_', ' ')}: {text}")
 

@@ -104,14 +104,17 @@ def combined(
     """Return the JSON object of `status`: the object of `up --json` plus controller, brokers, partitions and causes.
 
     `states`: see `cluster.causes.state_of`. `backlog`: number of controller requests that the broker has not answered
-    yet (C39), null without a channel to the broker. `metrics`: the broker's gauges under Kafka's names. A partition is
-    `available` when its leader answers (J7). Otherwise leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix
-    ms of the first batch) are null. `compaction`: the dirty ratio of a compacted log, whether it is being cleaned, and
-    why it is uncleanable. `controller` and `controller_state`: the id of the broker that is the active controller, and
-    the state that it reports; null if no active controller answers. `controller_epoch`: the last known epoch.
+    yet (C39), null without a channel to the broker; in the mode leaders, number of requests in the broker's queue.
+    `metrics`: the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7).
+    Otherwise leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null.
+    `compaction`: the dirty ratio of a compacted log, whether it is being cleaned, and why it is uncleanable.
+    `controller` and `controller_state`: the id of the broker that is the active controller, and the state that it
+    reports; null if no active controller answers, and in the mode leaders. `controller_epoch`: the last known epoch.
     """
+    from minikafka.cluster.state import backlog_of
+
     answers = state.answers.values()
-    backlog: dict[str, int] = next((a["backlog"] for a in answers if a.get("backlog")), {})
+    backlog = backlog_of(answers)
     active = next((a for a in answers if a.get("is_controller")), None)
     return processes | {
         "brokers": [

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from minikafka.base.coordination import LEADERS
 from minikafka.base.names import is_internal
 from minikafka.cli.terminal.grid import Cell, lay_out, with_last_column
 
@@ -43,15 +44,21 @@ def status_lines(shown: Mapping[str, Any], topics: Sequence[str], width: int | N
     lines = [
         Text(f"bootstrap   {shown['bootstrap']}"),
         Text(f"zookeeper   {shown['zookeeper']}" + (f"  pid {pid}" if pid else "")),
-        Text(
-            f"controller  {_or_none(shown['controller'])}  epoch {_or_none(shown['controller_epoch'])}"
-        ),
+        Text(_coordination(shown)),
     ]
     for cause in shown["causes"]:
         remedy = f"; {cause['remedy']}" if cause["remedy"] else ""
         lines.append(Text.assemble("problem     ", (f"{cause['text']}{remedy}", _BAD)))
     lines += _brokers(shown["brokers"], width)
     return lines + _partitions(shown["partitions"], topics, width)
+
+
+def _coordination(shown: Mapping[str, Any]) -> str:
+    """Return the line about the controller, or about the mode without one."""
+    if shown["coordination"] == LEADERS:
+        return "controller  none: the leaders of the partitions coordinate (mode leaders)"
+    epoch = _or_none(shown["controller_epoch"])
+    return f"controller  {_or_none(shown['controller'])}  epoch {epoch}"
 
 
 def _brokers(brokers: Sequence[Row], width: int | None) -> list[Text]:

@@ -108,6 +108,8 @@ def _trace_partition(data: str | None, tp: TopicPartition, last: int | None, ver
 
 def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
     """Return the partition's state, as reported by the brokers that answer. Unknown values are None."""
+    from minikafka.cluster.state import backlog_of
+
     view = state.partitions.get(tp)
     return {
         "topic": tp.topic,
@@ -116,9 +118,7 @@ def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
         "leader": view.leader if view else None,
         "leader_epoch": view.leader_epoch if view else None,
         "isr": list(view.isr) if view else None,
-        "backlog": next(
-            (answer["backlog"] for answer in state.answers.values() if answer.get("backlog")), {}
-        ),
+        "backlog": backlog_of(state.answers.values()),
     }
 
 

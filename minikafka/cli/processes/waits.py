@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
+from minikafka.base.coordination import LEADERS
 from minikafka.cli.arguments.find_cluster import where_option
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def until_serving(
                 f"ZooKeeper at {seen.zookeeper.address} to serve clients: {seen.zookeeper.failure}"
             )
         if not late:
-            return "every broker to know the other brokers and the controller"
+            is_leaders = seen.coordination == LEADERS
+            others = "the other brokers" if is_leaders else "the other brokers and the controller"
+            return f"every broker to know {others}"
         return (
             f"{_names([broker.id for broker in late])} to serve clients: {_why(late, seen, data)}"
         )

@@ -45,6 +45,7 @@ class Scene:
         }
         self.is_attached = False
         self.retired: tuple[int, ...] = ()
+        self.coordination = "controller"
 
     def broker(self, id_: int, **changes: Any) -> None:
         self.brokers[id_] = replace(self.brokers[id_], **changes)
@@ -62,7 +63,9 @@ class Scene:
 
     @property
     def sights(self) -> Sights:
-        return Sights(self.zookeeper, self.brokers, self.is_attached, self.retired)
+        return Sights(
+            self.zookeeper, self.brokers, self.is_attached, self.retired, self.coordination
+        )
 
     def causes(self, where: str = "") -> list[Cause]:
         return causes_of(self.sights, where)
@@ -82,6 +85,21 @@ def scene() -> Scene:
 def test_healthy_cluster_has_no_cause(scene: Scene) -> None:
     assert scene.causes() == []
     assert scene.states() == ["up", "up", "up"]
+
+
+def test_missing_controller_is_no_cause_in_the_mode_leaders(scene: Scene) -> None:
+    scene.answers(is_controller=False)
+    assert [cause.name for cause in scene.causes()] == ["no-controller"]
+    scene.coordination = "leaders"
+    assert scene.causes() == []
+
+
+def test_broker_that_no_broker_lists_is_named_in_the_mode_leaders(scene: Scene) -> None:
+    scene.coordination = "leaders"
+    scene.answers(is_controller=False, live_brokers=[1, 3])
+    [cause] = scene.causes()
+    assert cause.text == "broker 2 has a ZooKeeper session, but no broker lists it as alive"
+    assert scene.states() == ["up", "not registered", "up"]
 
 
 @pytest.mark.parametrize("state", ["suspended", "lease_expired"])

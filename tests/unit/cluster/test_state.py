@@ -91,6 +91,15 @@ def test_broker_is_not_serving_until_it_knows_the_controller_and_live_brokers() 
     assert combine({}).not_serving([1]) == [1]
 
 
+def test_broker_serves_without_a_controller_in_the_mode_leaders() -> None:
+    own = {id_: answer(controller=id_, epoch=-1) | {"coordination": "leaders"} for id_ in (1, 2, 3)}
+    own[3]["live_brokers"] = [1, 2]
+    state = combine(own)
+    assert (state.controller, state.controller_epoch) == (None, None)
+    assert state.not_serving([1, 2]) == []
+    assert state.not_serving([1, 2, 3]) == [3]
+
+
 def test_cluster_state_is_empty_when_no_broker_answers() -> None:
     state = combine({})
     assert (state.controller, state.controller_epoch, dict(state.partitions)) == (None, None, {})

@@ -228,3 +228,15 @@ def test_health_has_a_note_about_a_wrong_clock_of_a_healthy_cluster(
     note = "the clock of broker 2 is 120.0 s ahead of the clocks of the others; set it"
     assert (found["healthy"], found["notes"]) == (True, [note])
     assert f"  note: {note}" in call("--data", str(tmp_path)).stdout.splitlines()
+
+
+def test_health_of_the_mode_leaders_needs_no_controller(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = Observed(INFO, topic(in_sync(2, 1, 2, 3)), coordination="leaders")
+    found = diagnose(seen, [1, 2, 3])
+    assert (found["healthy"], found["controller"], found["reassignments"]) == (True, None, 0)
+    silent = diagnose(seen._replace(moving=None), [1, 2, 3])
+    assert silent["reasons"] == ["no broker lists the reassignments"]
+    module._print(found)
+    printed = capsys.readouterr().out
+    assert "coordination: leaders (the cluster has no controller)" in printed
+    assert "controller: " not in printed

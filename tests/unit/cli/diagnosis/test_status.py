@@ -21,7 +21,8 @@ def processes() -> dict[str, Any]:
         for i in (1, 2, 3)
     ]
     brokers[2]["pid"] = None
-    return {"bootstrap": "b", "zookeeper": "z", "zookeeper_pid": 9, "brokers": brokers}
+    found = {"bootstrap": "b", "zookeeper": "z", "zookeeper_pid": 9, "brokers": brokers}
+    return found | {"coordination": "controller"}
 
 
 @pytest.mark.row("J7")
@@ -74,6 +75,25 @@ def test_status_reports_each_broker_as_up_silent_or_down() -> None:
         }
     ]
     assert {"bootstrap", "zookeeper", "zookeeper_pid"} <= shown.keys()
+
+
+def test_status_shows_backlogs_and_no_controller_in_the_mode_leaders() -> None:
+    reported = {
+        "broker_epoch": 1,
+        "live_brokers": [1, 2],
+        "replicas": [],
+        "coordination": "leaders",
+    }
+    reported |= {"is_controller": False, "controller_id": 2, "controller_epoch": -1}
+    cut_off = reported | {"session_state": "suspended", "backlog": {"3": 9}}
+    fresh = reported | {"session_state": "connected", "backlog": {"1": 0, "2": 0, "3": 4}}
+    states = {1: "no session", 2: "up", 3: "down"}
+    found = processes() | {"coordination": "leaders"}
+    shown = combined(found, combine({1: cut_off, 2: fresh}), states)
+    assert [broker["backlog"] for broker in shown["brokers"]] == [0, 0, 4]
+    assert (shown["controller"], shown["controller_epoch"]) == (None, None)
+    lines = [line.plain for line in status_lines(shown, (), None)]
+    assert "controller  none: the leaders of the partitions coordinate (mode leaders)" in lines
 
 
 def test_status_names_a_controller_only_if_it_answers_as_the_active_one() -> None:

@@ -29,6 +29,7 @@ def test_status_prints_a_log_directory_name_that_contains_brackets_unchanged(
         "bootstrap": "b",
         "zookeeper": "z[x]",
         "zookeeper_pid": None,
+        "coordination": "controller",
         "controller": 1,
         "controller_epoch": 1,
         "brokers": [broker | {"pid": 1, "broker_epoch": 1, "backlog": None}],
@@ -56,7 +57,8 @@ def test_cluster_describe_prints_rack_and_path_that_contain_brackets_unchanged(
         "broker_epoch": 1,
         "log_dirs": [directory],
     }
-    cluster._print({"cluster_id": "c", "controller": 1, "controller_epoch": 1, "brokers": [broker]})
+    whole = {"cluster_id": "c", "coordination": None, "controller": 1, "controller_epoch": 1}
+    cluster._print(whole | {"brokers": [broker]})
     out = capsys.readouterr().out
     assert ODD in out
     assert "[b]" in out
