@@ -1,4 +1,4 @@
-"""The periodic return of leaderships to preferred replicas (C29)."""
+"""The periodic check of a leader: it repeats start requests, and returns leaderships to preferred replicas (C29)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ class Balance:
         self._partitions = partitions
 
     def check(self, event: BalanceDue) -> None:
-        """Give up each leadership that the preferred replica can take at once."""
+        """Repeat start requests, then give up each leadership that the preferred replica can take at once."""
         for tp, view in event.views.items():
             replica = self._picture.replicas.get(tp)
             if replica is None:
                 continue
             self._reassignments.repeat_starts(replica, view, event.live)
             self._partitions.decide(replica, view, event.live)
-            if self._is_stable(replica, view) and _may_take_over(view, event.live):
+            if (
+                event.may_move
+                and self._is_stable(replica, view)
+                and _may_take_over(view, event.live)
+            ):
                 self._partitions.give_up(replica, view)
 
     def _is_stable(self, replica: Replica, view: PartitionView) -> bool:

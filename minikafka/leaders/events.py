@@ -86,10 +86,15 @@ class IsrConflict:
 
 @dataclass(frozen=True, slots=True)
 class BalanceDue:
-    """The periodic check of preferred leaders is due (C29). `views`: the partitions that this broker leads."""
+    """The periodic check of the partitions that this broker leads, which `views` has, is due (C29).
+
+    Start requests of a reassignment are repeated, and leaderships return to preferred replicas.
+    """
 
     views: Mapping[TopicPartition, PartitionView]
     live: frozenset[BrokerId]
+    may_move: bool = True
+    """False: the leaderships stay (auto.leader.rebalance.enable)."""
 
 
 @dataclass(frozen=True, slots=True)

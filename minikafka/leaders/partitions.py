@@ -6,6 +6,7 @@ written by another program: they are noted, and no role is taken because of them
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from minikafka.base.model import NO_LEADER, BrokerId
@@ -47,7 +48,7 @@ class Partitions:
 
     def _leave(self, replica: Replica, view: PartitionView, reason: str) -> None:
         """Take no role: only a close request, or the scan of a start, removes the replica."""
-        self._picture.refuse(replica, view, reason)
+        self._picture.refuse(replica, view, reason, logging.INFO)
         self._picture.end_role(replica)
         self._give_up(replica, view)
 
@@ -70,7 +71,8 @@ class Partitions:
             self._lead_on(replica, view)
         elif replica.status is not ReplicaStatus.ELECTING:
             # The replica has stopped leading, or lost its data, after the node was written.
-            picture.refuse(replica, view, "this broker leads in ZooKeeper, but did not just ask to")
+            reason = "this broker leads in ZooKeeper, but has not just asked to"
+            picture.refuse(replica, view, reason, logging.INFO)
             self.give_up(replica, view)
         elif not self._is_consistent(replica, view):
             self.give_up(replica, view)

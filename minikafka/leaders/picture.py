@@ -129,15 +129,17 @@ class Picture:
             self.emit(Note(text, replica.tp, {"kind": "move", **move}))
         return True
 
-    def refuse(self, replica: Replica, view: PartitionView, reason: str) -> None:
-        """Note once per view why nothing is done about it."""
+    def refuse(
+        self, replica: Replica, view: PartitionView, reason: str, level: int = logging.WARNING
+    ) -> None:
+        """Note once per view why nothing is done about it. `level`: INFO for what happens without a fault."""
         if replica.last_refusal != (reason, view):
             replica.last_refusal = (reason, view)
-            self.note_refusal(replica.tp, reason)
+            self.note_refusal(replica.tp, reason, level)
 
-    def note_refusal(self, tp: TopicPartition, reason: str) -> None:
+    def note_refusal(self, tp: TopicPartition, reason: str, level: int = logging.WARNING) -> None:
         """Note why nothing is done about a partition."""
-        logger.warning("[Broker id=%d] partition %s: %s", self.broker_id, tp, reason)
+        logger.log(level, "[Broker id=%d] partition %s: %s", self.broker_id, tp, reason)
         self.emit(Note(f"partition {tp}: {reason}", tp, {"kind": "refuse", "reason": reason}))
 
     def end_role(self, replica: Replica) -> None:

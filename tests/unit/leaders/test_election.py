@@ -1,0 +1,165 @@
+"""Who may lead a partition without a leader, when, and with which ISR (C2, C3)."""
+
+from __future__ import annotations
+
+import pytest
+from support.leaders_views import T0, Bench, view
+
+from minikafka.leaders.election import Candidate, Verdict, choose, next_epoch
+from minikafka.leaders.events import (
+    BecomeFollower,
+    ElectionWaitEnded,
+    Registered,
+    TryToLead,
+    WaitToElect,
+    WatchPartition,
+)
+from minikafka.leaders.model import PartitionView, Replicas
+
+LEAD, WAIT, STAY = Verdict
+
+
+def candidate(
+    id_: int = 1,
+    *,
+    latest: int = 0,
+    waited: bool = False,
+    dead: Replicas = (),
+    knows_dead: bool = True,
+) -> Candidate:
+    return Candidate(id_, latest, waited, frozenset(dead), knows_dead)
+
+
+@pytest.mark.parametrize(
+    ("seen", "who", "verdict", "isr"),
+    [
+        pytest.param(view(), candidate(0), LEAD, (0,), id="first: the preferred replica leads"),
+        pytest.param(view(), candidate(1), WAIT, (), id="first: another replica waits"),
+        pytest.param(view(), candidate(1, waited=True), LEAD, (1,), id="first: it waits once"),
+        pytest.param(view(), candidate(1, dead=(0,)), LEAD, (1,), id="first: preferred is dead"),
+        pytest.param(view(), candidate(4), STAY, (), id="first: not assigned"),
+        pytest.param(view(), candidate(0, latest=3), STAY, (), id="ISR lost: nobody leads"),
+        pytest.param(
+            view(unclean=True), candidate(0, latest=3), LEAD, (0,), id="ISR lost: unclean leads"
+        ),
+        pytest.param(
+            view(None, target=(0, 1)), candidate(0), STAY, (), id="replica list does not exist"
+        ),
+        pytest.param(
+            view(isr=(0, 1)), candidate(0), LEAD, (0, 1), id="clean: preferred leads, ISR stays"
+        ),
+        pytest.param(view(isr=(0, 1)), candidate(1), WAIT, (), id="clean: another waits"),
+        pytest.param(view(isr=(0, 1)), candidate(1, waited=True), LEAD, (0, 1), id="clean: once"),
+        pytest.param(view(isr=(0, 1)), candidate(1, dead=(0,)), LEAD, (0, 1), id="clean: dead"),
+        pytest.param(
+            view(isr=(1, 2)), candidate(1), LEAD, (1, 2), id="clean: preferred is not in sync"
+        ),
+        pytest.param(view(isr=(0, 1)), candidate(2, waited=True), STAY, (), id="not in sync"),
+        pytest.param(
+            view((0,), isr=(0, 1), target=(1,)),
+            candidate(1, waited=True, dead=(0,)),
+            STAY,
+            (),
+            id="in sync, but in RAR only",
+        ),
+        pytest.param(
+            view(isr=(0, 1), target=()), candidate(0), WAIT, (), id="deletion: all wait a turn"
+        ),
+        pytest.param(
+            view(isr=(0, 1), target=()),
+            candidate(0, waited=True),
+            LEAD,
+            (0, 1),
+            id="deletion: a leader must be found",
+        ),
+        pytest.param(
+            view(isr=(0,), unclean=True),
+            candidate(2, waited=True, dead=(0,), knows_dead=False),
+            WAIT,
+            (),
+            id="unclean: not before the registration",
+        ),
+        pytest.param(
+            view(isr=(0, 1), unclean=True),
+            candidate(2, waited=True, dead=(0,)),
+            WAIT,
+            (),
+            id="unclean: a member of the ISR lives",
+        ),
+        pytest.param(
+            view((2, 0), isr=(0,), unclean=True),
+            candidate(2, dead=(0,)),
+            WAIT,
+            (),
+            id="unclean: the preferred replica waits too",
+        ),
+        pytest.param(
+            view(isr=(0, 1), unclean=True),
+            candidate(2, waited=True, dead=(0, 1)),
+            LEAD,
+            (2,),
+            id="unclean: the ISR is dead",
+        ),
+    ],
+)
+def test_candidate_gets_the_verdict_of_the_rules(
+    seen: PartitionView, who: Candidate, verdict: Verdict, isr: Replicas
+) -> None:
+    choice = choose(seen, who)
+    assert (choice.verdict, choice.isr) == (verdict, isr)
+    assert (choice.reason == "") is (verdict is LEAD)
+
+
+@pytest.mark.parametrize(
+    ("seen", "latest", "epoch"),
+    [
+        (view(), -1, 1),
+        (view(isr=(0,), epoch=1), -1, 2),
+        (view(isr=(0,), epoch=3), 8, 9),
+        (view(leader=(0, 12), isr=(0,), epoch=3), 8, 13),
+    ],
+)
+def test_next_epoch_is_above_every_known_epoch(
+    seen: PartitionView, latest: int, epoch: int
+) -> None:
+    assert next_epoch(seen, latest) == epoch
+
+
+def test_new_replica_waits_for_the_replica_list_then_elects() -> None:
+    bench = Bench(0)
+    assert bench.scan(view(None, target=(0, 1))) == [WatchPartition(T0)]
+    created = view((0, 1), target=(0, 1))
+    assert bench.read(created) == [TryToLead(T0, created, 1, (0,))]
+
+
+def test_first_leader_that_appears_in_the_wait_is_followed() -> None:
+    bench = Bench(1)
+    bench.scan(view())
+    won = view(leader=(0, 1), isr=(0,))
+    assert bench.read(won) == [BecomeFollower(T0, won, False)]
+    assert bench.handle(ElectionWaitEnded(T0, won, frozenset())) == []
+
+
+def test_wait_begins_again_when_the_next_leader_dies() -> None:
+    bench = Bench(1)
+    bench.scan(view(isr=(0, 1)))
+    bench.handle(ElectionWaitEnded(T0, view(isr=(0, 1)), frozenset()))
+    bench.read(view(leader=(0, 8), isr=(0, 1)))
+    assert bench.read(view(isr=(0, 1), epoch=8)) == [WaitToElect(T0)]
+
+
+def test_replica_outside_the_isr_asks_for_no_wait() -> None:
+    bench = Bench(2)
+    assert bench.scan(view(isr=(0, 1))) == [WatchPartition(T0)]
+    assert bench.read(view(isr=(0, 2))) == [WaitToElect(T0)]
+
+
+def test_unclean_candidate_asks_again_until_the_isr_is_dead() -> None:
+    bench = Bench(2)
+    seen = view(isr=(0,), unclean=True)
+    bench.handle(Registered())
+    assert bench.scan(seen) == [WatchPartition(T0), WaitToElect(T0)]
+    assert bench.handle(ElectionWaitEnded(T0, seen, frozenset({0}))) == [WaitToElect(T0)]
+    assert bench.handle(ElectionWaitEnded(T0, seen, frozenset({2}))) == [
+        TryToLead(T0, seen, 8, (2,))
+    ]
