@@ -11,7 +11,7 @@ from minikafka.base.ports import ZooKeeper
 from minikafka.broker.capabilities.administration import Administration
 from minikafka.broker.capabilities.stores import TopicPlan, TopicStore
 from minikafka.broker.modes.leaders import LeadersMode
-from minikafka.broker.modes.leaders.metadata_source import MetadataSource
+from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
 from minikafka.zk.nodes.leaders import topics
@@ -20,7 +20,7 @@ from minikafka.zk.nodes.leaders import topics
 class MinimalMode(LeadersMode):
     """The mode with a minimal store of topics."""
 
-    def topics(self, metadata: MetadataSource, queue: StateChangeQueue) -> TopicStore:
+    def topics(self, metadata: LeadersMetadata, queue: StateChangeQueue) -> TopicStore:
         return MinimalTopics(self.zookeeper, queue, metadata)
 
     def administration(self) -> Administration:
@@ -31,7 +31,7 @@ class MinimalTopics(MemoryStores):
     """Creates topics partition by partition."""
 
     def __init__(
-        self, zookeeper: ZooKeeper, queue: StateChangeQueue, metadata: MetadataSource
+        self, zookeeper: ZooKeeper, queue: StateChangeQueue, metadata: LeadersMetadata
     ) -> None:
         super().__init__(MemoryState())
         self.zookeeper, self.queue, self.metadata = zookeeper, queue, metadata

@@ -9,7 +9,7 @@ from typing import Any, Final
 from minikafka.base.errors import Closed, CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import NO_EPOCH, BrokerId, TopicPartition
 from minikafka.base.ports import Clock
-from minikafka.broker.modes.leaders.metadata_source import MetadataSource
+from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.leaders.machine import LeadersMachine
 
@@ -29,7 +29,7 @@ class LeadersDiagnostics:
         broker_id: BrokerId,
         clock: Clock,
         machine: LeadersMachine,
-        metadata: MetadataSource,
+        metadata: LeadersMetadata,
         queue: StateChangeQueue,
     ) -> None:
         self._broker_id = broker_id

@@ -27,7 +27,7 @@ from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.capabilities.roles import Orders
 from minikafka.broker.modes.leaders.era import Era
 from minikafka.broker.modes.leaders.lines import Lines
-from minikafka.broker.modes.leaders.metadata_source import MetadataSource
+from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import PartitionReads
 from minikafka.broker.modes.leaders.role_states import role_of
@@ -99,7 +99,7 @@ class Effects:
         queue: StateChangeQueue,
         watches: PartitionWatches,
         reassignments: ReassignmentWatches,
-        metadata: MetadataSource,
+        metadata: LeadersMetadata,
         lines: Lines,
         follow_ups: FollowUps,
     ) -> None:

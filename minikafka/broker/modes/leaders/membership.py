@@ -8,7 +8,7 @@ from collections.abc import Callable
 from minikafka.base.errors import Closed, CoordinationError
 from minikafka.base.model import Broker, BrokerId
 from minikafka.base.ports import Clock, Ledger, Tasks, ZooKeeper
-from minikafka.broker.modes.leaders.metadata_source import MetadataSource
+from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.roles import LeadersRoles
 from minikafka.broker.modes.leaders.runner import Runner
 from minikafka.broker.modes.zookeeper.registration import Registration
@@ -30,7 +30,7 @@ class LeadersMembership:
         ledger: Ledger,
         roles: LeadersRoles,
         runner: Runner,
-        metadata: MetadataSource,
+        metadata: LeadersMetadata,
     ) -> None:
         self._zookeeper = zookeeper
         self._session_file = session_file

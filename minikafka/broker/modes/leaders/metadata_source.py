@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from minikafka.base.errors import Closed, CoordinationError
@@ -39,13 +39,13 @@ _BROKERS_MS: Final = 250
 """Time between two looks at the names of the registered brokers."""
 _IDLE_SHARE: Final = 30
 """The background waits at least this many times as long as its last read has taken."""
-_ASKED_MS: Final = 50
-"""Time during which the topics that clients ask for are collected."""
+_FRESH_MS: Final = 100
+"""A client's request waits for a read of its topics if the last one is older."""
 _ADDRESS_MS: Final = 100
 """Time between two looks for the address of a leader that has not registered yet."""
 
 
-class MetadataSource:
+class LeadersMetadata:
     """Reads the metadata of one broker, and gives them to its `Orders`."""
 
     def __init__(
@@ -76,7 +76,14 @@ class MetadataSource:
         """What was shown while the read of all partitions that is in progress has been running."""
         self._wanted: set[str] = set()
         self._missing: set[BrokerId] = set()
-        self._reading = asyncio.Lock()
+        self._wants_all = False
+        self._next_read: asyncio.Future[None] | None = None
+        """Is done when what clients have asked for was read. None if no such read is waiting."""
+        self._reading_wanted = asyncio.Lock()
+        self._reading_all = asyncio.Lock()
+        self._whole_read_at = -_FRESH_MS
+        self._read_at: dict[str, int] = {}
+        """Topics that were read after the last read of all partitions, and when."""
 
     def start(self, orders: Orders) -> None:
         """Begin to read in the background."""
@@ -109,22 +116,26 @@ class MetadataSource:
 
     async def refresh(self) -> None:
         """Read the registered brokers and all partitions. Raises CoordinationError."""
-        async with self._reading:
+        async with self._reading_all:
             self._recent.clear()
+            began = self._clock.now()
             tps = await partitions.list_partitions(self._zookeeper, self._faults)
             views = await self._reads.many(tps)
             await self._read_brokers()
             views.update(self._recent)
+            self._whole_read_at = began
+            self._read_at.clear()
             self._show(views, is_whole=True)
 
     async def refresh_topics(self, topics: Collection[str]) -> None:
         """Read these topics, and the registered brokers. Raises CoordinationError."""
-        async with self._reading:
-            tps = await partitions.list_of_topics(self._zookeeper, sorted(topics), self._faults)
-            known = [state.tp for topic in topics for state in self.shown.get(topic, {}).values()]
-            views = await self._reads.many([*tps, *known])
-            await self._read_brokers()
-            self._show(views)
+        began = self._clock.now()
+        tps = await partitions.list_of_topics(self._zookeeper, sorted(topics), self._faults)
+        known = [state.tp for topic in topics for state in self.shown.get(topic, {}).values()]
+        views = await self._reads.many([*tps, *known])
+        await self._read_brokers()
+        self._read_at.update(dict.fromkeys(topics, began))
+        self._show(views)
 
     # What this broker knows earlier.
 
@@ -167,24 +178,42 @@ class MetadataSource:
 
     # Clients.
 
-    def asked(self, topics: Iterable[str]) -> None:
-        """Note that a client asks for these topics: those that look old are read soon."""
-        old = {topic for topic in topics if self._looks_old(topic)}
-        if old and not self._wanted:
-            self._tasks.spawn(self._read_wanted(), "wanted-metadata")
-        self._wanted |= old
+    def asked(
+        self, topics: Collection[str] | None, *, is_missing: bool
+    ) -> asyncio.Future[None] | None:
+        """Return a future that is done when these topics (None: all) were read, None if they were read just now."""
+        now = self._clock.now()
+        if topics is None or (is_missing and not topics):
+            if not is_missing and now - self._whole_read_at < _FRESH_MS:
+                return None
+            self._wants_all = True
+        else:
+            old = topics if is_missing else [one for one in topics if self._is_old(one, now)]
+            if not old:
+                return None
+            self._wanted.update(old)
+        if self._next_read is None:
+            self._next_read = asyncio.get_running_loop().create_future()
+            self._tasks.spawn(self._read_wanted(self._next_read), "wanted-metadata")
+        return self._next_read
 
-    def _looks_old(self, topic: str) -> bool:
-        states = self.shown.get(topic)
-        return states is None or any(state.leader not in self.brokers for state in states.values())
+    def _is_old(self, topic: str, now: int) -> bool:
+        return now - self._read_at.get(topic, self._whole_read_at) >= _FRESH_MS
 
-    async def _read_wanted(self) -> None:
-        await self._clock.sleep(_ASKED_MS)
-        wanted, self._wanted = self._wanted, set()
-        try:
-            await self.refresh_topics(wanted)
-        except CoordinationError as error:
-            logger.info("the topics of clients cannot be read: %s %s", type(error).__name__, error)
+    async def _read_wanted(self, done: asyncio.Future[None]) -> None:
+        """Read what clients have asked for since the last such read began. Only one such read is running."""
+        async with self._reading_wanted:
+            self._next_read = None
+            wants_all, self._wants_all = self._wants_all, False
+            wanted, self._wanted = self._wanted, set()
+            try:
+                await (self.refresh() if wants_all else self.refresh_topics(wanted))
+            except CoordinationError as error:
+                name = type(error).__name__
+                logger.info("the topics of clients cannot be read: %s %s", name, error)
+            finally:
+                if not done.done():
+                    done.set_result(None)
 
     # Showing.
 

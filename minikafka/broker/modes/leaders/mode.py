@@ -24,7 +24,7 @@ from minikafka.broker.modes.leaders.config_writes import LeadersConfigWrites
 from minikafka.broker.modes.leaders.diagnostics import LeadersDiagnostics
 from minikafka.broker.modes.leaders.isr_store import LeadersIsrs
 from minikafka.broker.modes.leaders.membership import LeadersMembership
-from minikafka.broker.modes.leaders.metadata_source import MetadataSource
+from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import PartitionReads
 from minikafka.broker.modes.leaders.roles import LeadersRoles
@@ -85,7 +85,7 @@ class LeadersMode:
         reads = PartitionReads(
             session, tasks, faults, lambda: config.unclean_leader_election_enable
         )
-        metadata = MetadataSource(config.broker_id, session, clock, tasks, reads, faults)
+        metadata = LeadersMetadata(config.broker_id, session, clock, tasks, reads, faults)
         runner = Runner(config, session, clock, tasks, ledger, queue, reads, metadata, faults)
         roles = LeadersRoles(config, session, clock, tasks, ledger, queue, runner, metadata)
         diagnostics = LeadersDiagnostics(config.broker_id, clock, runner.machine, metadata, queue)
@@ -109,9 +109,10 @@ class LeadersMode:
             claim_producer_ids=partial(
                 ids.claim_producer_ids, session, config.broker_id, PRODUCER_ID_BLOCK
             ),
+            metadata=metadata,
         )
 
-    def topics(self, metadata: MetadataSource, queue: StateChangeQueue) -> TopicStore:
+    def topics(self, metadata: LeadersMetadata, queue: StateChangeQueue) -> TopicStore:
         """Return the store of topics."""
         raise NotImplementedError
 

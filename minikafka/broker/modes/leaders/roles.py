@@ -26,7 +26,7 @@ from minikafka.base.ports import (
     ZooKeeper,
 )
 from minikafka.broker.capabilities.roles import Orders
-from minikafka.broker.modes.leaders.metadata_source import MetadataSource
+from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.received_requests import ReceivedRequests
 from minikafka.broker.modes.leaders.runner import Runner
@@ -60,7 +60,7 @@ class LeadersRoles:
         ledger: Ledger,
         queue: StateChangeQueue,
         runner: Runner,
-        metadata: MetadataSource,
+        metadata: LeadersMetadata,
     ) -> None:
         self._config = config
         self._zookeeper = zookeeper

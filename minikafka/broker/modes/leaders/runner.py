@@ -22,7 +22,7 @@ from minikafka.broker.capabilities.stores import IsrOutcome
 from minikafka.broker.modes.leaders.effects import Effects
 from minikafka.broker.modes.leaders.era import Era
 from minikafka.broker.modes.leaders.lines import Lines
-from minikafka.broker.modes.leaders.metadata_source import MetadataSource
+from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import PartitionReads, Read
 from minikafka.broker.modes.leaders.watches import PartitionWatches, ReassignmentWatches
@@ -75,7 +75,7 @@ class Runner:
         ledger: Ledger,
         queue: StateChangeQueue,
         reads: PartitionReads,
-        metadata: MetadataSource,
+        metadata: LeadersMetadata,
         faults: Faults,
     ) -> None:
         self.machine = LeadersMachine(config.broker_id)

@@ -1,0 +1,106 @@
+"""Brokers of the leader-coordinated mode in memory that lose their session, its lease, or their turn to run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.leaders_cluster import T0, LeadersCluster, run_leaders
+
+SEEDS = range(1, 6)
+
+
+def epochs(cluster: LeadersCluster, number: int) -> list[int]:
+    """Return the broker epochs in which a broker has registered, from its ledger."""
+    return [
+        line["broker_epoch"] for line in cluster.ledger(number) if line.get("fact") == "registered"
+    ]
+
+
+@pytest.mark.row("C35")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_leader_whose_session_expires_registers_again_and_follows(seed: int) -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a")
+        assert cluster.leader is not None
+        number, epoch = cluster.leader
+        session = cluster.sessions[number]
+        session.expire()
+        await cluster.until(lambda: cluster.leader not in (None, (number, epoch)))
+        session.attach()
+        await cluster.produce(b"b")
+        await cluster.until_in_sync()
+        first, second = epochs(cluster, number)
+        assert first < second
+        partition = cluster.brokers[number].replicas.partitions[T0]
+        assert (partition.leader, partition.leader_epoch) == cluster.leader
+        assert await cluster.consumed() == [b"a", b"b"]
+
+    run_leaders(seed, scenario)
+
+
+@pytest.mark.row("C35")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_leader_stops_serving_when_its_lease_is_over(seed: int) -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a")
+        assert cluster.leader is not None
+        number, epoch = cluster.leader
+        session = cluster.sessions[number]
+        session.suspend()
+        session.lose_lease()
+        partition = cluster.brokers[number].replicas.partitions[T0]
+        await cluster.until(lambda: not partition.is_leader)
+        assert cluster.leader == (number, epoch)  # the session itself still lasts
+        session.attach()
+        await cluster.until(lambda: (cluster.leader or (number, epoch))[1] > epoch)
+        await cluster.produce(b"b")
+        await cluster.until_in_sync()
+        assert await cluster.consumed() == [b"a", b"b"]
+
+    run_leaders(seed, scenario)
+
+
+@pytest.mark.row("C42")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_paused_leader_acknowledges_nothing_after_another_has_led(seed: int) -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a")
+        assert cluster.leader is not None
+        number, epoch = cluster.leader
+        loop = asyncio.get_running_loop()
+        loop.pause(cluster.processes[number])  # type: ignore[attr-defined]
+        cluster.ensemble.end_session(cluster.sessions[number].session_id)
+        await cluster.until(lambda: cluster.leader not in (None, (number, epoch)))
+        writing = asyncio.ensure_future(cluster.produce(b"b"))
+        await asyncio.sleep(1)
+        loop.resume(cluster.processes[number])  # type: ignore[attr-defined]
+        await writing
+        await cluster.until_in_sync()
+        assert await cluster.consumed() == [b"a", b"b"]
+        partition = cluster.brokers[number].replicas.partitions[T0]
+        assert (partition.leader, partition.leader_epoch) == cluster.leader
+
+    run_leaders(seed, scenario)
+
+
+@pytest.mark.row("C2", "C19")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_records_are_kept_when_all_brokers_stop_and_start_again(seed: int) -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a")
+        assert cluster.leader is not None
+        _, epoch = cluster.leader
+        for number in (0, 1, 2):
+            await cluster.stop(number, controlled=False)
+        assert cluster.leader is None
+        for number in (0, 1, 2):
+            await cluster.start(number)
+        await cluster.until(lambda: cluster.leader is not None)
+        await cluster.produce(b"b")
+        assert await cluster.consumed() == [b"a", b"b"]
+        assert cluster.leader is not None
+        assert cluster.leader[1] > epoch
+        await cluster.until_in_sync()
+
+    run_leaders(seed, scenario)
