@@ -6,16 +6,15 @@ waits says the same as `why`, `status` and `cluster health`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster import LocalCluster
-from minikafka.cluster.causes import causes_of
-from minikafka.cluster.sights import look
-from minikafka.explain.gather import gather
-from minikafka.explain.why import Finding, explain
+from minikafka.explain.finding import leaves
+from minikafka.explain.gather import Sources, gather
+from minikafka.explain.why import explain
 
 SHOWN_MAX: Final = 3
 """Maximum number of reasons in one sentence."""
@@ -25,24 +24,14 @@ async def why_partition_waits(
     found: LocalCluster, tp: TopicPartition, clock: Clock, rng: Rng, where: str = ""
 ) -> str:
     """Return why clients, replicas or the controller cannot use the partition; "" if no problem is found."""
-    picture = await gather(found, tp, clock, rng, where)
+    picture = await gather(Sources(found, clock, rng, where), tp)
     return joined(leaves(finding for finding in explain(picture) if finding.is_problem))
 
 
 async def why_cluster_waits(found: LocalCluster, clock: Clock, rng: Rng, where: str = "") -> str:
     """Return the root causes of the problems of the whole cluster; "" if no problem is found."""
-    causes = causes_of(await look(found.directory, clock, rng), where)
+    causes = await Sources(found, clock, rng, where).causes()
     return joined(cause.sentence for cause in causes)
-
-
-def leaves(findings: Iterable[Finding]) -> Iterator[str]:
-    """Yield the texts of the findings that have no cause among the findings."""
-    for finding in findings:
-        reasons = [reason for reason in finding.because if reason.is_problem]
-        if reasons:
-            yield from leaves(reasons)
-        else:
-            yield finding.text
 
 
 def joined(reasons: Iterable[str]) -> str:

@@ -6,80 +6,99 @@ Invariant: no step waits longer than the time limit of one call, even if brokers
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster import LocalCluster
-from minikafka.cluster.causes import causes_of
+from minikafka.cluster.causes import Cause, causes_of
 from minikafka.cluster.processes import is_paused
 from minikafka.cluster.running import RunningProcesses
 from minikafka.cluster.sights import RUNS, Sights, look
 from minikafka.explain.nodes import read_nodes
 from minikafka.explain.past import Past
-from minikafka.explain.picture import SILENT, UP, BrokerPicture, Nodes, Picture
+from minikafka.explain.picture import SILENT, UP, Answer, BrokerPicture, Nodes, Picture
 from minikafka.explain.replica_files import read_replica_files
-from minikafka.ledger.reader import Line, read_all
+from minikafka.ledger.reader import Line, read_all, read_group
 from minikafka.rpc.messages import EXPLAIN
 
 ANSWER_MS: Final = 1_000
 """Time for a broker to answer."""
 
 
-def ledger_lines(found: LocalCluster, topic: str) -> list[Line]:
-    """Return the ledger lines of all brokers, except lines that name only partitions of other topics."""
-    record = found.record
-    return read_all([found.directory.broker_ledger(b.id) for b in record.brokers], topic)
+class Sources:
+    """The brokers, ZooKeeper and files of a cluster, read for one explanation. Methods raise ClusterError.
 
-
-async def gather(
-    found: LocalCluster,
-    tp: TopicPartition,
-    clock: Clock,
-    rng: Rng,
-    where: str = "",
-    seen: Sights | None = None,
-) -> Picture:
-    """Collect and return all data about the partition. Raises ClusterError if there is no cluster.
-
-    `where`: the options that name the cluster in commands, with a space in front. `seen`: a recent result of `look`.
+    `where`: the options that name the cluster in commands, with a space in front.
     """
-    running, record = RunningProcesses(found.directory, clock), found.record
-    ids = running.answering_ids(record)
+
+    def __init__(self, found: LocalCluster, clock: Clock, rng: Rng, where: str = "") -> None:
+        self.found = found
+        self.clock = clock
+        self._rng = rng
+        self._where = where
+        self._sights: Sights | None = None
+
+    @cached_property
+    def answering_ids(self) -> list[int]:
+        """The ids of the brokers that run and are not paused."""
+        return RunningProcesses(self.found.directory, self.clock).answering_ids(self.found.record)
+
+    async def ask(self, method: str, body: dict[str, Any]) -> dict[int, Answer]:
+        """Call the control plane of all running brokers; return the answers by broker id, without failed calls."""
+        answers = await self.found.ask(method, body, ANSWER_MS, self.answering_ids)
+        return {id_: found for id_, found in answers.items() if not isinstance(found, Exception)}
+
+    async def sights(self) -> Sights:
+        """Return the condition of every process of the cluster, as the first call found it."""
+        if self._sights is None:
+            self._sights = await look(self.found.directory, self.clock, self._rng)
+        return self._sights
+
+    async def causes(self) -> list[Cause]:
+        """Return the root causes of the problems of the whole cluster."""
+        return causes_of(await self.sights(), self._where)
+
+    async def nodes(self, tp: TopicPartition) -> Nodes | None:
+        """Return ZooKeeper's data about the partition; None at once if the cluster's ZooKeeper is down or paused."""
+        record = self.found.record
+        process = RunningProcesses(self.found.directory, self.clock).zookeeper(record)
+        if record.managed and (process is None or is_paused(process)):
+            return None
+        return await read_nodes(self.found.zookeeper, tp, self.clock, self._rng)
+
+    async def partition(self, tp: TopicPartition) -> Picture:
+        """Return the picture of a partition."""
+        return await gather(self, tp)
+
+    def partition_lines(self, topic: str) -> list[Line]:
+        """Return the ledger lines of all brokers, except lines that name only partitions of other topics."""
+        return read_all(self._ledgers(), topic)
+
+    def group_lines(self, group: str) -> list[Line]:
+        """Return the lines about a consumer group in the ledgers of all brokers."""
+        return read_group(self._ledgers(), group)
+
+    def _ledgers(self) -> list[Path]:
+        return [self.found.directory.broker_ledger(b.id) for b in self.found.record.brokers]
+
+
+async def gather(sources: Sources, tp: TopicPartition) -> Picture:
+    """Collect and return all data about the partition. Raises ClusterError if there is no cluster."""
     body = {"topic": tp.topic, "partition": tp.partition}
-    looking = look(found.directory, clock, rng) if seen is None else _given(seen)
     answers, nodes, sights = await asyncio.gather(
-        found.ask(EXPLAIN, body, ANSWER_MS, ids),
-        _nodes(found, running, tp, clock, rng),
-        looking,
+        sources.ask(EXPLAIN, body), sources.nodes(tp), sources.sights()
     )
-    brokers = {}
-    for broker in record.brokers:
-        answer = answers.get(broker.id)
-        if answer is None or isinstance(answer, Exception):
-            state = sights.brokers[broker.id].process.state
-            brokers[broker.id] = BrokerPicture(broker.id, SILENT if state == RUNS else state)
-        else:
+    brokers, files = {}, {}
+    for broker in sources.found.record.brokers:
+        if (answer := answers.get(broker.id)) is not None:
             brokers[broker.id] = BrokerPicture(broker.id, UP, answer)
-    files = {
-        id_: read_replica_files(found.directory.broker_data(id_), tp)
-        for id_, broker in brokers.items()
-        if broker.answer is None
-    }
-    past = Past(ledger_lines(found, tp.topic), tp)
-    return Picture(tp, brokers, nodes, past, files, tuple(causes_of(sights, where)))
-
-
-async def _given(seen: Sights) -> Sights:
-    return seen
-
-
-async def _nodes(
-    found: LocalCluster, running: RunningProcesses, tp: TopicPartition, clock: Clock, rng: Rng
-) -> Nodes | None:
-    """Return ZooKeeper's data about the partition; None at once if the cluster's ZooKeeper is down or paused."""
-    record = found.record
-    process = running.zookeeper(record)
-    if record.managed and (process is None or is_paused(process)):
-        return None
-    return await read_nodes(found.zookeeper, tp, clock, rng)
+            continue
+        state = sights.brokers[broker.id].process.state
+        brokers[broker.id] = BrokerPicture(broker.id, SILENT if state == RUNS else state)
+        data = sources.found.directory.broker_data(broker.id)
+        files[broker.id] = read_replica_files(data, tp)
+    past = Past(sources.partition_lines(tp.topic), tp)
+    return Picture(tp, brokers, nodes, past, files, tuple(await sources.causes()))

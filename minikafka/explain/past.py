@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.explain.trace import names_partition, refusal_of
+from minikafka.explain.trace import Line, names_partition, refusal_of
 from minikafka.ledger.reader import name_of
 from minikafka.ledger.record import (
     BROKER,
@@ -27,7 +27,6 @@ from minikafka.ledger.record import (
     WRITE,
 )
 
-Line = Mapping[str, Any]
 _DELETED: Final = "NonExistentReplica"
 _MARK_FIELDS: Final = {"ControllerElected": "deletions", "DeletionsChanged": "topics"}
 """The events that list the topics marked for deletion: class name of the event -> field with the topics."""

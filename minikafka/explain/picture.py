@@ -14,6 +14,7 @@ from typing import Any, Final
 from minikafka.base.model import NO_LEADER, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.cluster.causes import Cause
 from minikafka.explain.past import Past
+from minikafka.explain.trace import ids
 
 UP: Final = "up"
 SILENT: Final = "silent"
@@ -201,6 +202,26 @@ class Picture:
         if self.controller is not None:
             return broker in self.controller["live_brokers"]
         return None
+
+    def headline(self) -> str:
+        """Return the partition's state in one line."""
+        leader = "none" if self.leader == NO_LEADER else self.leader
+        return (
+            f"{self.tp}: leader {leader}, epoch {self.leader_epoch}, ISR {ids(self.isr)}, "
+            f"replicas {ids(self.assignment.replicas)} (source: {self.source})"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the partition's state as JSON-able values."""
+        return {
+            "topic": self.tp.topic,
+            "partition": self.tp.partition,
+            "leader": None if self.leader == NO_LEADER else self.leader,
+            "leader_epoch": self.leader_epoch,
+            "isr": list(self.isr),
+            "replicas": list(self.assignment.replicas),
+            "source": self.source,
+        }
 
     @property
     def has_sources(self) -> bool:

@@ -1,53 +1,21 @@
 """Explanations of a partition's problems: findings, each with its causes, down to brokers and ledger lines.
 
-`explain` depends only on a `Picture`, so that tests need no cluster. Invariant: a finding states a fact and the
-source of the fact. A guess is worded as a guess.
+`explain` depends only on a `Picture`, so that tests need no cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from minikafka.base.model import NO_LEADER
-from minikafka.cluster.causes import Cause
+from minikafka.explain.finding import Finding, root_findings
 from minikafka.explain.past import Reference
 from minikafka.explain.picture import DOWN, PAUSED, SILENT, UP, Picture
 from minikafka.explain.trace import ids
 
 _QUIET_MS: Final = 1_500
 """A follower without a fetch for this long has a problem: an idle follower fetches every 500 ms."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One fact about the partition.
-
-    `brokers`: the brokers that cause the problem. `because`: the findings that cause this finding.
-    """
-
-    name: str
-    text: str
-    brokers: tuple[int, ...] = ()
-    events: tuple[Reference, ...] = ()
-    because: tuple[Finding, ...] = ()
-    is_problem: bool = True
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the finding and its causes as JSON-able values."""
-        return {
-            "name": self.name,
-            "text": self.text,
-            "problem": self.is_problem,
-            "brokers": list(self.brokers),
-            "events": [event._asdict() for event in self.events],
-            "because": [finding.as_json() for finding in self.because],
-        }
-
-    def blocking_brokers(self) -> set[int]:
-        """Return all brokers that cause this finding or one of its causes."""
-        return {*self.brokers, *(b for finding in self.because for b in finding.blocking_brokers())}
 
 
 def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
@@ -66,15 +34,6 @@ def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
     if offset is not None:
         found += _offset(picture, offset)
     return found
-
-
-def root_findings(causes: Iterable[Cause]) -> list[Finding]:
-    """Return a finding for each root cause that concerns the whole cluster."""
-    return [
-        Finding(cause.name, cause.sentence)
-        for cause in causes
-        if cause.broker is None and cause.name != "no-controller"
-    ]
 
 
 # One broker, one replica.

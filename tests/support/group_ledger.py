@@ -7,10 +7,10 @@ from typing import Any
 
 from support.group_world import GROUP, GroupWorld
 
+from minikafka.explain.finding import Finding
 from minikafka.explain.groups.history import Entry, history
 from minikafka.explain.groups.picture import GroupPicture
 from minikafka.explain.groups.why import explain_group
-from minikafka.explain.why import Finding
 from minikafka.groups.messages.commands import Command, Note
 from minikafka.ledger.reader import Line
 from minikafka.ledger.record import GROUP as KIND

@@ -74,14 +74,14 @@ def trace(
 
 
 def _trace_partition(data: str | None, tp: TopicPartition, last: int | None, verbose: bool) -> None:
-    from minikafka.explain.gather import ledger_lines
+    from minikafka.explain.gather import Sources
     from minikafka.explain.summary import Story
     from minikafka.explain.trace import chains, names_number
-    from minikafka.runtime.clock import SystemClock
+    from minikafka.runtime.clock import SystemClock, SystemRng
 
     found = find_cluster(data)
     read_ms = SystemClock().wall_ms()
-    lines = ledger_lines(found, tp.topic)
+    lines = Sources(found, SystemClock(), SystemRng()).partition_lines(tp.topic)
     history = chains(lines, tp)
     state = run(found.state())
     if tp not in state.partitions and not any(names_number(line, tp) for line in lines):
@@ -146,14 +146,16 @@ def _print_chain(chain: Chain, tp: TopicPartition, verbose: bool) -> None:
 
 
 def _trace_group(data: str | None, group: str, last: int | None, verbose: bool) -> None:
-    from minikafka.explain.groups.gather import ask_brokers, group_lines
+    from minikafka.explain.gather import Sources
     from minikafka.explain.groups.history import history
     from minikafka.explain.groups.picture import GroupPicture
-    from minikafka.runtime.clock import SystemClock
+    from minikafka.rpc.messages import EXPLAIN_GROUP
+    from minikafka.runtime.clock import SystemClock, SystemRng
 
     found = find_cluster(data)
-    entries = history(group_lines(found, group))
-    answers = run(ask_brokers(found.ask, group))
+    sources = Sources(found, SystemClock(), SystemRng())
+    entries = history(sources.group_lines(group))
+    answers = run(sources.ask(EXPLAIN_GROUP, {"group": group}))
     now = GroupPicture(group, SystemClock().wall_ms(), answers, entries)
     if not entries and now.report is None:
         raise click.ClickException(
@@ -185,10 +187,12 @@ def clock_time(wall_ms: int) -> str:
 
 
 def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None) -> None:
-    from minikafka.explain.gather import ledger_lines
+    from minikafka.explain.gather import Sources
     from minikafka.ledger.lifecycle import lifecycle
+    from minikafka.runtime.clock import SystemClock, SystemRng
 
-    stages = list(lifecycle(ledger_lines(find_cluster(data), tp.topic), *tp))
+    sources = Sources(find_cluster(data), SystemClock(), SystemRng())
+    stages = list(lifecycle(sources.partition_lines(tp.topic), *tp))
     if not stages:
         raise click.ClickException(f"no ledger has a state change of {tp}")
     stages = stages[-last:] if last is not None else stages

@@ -6,11 +6,11 @@ The command changes nothing. Exit code 0: there is an explanation, also for a he
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from minikafka.base.model import NO_LEADER, TopicPartition
+from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.cli.arguments.options import data_option, timeout_option
 from minikafka.cli.arguments.partition_arguments import partition_or_group
@@ -20,11 +20,10 @@ from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.result import json_option, show
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from minikafka.cluster.causes import Cause
+    from minikafka.explain.finding import Finding
+    from minikafka.explain.gather import Sources
+    from minikafka.explain.groups.picture import GroupPicture
     from minikafka.explain.picture import Picture
-    from minikafka.explain.why import Finding
 
 
 @click.command()
@@ -52,97 +51,65 @@ def why(
     Each reason names the broker that causes it, and the events and lines in the ledgers that show it
     (EPOCH-NUMBER BROKER#LINE). Also works on the files of a cluster that is down.
     """
+    if tp is None and offset is not None:
+        raise click.UsageError("--offset needs a partition; it cannot be combined with --group")
+    from minikafka.explain.gather import Sources
+    from minikafka.runtime.clock import SystemClock, SystemRng
+
+    sources = Sources(find_cluster(data), SystemClock(), SystemRng(), where_option(data))
     if tp is None:
-        if offset is not None:
-            raise click.UsageError("--offset needs a partition; it cannot be combined with --group")
-        explain_group_of(data, group or "")
-        return
+        _explain_group(sources, group or "")
+    else:
+        _explain_partition(sources, tp, offset)
+
+
+def _explain_partition(sources: Sources, tp: TopicPartition, offset: int | None) -> None:
     from minikafka.explain.gather import gather
     from minikafka.explain.why import explain
-    from minikafka.runtime.clock import SystemClock, SystemRng
 
-    where = where_option(data)
-    picture = run(gather(find_cluster(data), tp, SystemClock(), SystemRng(), where))
+    picture = run(gather(sources, tp))
     if not picture.has_sources and picture.past.is_empty:
-        raise _unknown(f"partition {tp}", picture.causes)
+        raise _unknown(f"partition {tp}", picture)
     if not picture.is_known:
         deleted = "".join(f"; it was deleted [{event}]" for event in picture.past.topic_deleted())
-        similar = "" if deleted else similar_partition(find_cluster(data), tp)
+        similar = "" if deleted else similar_partition(sources.found, tp)
         raise click.ClickException(f"there is no partition {tp}{deleted}{similar}")
-    found = explain(picture, offset)
-    healthy = f"nothing is wrong with {tp}"
-    show(as_object(picture, found), lambda: _print(_headline(picture), found, healthy))
+    _show(picture, explain(picture, offset), f"nothing is wrong with {tp}")
 
 
-def _print(headline: str, found: list[Finding], healthy: str) -> None:
-    """Print the findings; `healthy` if none of them is a problem."""
-    echo(headline)
-    for finding in found:
-        print_finding(finding, 0)
-    if not any(finding.is_problem for finding in found):
-        echo(healthy)
-
-
-def _unknown(subject: str, causes: Sequence[Cause]) -> click.ClickException:
-    """Return the error if no broker answers and no ledger names the partition or group."""
-    text = f"no broker answers, so it is not known whether there is a {subject}"
-    return click.ClickException(": ".join([text, "; ".join(cause.sentence for cause in causes)]))
-
-
-def as_object(picture: Picture, found: list[Finding]) -> dict[str, Any]:
-    """Return the JSON object of `why` for a partition."""
-    return {
-        "topic": picture.tp.topic,
-        "partition": picture.tp.partition,
-        "leader": None if picture.leader == NO_LEADER else picture.leader,
-        "leader_epoch": picture.leader_epoch,
-        "isr": list(picture.isr),
-        "replicas": list(picture.assignment.replicas),
-        "source": picture.source,
-        "causes": [cause.as_json() for cause in picture.causes],
-        **findings_as_json(found),
-    }
-
-
-def findings_as_json(found: list[Finding]) -> dict[str, Any]:
-    """Return the fields of the JSON object of `why` that are the same for partitions and groups."""
-    problems = [finding for finding in found if finding.is_problem]
-    return {
-        "healthy": not problems,
-        "blocking_brokers": sorted({b for finding in problems for b in finding.blocking_brokers()}),
-        "findings": [finding.as_json() for finding in found],
-    }
-
-
-def explain_group_of(data: str | None, group: str) -> None:
-    """Print why a consumer group makes no progress."""
+def _explain_group(sources: Sources, group: str) -> None:
     from minikafka.explain.groups.gather import gather_group
     from minikafka.explain.groups.why import explain_group
-    from minikafka.runtime.clock import SystemClock, SystemRng
 
-    where = where_option(data)
-    picture = run(gather_group(find_cluster(data), group, SystemClock(), SystemRng(), where))
-    if not picture.is_known and not picture.answers:
-        raise _unknown(f"group {group}", picture.causes)
+    picture = run(gather_group(sources, group))
+    if not picture.has_sources and not picture.is_known:
+        raise _unknown(f"group {group}", picture)
     if not picture.is_known:
-        similar = run(similar_local_group(find_cluster(data), group))
+        similar = run(similar_local_group(sources.found, group))
         raise click.ClickException(f"there is no group {group}{similar}")
-    found = explain_group(picture)
+    _show(picture, explain_group(picture), f"group {group} has no problem")
+
+
+def _unknown(subject: str, picture: Picture | GroupPicture) -> click.ClickException:
+    """Return the error if no broker answers and no ledger names the partition or group."""
+    text = f"no broker answers, so it is not known whether there is a {subject}"
+    causes = "; ".join(cause.sentence for cause in picture.causes)
+    return click.ClickException(f"{text}: {causes}")
+
+
+def _show(picture: Picture | GroupPicture, found: list[Finding], healthy: str) -> None:
+    """Print the findings as JSON or text; the text is `healthy` if none of the findings is a problem."""
+    from minikafka.explain.finding import as_json
+
+    def print_text() -> None:
+        echo(picture.headline())
+        for finding in found:
+            print_finding(finding, 0)
+        if not any(finding.is_problem for finding in found):
+            echo(healthy)
+
     causes = [cause.as_json() for cause in picture.causes]
-    show(
-        {**picture.as_json(), **findings_as_json(found), "causes": causes},
-        lambda: _print(picture.headline(), found, f"group {group} has no problem"),
-    )
-
-
-def _headline(picture: Picture) -> str:
-    from minikafka.explain.trace import ids
-
-    leader = "none" if picture.leader == NO_LEADER else picture.leader
-    return (
-        f"{picture.tp}: leader {leader}, epoch {picture.leader_epoch}, ISR {ids(picture.isr)}, "
-        f"replicas {ids(picture.assignment.replicas)} (source: {picture.source})"
-    )
+    show({**picture.as_json(), "causes": causes, **as_json(found)}, print_text)
 
 
 def print_finding(finding: Finding, depth: int) -> None:

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, Protocol
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import NO_LEADER, TopicPartition
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.base.ports import Clock, Rng
+from minikafka.base.ports import Clock
 from minikafka.client import Client
 from minikafka.client.log_offsets import LATEST
-from minikafka.cluster import LocalCluster
-from minikafka.cluster.causes import causes_of
-from minikafka.cluster.running import RunningProcesses
-from minikafka.cluster.sights import look
-from minikafka.explain.gather import ANSWER_MS, gather
+from minikafka.explain.gather import Sources
 from minikafka.explain.groups.history import Entry, history
 from minikafka.explain.groups.lag import (
     QUIET_MS,
@@ -34,10 +30,10 @@ from minikafka.explain.groups.lag import (
     past_lags,
     sample_times,
 )
-from minikafka.explain.groups.picture import Answer, GroupPicture
-from minikafka.explain.picture import Picture
+from minikafka.explain.groups.picture import GroupPicture
+from minikafka.explain.picture import Answer, Picture
 from minikafka.groups.messages.records import OffsetKey, read_key, read_offset
-from minikafka.ledger.reader import Line, read_group
+from minikafka.ledger.reader import Line
 from minikafka.rpc.messages import EXPLAIN_GROUP
 
 TIMEOUT_MS: Final = 3_000
@@ -50,57 +46,33 @@ _RECORDS_MAX: Final = 200_000
 """Maximum number of records, of any group, that are read from a partition of `__consumer_offsets`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Access to brokers, ledgers and clock, from which `collect` gets the data of a `GroupPicture`."""
+class GroupSources(Protocol):
+    """What `collect` reads: calls to brokers, ledgers and pictures of partitions (see `gather.Sources`)."""
 
-    ask: Callable[[str, dict[str, Any]], Awaitable[Mapping[int, Any]]]
-    """Calls the control plane of all running brokers; returns the answer or the exception by broker id."""
-    lines: Callable[[], list[Line]]
-    """Returns the lines about the group in the ledgers of all brokers."""
-    partition: Callable[[TopicPartition], Awaitable[Picture]]
-    """Returns the picture of a partition."""
-    client: Client
-    clock: Clock
+    async def ask(self, method: str, body: dict[str, Any]) -> Mapping[int, Answer]:
+        """Call the control plane of all running brokers; return the answers by broker id."""
+
+    def group_lines(self, group: str) -> list[Line]:
+        """Return the lines about the group in the ledgers of all brokers."""
+
+    async def partition(self, tp: TopicPartition) -> Picture:
+        """Return the picture of a partition."""
 
 
-async def gather_group(
-    found: LocalCluster, group: str, clock: Clock, rng: Rng, where: str = ""
-) -> GroupPicture:
-    """Collect and return all data about the group. Raises ClusterError if there is no cluster.
-
-    `where`: the options that name the cluster in commands, with a space in front.
-    """
-    ids = RunningProcesses(found.directory, clock).answering_ids(found.record)
-    seen = await look(found.directory, clock, rng)
-
-    async def ask(method: str, body: dict[str, Any]) -> Mapping[int, Any]:
-        return await found.ask(method, body, ANSWER_MS, ids)
-
-    servers = ",".join(map(found.record.address, ids)) or found.bootstrap
+async def gather_group(sources: Sources, group: str) -> GroupPicture:
+    """Collect and return all data about the group. Raises ClusterError if there is no cluster."""
+    found = sources.found
+    servers = ",".join(map(found.record.address, sources.answering_ids)) or found.bootstrap
+    causes = await sources.causes()
     async with Client(servers, delivery_timeout_ms=TIMEOUT_MS) as client:
-        sources = Sources(
-            ask,
-            lambda: group_lines(found, group),
-            lambda tp: gather(found, tp, clock, rng, where, seen),
-            client,
-            clock,
-        )
-        return replace(await collect(sources, group), causes=causes_of(seen, where))
+        return replace(await collect(sources, group, client, sources.clock), causes=causes)
 
 
-def group_lines(found: LocalCluster, group: str) -> list[Line]:
-    """Return the lines about the group in the ledgers of all brokers."""
-    return read_group(
-        [found.directory.broker_ledger(broker.id) for broker in found.record.brokers], group
-    )
-
-
-async def collect(sources: Sources, group: str) -> GroupPicture:
-    """Collect and return all data about the group."""
-    answers = await ask_brokers(sources.ask, group)
-    past = history(sources.lines())
-    known = GroupPicture(group, sources.clock.wall_ms(), answers, past)
+async def collect(sources: GroupSources, group: str, client: Client, clock: Clock) -> GroupPicture:
+    """Collect and return all data about the group, except the causes."""
+    answers = await sources.ask(EXPLAIN_GROUP, {"group": group})
+    past = history(sources.group_lines(group))
+    known = GroupPicture(group, clock.wall_ms(), answers, past)
     if known.coordinator is not None:
         # The times in its report and in its ledger are of its own clock.
         known = replace(known, wall_ms=answers[known.coordinator]["time"])
@@ -110,24 +82,16 @@ async def collect(sources: Sources, group: str) -> GroupPicture:
     if number is not None and (report is None or report["is_writing"]):
         home = await sources.partition(TopicPartition(GROUP_TOPIC, number))
     if report is None or known.coordinator is None or number is None:
-        return GroupPicture(group, known.wall_ms, answers, past, home)
+        return replace(known, home=home)
     leaders = {
         TopicPartition(topic, p): leader
         for topic, p, leader in answers[known.coordinator]["leaders"]
     }
     away = [tp for tp, leader in leaders.items() if leader == NO_LEADER or leader not in answers]
     pictures = {tp: await sources.partition(tp) for tp in away[:_AWAY_MAX]}
-    offsets = OffsetsReader(sources.client, group, number, known.wall_ms)
+    offsets = OffsetsReader(client, group, number, known.wall_ms)
     lags = await offsets.lags(report, leaders.keys() - set(away))
-    return GroupPicture(group, known.wall_ms, answers, past, home, pictures, lags)
-
-
-async def ask_brokers(
-    ask: Callable[[str, dict[str, Any]], Awaitable[Mapping[int, Any]]], group: str
-) -> dict[int, Answer]:
-    """Call `explain_group` on all brokers; return the answers by broker id, without the failed calls."""
-    answers = await ask(EXPLAIN_GROUP, {"group": group})
-    return {id_: found for id_, found in answers.items() if not isinstance(found, Exception)}
+    return replace(known, home=home, away=pictures, lags=lags)
 
 
 def _last_partition(past: Iterable[Entry]) -> int | None:

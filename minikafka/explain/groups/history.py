@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minikafka.explain.groups.words import (
-    Line,
     cause_of,
     count,
     describe,
@@ -19,6 +18,7 @@ from minikafka.explain.groups.words import (
     last_of,
     leader_of,
 )
+from minikafka.explain.trace import Line
 from minikafka.groups.messages import commands
 from minikafka.ledger.reader import name_of
 

@@ -16,9 +16,7 @@ from minikafka.cluster.causes import Cause
 from minikafka.explain.groups.history import Entry
 from minikafka.explain.groups.lag import Lag
 from minikafka.explain.groups.words import count
-from minikafka.explain.picture import Picture
-
-Answer = Mapping[str, Any]
+from minikafka.explain.picture import Answer, Picture
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,11 @@ class GroupPicture:
     def partition(self) -> int | None:
         """Number of the partition of `__consumer_offsets` that holds the group; None if no broker answers."""
         return next((answer["partition"] for answer in self.answers.values()), None)
+
+    @property
+    def has_sources(self) -> bool:
+        """True if a broker has answered, so that it is known whether the group exists."""
+        return bool(self.answers)
 
     @property
     def is_known(self) -> bool:

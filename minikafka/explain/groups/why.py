@@ -1,7 +1,6 @@
 """Explanations of a consumer group's problems. Each finding has causes: members, brokers or ledger lines.
 
-`explain_group` depends only on a `GroupPicture`. Invariant: a finding states a fact and the source of the fact.
-A guess is worded as a guess.
+`explain_group` depends only on a `GroupPicture`.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from dataclasses import replace
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, code_name
+from minikafka.explain.finding import Finding, root_findings
 from minikafka.explain.groups.history import Entry, rebalances
 from minikafka.explain.groups.lag import Lag
-from minikafka.explain.groups.picture import Answer, GroupPicture
+from minikafka.explain.groups.picture import GroupPicture
 from minikafka.explain.groups.words import (
-    Line,
     cause_of,
     client_of,
     count,
@@ -25,8 +24,9 @@ from minikafka.explain.groups.words import (
     member_name,
 )
 from minikafka.explain.past import Reference, reference
-from minikafka.explain.picture import Picture
-from minikafka.explain.why import Finding, explain, root_findings
+from minikafka.explain.picture import Answer, Picture
+from minikafka.explain.trace import Line
+from minikafka.explain.why import explain
 from minikafka.groups.messages import commands
 
 SLOW_MS: Final = 5_000

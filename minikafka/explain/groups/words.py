@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from minikafka.base.errors import code_name
+from minikafka.explain.trace import Line
 from minikafka.groups.messages import commands
 
-Line = Mapping[str, Any]
 _ID: Final = re.compile(
     r"(.*-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.DOTALL
 )

@@ -7,8 +7,9 @@ from support.ledger_lines import NAMES, Scene, follower
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment
 from minikafka.cluster.causes import Cause
+from minikafka.explain.finding import Finding
 from minikafka.explain.picture import DOWN, PAUSED, SILENT, Nodes, ReplicaFiles
-from minikafka.explain.why import Finding, explain
+from minikafka.explain.why import explain
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from support.ledger_lines import Lines
 from minikafka.cli.diagnosis import trace as module
 from minikafka.cli.diagnosis.trace import trace
 from minikafka.cluster.state import ClusterState, combine
+from minikafka.explain.gather import Sources
 
 SILENT = (
     "now: broker 1 does not answer; its last line in the ledger is from 00:00:01.004, "
@@ -31,7 +32,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Lines:
 
     found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR", topics=set))
     monkeypatch.setattr(module, "find_cluster", lambda data: found)
-    monkeypatch.setattr("minikafka.explain.gather.ledger_lines", lambda found, topic: ledger.lines)
+    monkeypatch.setattr(Sources, "partition_lines", lambda self, topic: ledger.lines)
     return ledger
 
 
@@ -150,10 +151,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> GroupLedgerWorld:
     async def ask(*_: object) -> object:
         return world.picture().answers
 
-    found = SimpleNamespace(ask=ask, directory=SimpleNamespace(path="DIR", topics=set))
+    found = SimpleNamespace(directory=SimpleNamespace(path="DIR", topics=set))
     monkeypatch.setattr(module, "find_cluster", lambda data: found)
-    lines = "minikafka.explain.groups.gather.group_lines"
-    monkeypatch.setattr(lines, lambda found, group: world.lines)
+    monkeypatch.setattr(Sources, "ask", ask)
+    monkeypatch.setattr(Sources, "group_lines", lambda self, group: world.lines)
     return world
 
 

@@ -18,14 +18,14 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
 from minikafka.client import Client, NewTopic
-from minikafka.explain.groups.gather import Sources, collect
+from minikafka.explain.finding import Finding
+from minikafka.explain.groups.gather import collect
 from minikafka.explain.groups.lag import QUIET_MS
 from minikafka.explain.groups.picture import GroupPicture
 from minikafka.explain.groups.why import explain_group
 from minikafka.explain.nodes import nodes_of
 from minikafka.explain.past import Past
 from minikafka.explain.picture import DOWN, UP, BrokerPicture, Picture
-from minikafka.explain.why import Finding
 from minikafka.ledger.reader import Line
 from minikafka.ledger.record import GROUP
 from minikafka.record.batch import Record
@@ -71,8 +71,8 @@ class Scene:
         brokers = self.cluster.brokers
         return {number: await brokers[number].on_call(Call(method, body)) for number in brokers}
 
-    def lines(self) -> list[Line]:
-        """Return the ledger lines about groups."""
+    def group_lines(self, _: str) -> list[Line]:
+        """Return the ledger lines about all groups."""
         return [line for line in self.cluster.history() if line["kind"] == GROUP]
 
     async def partition(self, tp: TopicPartition) -> Picture:
@@ -91,9 +91,7 @@ class Scene:
     async def picture(self) -> GroupPicture:
         """Wait until the brokers have written their ledger lines, and return what `collect` gathers about the group."""
         await self.sleep(1)
-        client, clock = self.client, self.cluster.clock
-        sources = Sources(self.ask, self.lines, self.partition, client, clock)
-        return await collect(sources, "g")
+        return await collect(self, "g", self.client, self.cluster.clock)
 
     async def why(self) -> list[Finding]:
         """Return those findings about the group that are problems."""

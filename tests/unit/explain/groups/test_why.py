@@ -11,11 +11,11 @@ from support.group_world import REBALANCE, SESSION, subscription
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.explain.finding import Finding
 from minikafka.explain.groups.lag import Lag, Past
 from minikafka.explain.groups.why import UNWRITTEN_MS, explain_group
 from minikafka.explain.past import Past as PartitionPast
 from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, Picture
-from minikafka.explain.why import Finding
 from minikafka.groups.messages.requests import LeavingMember
 
 T3 = TopicPartition("t", 3)
