@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from minikafka.base.errors import (
@@ -54,6 +55,7 @@ from minikafka.leaders.events import (
     WatchReassignments,
 )
 from minikafka.leaders.machine import LeadersMachine
+from minikafka.leaders.model import StateChange
 
 logger = logging.getLogger(__name__)
 
@@ -162,21 +164,34 @@ class Effects:
         effect: TryToLead | RaiseEpoch | CompleteReassignment | GiveUpLeadership,
     ) -> None:
         """Send the multi, and have the partition read: only a read shows the outcome."""
-        if isinstance(effect, CompleteReassignment) and not await self._have_room(effect):
-            self._follow_ups.wait_to_elect(era, effect.tp)
-            return
+        if isinstance(effect, CompleteReassignment):
+            closes = await self._closes(effect)
+            if closes is None:
+                self._follow_ups.wait_to_elect(era, effect.tp)
+                return
+            effect = replace(effect, closes=closes)
         await self._writes.write(era, effect)
         self._follow_ups.poke(era, effect.tp)
 
-    async def _have_room(self, effect: CompleteReassignment) -> bool:
-        """Return True if the queues have room for the close requests that belong to the multi (C13)."""
-        try:
-            for broker_id, _ in effect.closes:
+    async def _closes(
+        self, effect: CompleteReassignment
+    ) -> tuple[tuple[BrokerId, StateChange], ...] | None:
+        """Return the close requests that belong to the multi, None if a queue has no room for one (C13).
+
+        A broker without a queue has no replicas to close: it has never started, or was removed.
+        """
+        closes = []
+        for broker_id, request in effect.closes:
+            try:
                 await self._queue.make_room(broker_id)
-        except FollowerStateChangeQueueFull as error:
-            logger.error("the reassignment of %s is completed later: %s", effect.tp, error)
-            return False
-        return True
+            except KafkaError as error:
+                logger.warning("%s is not sent: %s", request, error)
+            except FollowerStateChangeQueueFull as error:
+                logger.error("the reassignment of %s is completed later: %s", effect.tp, error)
+                return None
+            else:
+                closes.append((broker_id, request))
+        return tuple(closes)
 
     async def _enqueue(self, era: Era, effect: Enqueue) -> None:
         """Add a request to another broker's queue in the background: a full queue must not delay the partition."""

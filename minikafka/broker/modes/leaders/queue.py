@@ -97,9 +97,9 @@ class StateChangeQueue:
                     await watch.wait()
 
     async def has_requests(self) -> bool:
-        """Return True if the own queue has an entry. Raises CoordinationError."""
-        names, _ = await self._zookeeper.children(queues.path_of(self._broker_id))
-        return bool(names)
+        """Return True if the own queue has a request that can be carried out. Raises CoordinationError."""
+        entries = await self._entries(self._broker_id)
+        return any(request is not None for request in entries.values())
 
     async def consume(self, name: str) -> None:
         """Delete an entry of the own queue whose request has been carried out. Raises Closed."""

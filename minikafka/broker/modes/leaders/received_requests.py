@@ -52,7 +52,10 @@ class ReceivedRequests:
             self._progress.clear()
             if not await self._queue.has_requests():
                 return
+            # Another program may delete an entry, which would cause no progress.
+            timer = self._clock.call_later(_RETRY_MS, self._progress.set)
             await self._progress.wait()
+            timer.cancel()
 
     def pause(self) -> None:
         """Carry out no further request until the next `drain`."""

@@ -93,21 +93,28 @@ class LeadersRoles:
         self._runner.close()
 
     async def _begin(self) -> bool:
-        """Begin an era; return True if it has not ended since. Raises Closed."""
-        era = self._runner.begin(await self._zookeeper.connected())
-        try:
-            await self._queue.open()
-            await self._requests.drain(era)
-            if not era.is_over:
-                await self._runner.scan_now(era)
-            await era.lanes.idle()
-        except Closed:
-            raise
-        except CoordinationError as error:
-            logger.info("the start is repeated: %s %s", type(error).__name__, error)
+        """Begin an era, and repeat this if ZooKeeper fails; return False if the session's lease has ended meanwhile.
+
+        The session's next connection begins another era then. Raises Closed.
+        """
+        while True:
+            era = self._runner.begin(await self._zookeeper.connected())
+            try:
+                await self._queue.open()
+                await self._requests.drain(era)
+                if not era.is_over:
+                    await self._runner.scan_now(era)
+                await era.lanes.idle()
+            except Closed:
+                raise
+            except CoordinationError as error:
+                logger.info("the start is repeated: %s %s", type(error).__name__, error)
+            else:
+                return not era.is_over
             era.end()
             await self._clock.sleep(_RETRY_MS)
-        return not era.is_over
+            if not self._runner.is_latest(era):
+                return False
 
     async def _follow_session(self, events: AsyncIterator[SessionEvent]) -> None:
         """End the era with the lease, and start again with the next connection."""

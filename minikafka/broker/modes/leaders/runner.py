@@ -119,6 +119,10 @@ class Runner:
         self._era = Era(generation, self._tasks)
         return self._era
 
+    def is_latest(self, era: Era) -> bool:
+        """Return True if no other era has begun, and the lease of its session has not ended."""
+        return self._era is era
+
     def end(self) -> None:
         """End the era: stop leading, and let nothing that was begun have an effect any longer (C35)."""
         era, self._era = self._era, None

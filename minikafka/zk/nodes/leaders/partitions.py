@@ -276,13 +276,13 @@ def _renewal(
 
 
 def give_up(tp: TopicPartition, view: PartitionView) -> list[MultiOp]:
-    """Return the multi with which the leader of the view gives up its leadership."""
+    """Return the multi with which the leader of the view gives up its leadership.
+
+    If another program has deleted the node `ISR`, the session of the leader is the only fence.
+    """
     assert view.leader is not None
-    assert view.isr is not None
-    return [
-        Check(layout.isr_path(tp), view.isr.version),
-        Delete(layout.leader_path(tp), view.leader.version),
-    ]
+    delete = Delete(layout.leader_path(tp), view.leader.version)
+    return [delete] if view.isr is None else [Check(layout.isr_path(tp), view.isr.version), delete]
 
 
 def leave(tp: TopicPartition, view: PartitionView, broker_id: BrokerId) -> list[MultiOp]:
