@@ -239,7 +239,7 @@ class MemoryCluster:
 
     async def start(self, number: int) -> Broker:
         """Start a broker, or start it again on the same storage."""
-        proof.note(proof.Level.MEMORY)
+        proof.note(proof.Level.MEMORY, self.coordination)
         process = self.processes[number] = Process(f"broker {number}")
         starting = asyncio.get_running_loop().create_task(
             self._start(number), context=context_of(process)

@@ -42,11 +42,12 @@ def begin() -> None:
     _modes.clear()
 
 
-def note(level: Level, mode: str = CONTROLLER) -> None:
-    """Record the level and the mode of a cluster that the current test uses; the highest level counts."""
+def note(level: Level, mode: str = "") -> None:
+    """Record the level and the mode, if it is known, of a cluster of the current test; the highest level counts."""
     global _noted
     _noted = max(_noted, level)
-    _modes.add(mode)
+    if mode:
+        _modes.add(mode)
 
 
 def note_imitated_death() -> None:
@@ -56,7 +57,9 @@ def note_imitated_death() -> None:
 
 
 def modes() -> tuple[str, ...]:
-    """Return the modes noted since `begin`; none if the test used no cluster."""
+    """Return the modes noted since `begin`: the controller mode if a cluster noted none, none without a cluster."""
+    if not _modes and _noted > Level.TABLE:
+        return (CONTROLLER,)
     return tuple(mode for mode in MODES if mode in _modes)
 
 

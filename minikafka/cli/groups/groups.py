@@ -133,16 +133,17 @@ def describe(
     if verbose and not members:
         raise click.UsageError("--verbose can only be used with --members")
     aspect = Aspect.MEMBERS if members else Aspect.STATE if state else Aspect.OFFSETS
-    look = Look(groups, aspect, verbose)
+    look = Look(groups, aspect, verbose, wants_json())
 
     async def work(client: Client) -> bool:
         if watch is not None:
             await watch_groups(client, look, watch)
-        found = await look.read(client)
-        for line in found.remarks:
+        lines, remarks, succeeded = await look.read(client)
+        for line in remarks:
             echo(line, err=True)
-        show(found.result, found.lines)
-        return found.has_all
+        if lines:
+            echo(*lines)
+        return succeeded
 
     fail_unless(run_with_client(work, bootstrap_servers(bootstrap, data)))
 

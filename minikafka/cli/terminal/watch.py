@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from minikafka.cli.terminal.result import show, wants_json
+from minikafka.cli.terminal.echo import echo
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -34,11 +34,11 @@ def watch_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 async def watch_lines(
-    read: Callable[[], Awaitable[tuple[Any, Sequence[Text]]]], interval_seconds: float
+    read: Callable[[], Awaitable[Sequence[Text]]], interval_seconds: float, *, as_json: bool
 ) -> NoReturn:
-    """Show what `read` returns, a result and its lines, again after each interval, until the task is cancelled.
+    """Show the lines that `read` returns again after each interval, until the task is cancelled.
 
-    On a terminal each output replaces the previous output. With `--json`, and elsewhere, each output is appended.
+    On a terminal each output replaces the previous output, unless it is JSON; elsewhere each output is appended.
     """
     from rich.console import Group
     from rich.live import Live
@@ -48,12 +48,13 @@ async def watch_lines(
 
     clock = SystemClock()
     console = plain_console()
-    is_live = console.is_terminal and not wants_json()
+    is_live = console.is_terminal and not as_json
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
-            result, lines = await read()
+            lines = await read()
             if is_live:
                 live.update(Group(*map(escaped, lines)), refresh=True)
             else:
-                show(result, (line.plain for line in lines))
+                for line in lines:
+                    echo(line.plain)
             await clock.sleep(1000 * interval_seconds)
