@@ -262,13 +262,10 @@ class Session:
             or partition.offline
             or offset < partition.log.log_start_offset
         ):
-            error = self._refusal(partition, leader_epoch, offset)
-            if error or partition is None or progress is None:
-                item.error = error or _NOT_LEADER
-                item.mark_dirty()
+            if self._is_refused(item, leader_epoch, offset):
                 return
-            # The leader is opening. The wait for its followers is a `Waiter` of the partition.
-            self.purgatory.waiting.update(partition.waiting)
+            assert partition is not None
+            assert progress is not None
         item.error = 0
         item.sent_high_watermark = -1  # send it again: the follower may have missed it
         log = partition.log
@@ -317,6 +314,18 @@ class Session:
             progress.release()  # of the item in the follower's earlier session
             progress.item = item
         item.partition, item.progress = partition, progress
+
+    def _is_refused(self, item: Item, leader_epoch: int, offset: int) -> bool:
+        """Refuse a fetch, and return True, unless the leader is opening, and serves its followers."""
+        partition = item.partition
+        error = self._refusal(partition, leader_epoch, offset)
+        if error or partition is None or item.progress is None:
+            item.error = error or _NOT_LEADER
+            item.mark_dirty()
+            return True
+        # The wait of an opening leader for its followers is a `Waiter` of the partition.
+        self.purgatory.waiting.update(partition.waiting)
+        return False
 
     def _refusal(self, partition: Partition | None, leader_epoch: int, offset: int) -> int:
         if partition is None:

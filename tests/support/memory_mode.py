@@ -63,14 +63,19 @@ class MemoryState:
         self.counter += 1
         return self.counter
 
-    async def elect(self, *, new: Iterable[TopicPartition] = ()) -> None:
-        """Remove stopped brokers from ISRs and leaderships, and give the replicas of these partitions their roles."""
-        new = set(new)
+    async def elect(
+        self, *, new: Iterable[TopicPartition] = (), again: Iterable[TopicPartition] = ()
+    ) -> None:
+        """Remove stopped brokers from ISRs and leaderships, and give the replicas of these partitions their roles.
+
+        The replicas of new partitions, and of the partitions in `again`, get a role in any case.
+        """
+        new, again = set(new), set(again)
         for tp, state in tuple(self.states.items()):
             running = tuple(id_ for id_ in state.isr if id_ in self.orders)
             leader = state.leader if state.leader in running else (*running, NO_LEADER)[0]
             isr = running or state.isr
-            if (leader, isr) == (state.leader, state.isr) and tp not in new:
+            if (leader, isr) == (state.leader, state.isr) and tp not in new | again:
                 continue
             self.states[tp] = LeaderAndIsr(
                 leader, state.leader_epoch + 1, isr, NO_EPOCH, state.state_version + 1
@@ -197,6 +202,7 @@ class MemoryStores:
         self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
     ) -> IsrWrite:
         if self.state.states[tp].state_version != state.state_version:
+            await self.state.elect(again=[tp])
             return IsrWrite(IsrOutcome.CONFLICT)
         self.state.states[tp] = replace(state, state_version=state.state_version + 1)
         self.state.publish()

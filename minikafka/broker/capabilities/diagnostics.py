@@ -28,12 +28,16 @@ class Diagnostics(Protocol):
         """
 
     def view(self, tp: TopicPartition) -> dict[str, Any] | None:
-        """Return the active controller's state of a partition; None if this broker is not the controller."""
+        """Return the mode's state of a partition: the active controller's; None if this broker is not the controller.
+
+        In a mode without a controller: the state of this broker's replica, None if it has none.
+        """
 
     def backlog(self) -> dict[str, int]:
-        """Return the number of controller requests queued for each broker, by broker id (C39).
+        """Return the number of state changes that each broker has not carried out, by broker id (C39).
 
-        The result is empty if this broker is not the controller.
+        They are the requests of the controller that a broker has not answered, and the result is empty if this broker
+        is not the controller. In a mode without a controller, they are the requests that wait for the broker.
         """
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:

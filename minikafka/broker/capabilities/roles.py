@@ -76,7 +76,7 @@ class Orders(Protocol):
         """Serve clients of a partition that this broker leads since a role with `opens_later`.
 
         `in_sync`: the members that stay in the ISR (all if empty). The leader proposes the smaller ISR to the
-        `IsrStore` before it opens; until the write, the high watermark waits for the leaving members too.
+        `IsrStore` as it opens; until the write, the high watermark waits for the leaving members too.
         Return False, and change nothing, if this broker does not lead the partition in this epoch. A later role of
         the same leader without `opens_later` opens the partition too.
         """

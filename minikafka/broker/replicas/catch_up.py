@@ -46,7 +46,7 @@ class CatchUp:
 
     def attempt(self) -> None:
         """End the wait if every live member has caught up, or the leader's epoch is over."""
-        if not any(map(self._is_live, self.missing())):
+        if not any(map(self._is_live, self._missing())):
             self._end()
 
     def _end(self) -> None:
@@ -58,14 +58,17 @@ class CatchUp:
         partition = self._partition
         if not partition.leads_in(self._leader_epoch):
             return ()
-        missing = self.missing()
+        missing = missing_members(partition)
         return tuple(member for member in partition.isr if member not in missing)
 
-    def missing(self) -> frozenset[BrokerId]:
+    def _missing(self) -> frozenset[BrokerId]:
         """Return the members of the ISR that have not caught up; nothing if the leader's epoch is over."""
-        partition = self._partition
-        if not partition.leads_in(self._leader_epoch):
+        if not self._partition.leads_in(self._leader_epoch):
             return frozenset()
-        end = partition.epoch_start_offset
-        followers = partition.followers.items()
-        return frozenset(id_ for id_, one in followers if id_ in partition.isr and one.offset < end)
+        return missing_members(self._partition)
+
+
+def missing_members(partition: Partition) -> frozenset[BrokerId]:
+    """Return the members of the ISR that have not reached the log end at which the leader's epoch began."""
+    end, followers = partition.epoch_start_offset, partition.followers.items()
+    return frozenset(id_ for id_, one in followers if id_ in partition.isr and one.offset < end)

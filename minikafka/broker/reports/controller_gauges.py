@@ -127,12 +127,13 @@ def register_controller_gauges(metrics: Metrics, diagnostics: Diagnostics) -> No
     metrics.collect(
         f"{_CHANNELS}QueueSize",
         Kind.GAUGE,
-        "Requests of the controller that this broker has not answered.",
+        "State changes that a broker has not carried out: requests of the controller that it has not answered, or the "
+        "requests in its queue in the mode leaders.",
         partial(_queue_sizes, diagnostics),
     )
     metrics.gauge(
         f"{_CHANNELS}TotalQueueSize",
-        "Requests of the controller that brokers have not answered.",
+        "State changes that brokers have not carried out, the sum of QueueSize.",
         lambda: sum(diagnostics.backlog().values()),
     )
 

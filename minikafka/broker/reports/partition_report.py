@@ -13,6 +13,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.replicas.catch_up import missing_members
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.log.retention import earliest_timestamp
 from minikafka.replication.isr import Committed, PendingExpand
@@ -71,6 +72,7 @@ def replica_of(
         return {"role": "offline", "leader_epoch": -1, "isr": [], "replicas": []}
     return {
         "role": _role(partition),
+        "opening": _opening(partition),
         "leader": partition.leader,
         "leader_epoch": partition.leader_epoch,
         "replicas": list(partition.replicas),
@@ -92,12 +94,14 @@ def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[
     """Return a dictionary for each replica that this broker hosts (B1, B2).
 
     A dictionary has role, leader, ISR, offsets, bytes, waiting produce requests, log directory and compaction.
+    `opening` has the members of the ISR for which an opening leader waits; it is None for every other replica.
     """
     return [
         {
             "topic": tp.topic,
             "partition": tp.partition,
             "role": _role(partition),
+            "opening": _opening(partition),
             "leader": partition.leader,
             "leader_epoch": partition.leader_epoch,
             "isr": list(partition.isr),
@@ -120,7 +124,14 @@ def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[
 def _role(partition: Partition) -> str:
     if partition.offline:
         return "offline"
-    return partition.role
+    return "leader" if partition.is_leader else "follower"
+
+
+def _opening(partition: Partition) -> list[int] | None:
+    """Return the members of the ISR for which an opening leader waits; None for every other replica."""
+    if not partition.is_leader or partition.is_open or partition.offline:
+        return None
+    return sorted(missing_members(partition))
 
 
 def _earliest_timestamp(partition: Partition) -> int | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from support.memory_cluster import MemoryCluster
 from support.memory_mode import MemoryMode, MemoryState
+from support.until import until
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import TopicPartition
@@ -12,7 +15,9 @@ from minikafka.broker.capabilities.mode import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record
+from minikafka.replication.isr import Committed
 
+T0 = TopicPartition("t", 0)
 RECORDS = {b"%d" % number for number in range(50)}
 
 
@@ -73,6 +78,22 @@ async def test_topic_is_deleted_by_orders_that_the_mode_gives_in_the_process() -
         for broker in cluster.brokers.values():
             assert broker.replicas.partitions == broker.logs.logs == {}
             assert "t" not in broker.metadata.topics
+
+
+async def test_leader_whose_isr_write_conflicts_gets_a_role_in_a_higher_epoch() -> None:
+    async with ModeCluster() as cluster:
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        state = cluster.state.states[T0]
+        cluster.state.states[T0] = replace(state, state_version=state.state_version + 1)
+        leader = cluster.brokers[0].replicas
+        partition = leader.partitions[T0]
+        assert partition.maybe_shrink_isr(0, behind={1})
+        leader.isr_changes.propose(partition)
+        await until(lambda: partition.leader_epoch == state.leader_epoch + 1)
+        assert partition.isr_state == Committed((0, 1))
+        await cluster.produce()
+        assert await cluster.consumed() == RECORDS
 
 
 async def test_broker_gets_its_roles_before_it_registers_in_a_mode_that_orders_them() -> None:

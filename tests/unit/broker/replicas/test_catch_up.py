@@ -151,6 +151,22 @@ async def test_role_listeners_learn_of_a_leadership_when_it_opens(cluster: Openi
     assert cluster.roles == [("follower", epoch), ("leader", epoch)]
 
 
+@pytest.mark.row("C17")
+async def test_reports_name_the_members_for_which_an_opening_leader_waits(cluster: Opening) -> None:
+    epoch = await cluster.elect_unnoticed()
+    broker = cluster.brokers[0]
+
+    def reported() -> tuple[object, ...]:
+        [row] = broker.describe()["replicas"]
+        replica = broker.explain(T0)["replica"]
+        count = broker.describe()["metrics"]["OpeningPartitionCount"]
+        return row["role"], row["opening"], replica["opening"], count
+
+    assert reported() == ("leader", [1], [1], 1)
+    cluster.orders.open(T0, epoch)
+    assert reported() == ("leader", None, None, 0)
+
+
 async def test_leader_is_not_opened_in_an_epoch_that_is_over(cluster: Opening) -> None:
     epoch = await cluster.elect()
     assert not cluster.orders.open(T0, epoch - 1)
