@@ -54,7 +54,7 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """This broker is registered under `ids`: from now on other brokers can be dead."""
+    """This broker is registered under `ids`, so that it can tell which other brokers are dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class TryToLead:
 
 @dataclass(frozen=True, slots=True)
 class RaiseEpoch:
-    """Replace `leader` and `ISR` with a higher epoch: this broker leads on, with other replicas or another ISR.
+    """Replace `leader` and `ISR` with a higher epoch: this broker keeps leading, with other replicas or another ISR.
 
     The multi checks the replica list too: between two reads, this broker may have left it. It also enqueues `closes`:
     a replica of a cancelled reassignment is closed if and only if it has left the ISR.
@@ -235,7 +235,7 @@ class BecomeLeader:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Propose `in_sync` as the ISR if it is smaller, and serve clients from now on (C17, C18)."""
+    """Propose `in_sync` as the ISR if it is smaller, then begin to serve clients (C17, C18)."""
 
     tp: TopicPartition
     in_sync: Replicas = ()

@@ -12,7 +12,7 @@ from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
 
 
 def requested(request: StateChange, receiver: BrokerId) -> Note:
-    """Return the sender's line: the request is in the queue of `receiver`."""
+    """Return the ledger line of the sender, which says that the request is in the queue of `receiver`."""
     sender = request.sender
     who = "administrator" if sender == FROM_ADMINISTRATOR else f"leader, broker id {sender}"
     text = (
@@ -22,7 +22,7 @@ def requested(request: StateChange, receiver: BrokerId) -> Note:
 
 
 def received(request: StateChange, receiver: BrokerId) -> Note:
-    """Return the receiver's line: the request was read from its queue."""
+    """Return the ledger line of the receiver, which says that it has read the request from its queue."""
     text = (
         f"follower, broker id {receiver}, received {_subject(request)}, "
         f"from {_sender(request)}, at epoch {request.epoch}"
@@ -31,12 +31,12 @@ def received(request: StateChange, receiver: BrokerId) -> Note:
 
 
 def completed(request: StateChange, receiver: BrokerId) -> Note:
-    """Return the receiver's line: the request was carried out."""
+    """Return the ledger line of the receiver, which says that it has carried out the request."""
     return _note("completed", _outcome("completed", request, receiver), request, receiver)
 
 
 def refused(request: StateChange, receiver: BrokerId, reason: str) -> Note:
-    """Return the receiver's line: the request has no effect because of `reason`."""
+    """Return the ledger line of the receiver, which says why it did not carry out the request."""
     text = f"{_outcome('refused', request, receiver)}: {reason}"
     return _note("refused", text, request, receiver)
 

@@ -1,4 +1,4 @@
-"""The decision about one partition that was read: lead, follow, stand for election, or wait (C4).
+"""The decision about one partition that was read: lead, follow, try to become the leader, or wait (C4).
 
 A view is compared with the replica's role, whatever caused the read. Nodes that contradict each other or the role were
 written by another program: they are noted, and no role is taken because of them.

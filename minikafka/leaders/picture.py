@@ -96,7 +96,7 @@ class Picture:
         return ReplicaStatus.ABSENT if replica is None else replica.status
 
     def host(self, tp: TopicPartition, topic_id: bytes, *, is_new: bool) -> Replica:
-        """Return the replica of a partition that this broker hosts from now on, and watch the partition."""
+        """Add a partition to those that this broker hosts, and watch it; return its replica."""
         self.unread.pop(tp, None)
         replica = self.replicas.get(tp)
         if replica is None:
@@ -108,7 +108,7 @@ class Picture:
         return replica
 
     def forget(self, replica: Replica) -> None:
-        """Host the replica no longer: end its role and its watches. The caller closes its log."""
+        """Remove a hosted replica: end its role and its watches. The caller closes its log."""
         self.move(replica, ReplicaStatus.ABSENT)
         if replica.is_watched:
             self.emit(Unwatch(replica.tp))

@@ -389,7 +389,7 @@ class LogManager:
     def fail_directory(self, path: str, error: str = "") -> list[TopicPartition]:
         """Take the directory that contains this path offline; return the partitions whose logs go offline (S37).
 
-        `error`: the reason, which `offline_directories` contains from now on.
+        `error`: the reason, which is added to `offline_directories`.
         """
         directory = next(
             (live for live in self._live if (path + "/").startswith(live.path + "/")), None

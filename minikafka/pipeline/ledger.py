@@ -129,7 +129,8 @@ def _states(lines: DataFrame) -> DataFrame:
     """Return one row for each partition state that was written to ZooKeeper before the topic was deleted.
 
     `leader_before`, `isr_before`: leader and ISR in the partition's previous state. `isr_max`: size of the
-    partition's largest ISR. `ms`: how long the state lasted, in ms. A topic that is created again begins anew.
+    partition's largest ISR. `ms`: how long the state lasted, in ms. The states of a topic that was deleted and created
+    again are independent of its earlier states.
     """
     living = _living(_written_states(lines), lines)
     life = Window.partitionBy(*_LIFE)

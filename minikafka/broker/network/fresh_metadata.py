@@ -1,6 +1,6 @@
 """Requests that need the cluster's metadata, in a mode in which the metadata may be older than the cluster.
 
-The mode's `MetadataSource` is told of each such request before it is handled, and may let it wait: without the wait,
+The mode's `MetadataSource` is called before each such request is handled, and may let it wait: without the wait,
 a client would get an error or an old leader, and ask again only after a pause (100 ms by default). Some clients would
 not ask again at all, for example a consumer whose coordinator does not know a new topic. Invariant: a request waits at
 most `WAIT_MS`, and the attempt of the mode continues when the wait is over.

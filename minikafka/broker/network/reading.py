@@ -37,9 +37,10 @@ class Reason(IntEnum):
 
 
 class ReadingGate:
-    """Decides whether one connection reads. `ask()` asks the scheduler for a turn, which calls `open`.
+    """The gate that decides whether one connection reads.
 
-    Invariant: while the gate is closed, either a reason holds, or a turn was asked for.
+    `ask()` asks the scheduler for a turn; in its turn, the connection calls `open`. Invariant: while the gate is
+    closed, either a reason holds, or a turn was asked for.
     """
 
     __slots__ = ("_ask", "is_closed", "link", "reasons")
@@ -52,7 +53,7 @@ class ReadingGate:
     link: Link
 
     def hold(self, reason: Reason, holds: bool = True) -> None:
-        """Add the reason, or remove it if it does not hold."""
+        """Add the reason to the reasons for not reading; remove it if `holds` is false."""
         if holds:
             self.reasons.add(reason)
         else:
@@ -64,7 +65,7 @@ class ReadingGate:
         self.link.pause_reading()
 
     def open_soon(self) -> None:
-        """Ask for a turn if the gate is closed for no reason."""
+        """Ask for a turn if the gate is closed and no reason holds any longer."""
         if self.is_closed and not self.reasons:
             self.reasons.add(Reason.TURN)
             self._ask()

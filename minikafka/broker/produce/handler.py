@@ -226,7 +226,8 @@ class ProduceApi:
     ) -> bool:
         """Append the only batch of a request. Return False if `_steps` must handle the request.
 
-        The reason is that the batch is refused, or that later turns of the event loop must finish its check.
+        The reason is that the batch is refused, or that later turns of the event loop must finish its check. `_steps`
+        then checks a refused batch again: passing the verdict on would cost every accepted batch a richer result.
         """
         partition, acks = head.partition, head.acks
         required = self._append(partition, view, start, end, acks)

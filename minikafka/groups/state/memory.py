@@ -74,7 +74,7 @@ class Held:
             self._memory.used += size
 
     def share(self, memory: Memory) -> None:
-        """Count the bytes in `memory` from now on."""
+        """Begin to count the bytes in `memory`."""
         memory.used += self.bytes
         self._memory = memory
 

@@ -36,7 +36,7 @@ class Gaps:
             self.lost_from = None
 
     def mark(self, first_dirty_offset: int) -> None:
-        """Persist that the log is compacted below this offset; from now on the log accepts gaps.
+        """Persist that the log is compacted below this offset, and let the log accept gaps.
 
         Raises StorageFailed, and then changes nothing.
         """

@@ -66,7 +66,7 @@ def _order_rules() -> Iterator[Rule]:
 
 
 def _with_sequence_before(batches: DataFrame) -> DataFrame:
-    """Return the valid batches of idempotent producers, with the last sequence of the producer's batch before."""
+    """Return the valid batches of idempotent producers, each with the last sequence number of the batch before it."""
     before = Window.partitionBy(*_REPLICA, "producer_id", "producer_epoch").orderBy("base_offset")
     last = f.col("base_sequence") + f.col("last_offset") - f.col("base_offset")
     numbered = batches.where("fault IS NULL AND base_sequence >= 0")

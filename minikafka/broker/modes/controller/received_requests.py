@@ -61,7 +61,7 @@ class ReceivedRequests:
         self._orders = orders
 
     def registered(self, broker_epoch: int) -> None:
-        """Accept only requests to the registration with this broker epoch from now on."""
+        """Accept only requests to the registration with this broker epoch, after this call."""
         self.broker_epoch = broker_epoch
         self._has_registered.set()
 

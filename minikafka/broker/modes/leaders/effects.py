@@ -63,10 +63,10 @@ _RETRY_MS: Final = 200
 
 
 class FollowUps(Protocol):
-    """What an effect starts, and what happens later: new events for the machine."""
+    """The work that effects start and that ends later, with new events for the machine."""
 
     def poke(self, era: Era, tp: TopicPartition) -> None:
-        """Read the partition in its lane."""
+        """Let the lane of the partition read it again."""
 
     def look_at_reassignments(self, era: Era, topic: str) -> None:
         """Read the partitions of a topic that this broker leads and that have a reassignment."""

@@ -1,8 +1,9 @@
 """The metadata that clients see: read from ZooKeeper in few large reads, without watches (C42).
 
-Every broker reads all partitions in the background, the less often the longer a read takes, and the topics of a client
-that asks for something that looks old. What this broker reads about its own partitions is shown at once. Invariant: a
-partition never goes back to an earlier epoch, or an earlier ISR of an epoch, as long as its topic has the same id.
+Every broker reads all partitions in the background; the longer a read takes, the longer is the pause before the next.
+The broker also reads the topics of a client's request, if what it knows about them looks old. What this broker reads
+about its own partitions is shown at once. Invariant: a partition never goes back to an earlier epoch, or an earlier ISR
+of an epoch, as long as its topic has the same id.
 """
 
 from __future__ import annotations

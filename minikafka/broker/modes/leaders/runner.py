@@ -145,7 +145,7 @@ class Runner:
             self._era = None
 
     def registered(self) -> None:
-        """Note that this broker is registered: from now on, other brokers can be dead."""
+        """Note that this broker is registered, so that it can tell which other brokers are dead."""
         self._is_registered = True
         self._pass_on(Registered())
         for tp in list(self.machine.replicas):

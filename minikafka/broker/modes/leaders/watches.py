@@ -1,5 +1,7 @@
-"""The watches of one broker (C36): one per hosted partition on `leader`, one on its queue, and one per topic that it
-leads a partition of, on the topic's reassignments.
+"""The watches of one broker (C36).
+
+It watches its queue, the node `leader` of each partition that it hosts, and the reassignments of each topic of which it
+leads a partition.
 
 A watch says only that something may have changed: the partition is read again. A one-shot watch is set again before
 each read that it causes. Invariant: a watch wakes only the replicas of its partition, or of its topic (C42).

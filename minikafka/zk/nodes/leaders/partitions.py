@@ -224,7 +224,7 @@ def raise_epoch(
     isr: Replicas,
     closes: Iterable[tuple[BrokerId, StateChange]] = (),
 ) -> list[MultiOp]:
-    """Return the multi with which the leader leads on in a new epoch, with this ISR.
+    """Return the multi that renews the role of the leader in a new epoch, with this ISR.
 
     `closes` are for brokers that leave the ISR because a reassignment was cancelled: a replica that is closed before it
     has left the ISR could complete the next reassignment without its records.

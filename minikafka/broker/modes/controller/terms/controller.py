@@ -373,7 +373,7 @@ class ZooKeeperController:
             await self._wait_or_take_over(generation, stat)
 
     async def _campaign(self, generation: int, former: BrokerId) -> None:
-        """Try to become the controller while there is none, and run the term. `former`: the last known controller."""
+        """Try to become the controller, and run the term after a success. `former`: the last known controller."""
         self._attendance.leave()
         won = await self._election.campaign(generation)
         if won is not None:
@@ -469,7 +469,7 @@ class ZooKeeperController:
         )
 
     def _new_suspicions(self, term: Term, suspects: Mapping[BrokerId, int]) -> Suspicions:
-        """Return the suspicions of a term. From now on, the term's reads of the brokers are passed to them."""
+        """Return the object that suspects brokers of having died, and connect it to the term's reads of the brokers."""
         suspicions = Suspicions(
             self._probe,
             self._clock,
