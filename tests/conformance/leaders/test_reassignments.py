@@ -1,0 +1,115 @@
+"""Reassignments in the leader-coordinated mode, requested in the nodes by another client of ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from support.leaders_cluster import T0, LeadersCluster
+from support.memory_cluster import LOG_DIR
+from support.seeded_loop import run_seeded
+
+from minikafka.client import NewTopic
+
+SEEDS = range(1, 4)
+ROOT = "/leaders/brokers"
+REQUEST = "partitions_reassigned/t/0"
+
+
+async def begin(cluster: LeadersCluster, *replicas: int) -> None:
+    """Create topic t on these brokers, and write a record."""
+    async with cluster.client() as client:
+        await client.create_topics(NewTopic("t", assignment={0: replicas}))
+    await cluster.until(lambda: cluster.isr == {*replicas})
+    await cluster.produce(b"a")
+
+
+def request(cluster: LeadersCluster, *replicas: int) -> None:
+    """Ask for these replicas; none of them: for the deletion of the partition."""
+    cluster.ensemble.put(f"{ROOT}/{REQUEST}", ",".join(map(str, replicas)).encode())
+
+
+def hosts(cluster: LeadersCluster) -> set[int]:
+    """Return the brokers with t-0 on their disks."""
+    return {id_ for id_, disk in cluster.storages.items() if disk.exists(f"{LOG_DIR}/t-0")}
+
+
+def senders(cluster: LeadersCluster, operation: str) -> set[int]:
+    """Return the leaders that have requested an operation on t-0, from all ledgers."""
+    return {
+        line["sender"]
+        for line in cluster.history()
+        if line.get("fact") == "requested" and line["operation"] == operation
+    } - {-1}
+
+
+@pytest.mark.row("A5", "C9", "C30", "C31", "T6", "X11")
+@pytest.mark.row("K14", "K15", "K16")
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("origin", "target"),
+    [((0, 1), (0, 2)), ((0, 1), (1, 2)), ((0, 1), (2, 3)), ((0, 1, 2), (1,)), ((0,), (3, 0))],
+)
+def test_reassignment_moves_the_replicas_and_removes_its_request(
+    seed: int, origin: tuple[int, ...], target: tuple[int, ...]
+) -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await begin(cluster, *origin)
+        assert cluster.leader is not None
+        former, epoch = cluster.leader
+        request(cluster, *target)
+        expected = ",".join(map(str, target)).encode()
+        await cluster.until(lambda: cluster.node("topics/t/0/replicas") == expected)
+        assert cluster.node(REQUEST) is None, "one multi writes both"
+        await cluster.until(lambda: hosts(cluster) == {*target})
+        await cluster.until(lambda: cluster.isr == {*target} and cluster.leader is not None)
+        assert cluster.leader[0] in target
+        assert cluster.leader[1] > epoch
+        await cluster.produce(b"b")
+        assert await cluster.consumed() == [b"a", b"b"]
+        added = {*target} - {*origin}
+        assert senders(cluster, "start-replica") == ({former} if added else set())
+
+    on_four_brokers(seed, scenario)
+
+
+@pytest.mark.row("A5", "C10", "C15")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_empty_reassignment_closes_every_replica_of_the_partition(seed: int) -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await begin(cluster, 0, 1, 2)
+        await cluster.stop(2, controlled=False)
+        await cluster.until(lambda: cluster.node("ids/2") is None)
+        request(cluster)
+        await cluster.until(lambda: hosts(cluster) == {2})
+        assert len(cluster.ensemble.children(f"{ROOT}/state/2")) >= 1, "it waits for the broker"
+        await cluster.start(2)
+        await cluster.until(lambda: hosts(cluster) == set())
+
+    on_four_brokers(seed, scenario)
+
+
+@pytest.mark.row("K17")
+def test_reassignment_of_a_partition_that_does_not_exist_changes_nothing() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await begin(cluster, 0, 1)
+        before = cluster.leader, cluster.isr, hosts(cluster)
+        cluster.ensemble.put(f"{ROOT}/partitions_reassigned/t/1", b"2,3")
+        cluster.ensemble.put(f"{ROOT}/partitions_reassigned/no-such-topic/0", b"2,3")
+        await cluster.produce(b"b")
+        assert (cluster.leader, cluster.isr, hosts(cluster)) == before
+        assert await cluster.consumed() == [b"a", b"b"]
+        found = {tp for b in cluster.brokers.values() for tp in b.replicas.partitions}
+        assert found == {T0}
+
+    on_four_brokers(1, scenario)
+
+
+def on_four_brokers(seed: int, scenario: Callable[[LeadersCluster], object]) -> None:
+    """Run a scenario with four brokers in a seeded loop."""
+
+    async def whole() -> None:
+        async with LeadersCluster(4, log_segment_delete_delay_ms=50) as cluster:
+            await scenario(cluster)  # type: ignore[misc]
+
+    run_seeded(seed, whole())

@@ -1,0 +1,129 @@
+"""Settings that decide elections and in-sync replicas in the leader-coordinated mode."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.leaders_cluster import T0, LeadersCluster, run_leaders
+from support.memory_cluster import LOG_DIR
+
+from minikafka.base.config import BrokerConfig
+from minikafka.client.admin import Resource, ResourceType
+
+
+async def only_lagging_replica_lives(cluster: LeadersCluster) -> int:
+    """Let one broker live whose replica is outside the ISR; return its id."""
+    assert cluster.leader is not None
+    leader = cluster.leader[0]
+    outside, other = (id_ for id_ in (0, 1, 2) if id_ != leader)
+    cluster.kill_with_session(outside)
+    await cluster.produce(b"b")  # waits until the follower, which lags now, has left the ISR
+    assert outside not in cluster.isr
+    cluster.kill_with_session(other)
+    cluster.kill_with_session(leader)
+    await cluster.start(outside)
+    await asyncio.sleep(20)
+    return outside
+
+
+@pytest.mark.row("H2", "T3", "X3")
+def test_replica_outside_the_isr_does_not_lead_without_unclean_election() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a")
+        outside = await only_lagging_replica_lives(cluster)
+        assert cluster.leader is None
+        assert outside not in cluster.isr
+        assert cluster.isr, "members of the ISR, and no leader"
+
+    run_leaders(1, scenario, replica_lag_time_max_ms=3_000)
+
+
+@pytest.mark.row("A15", "H4", "M1", "X3")
+def test_topic_setting_lets_a_replica_outside_the_isr_lead() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a")
+        outside = await only_lagging_replica_lives(cluster)
+        assert cluster.leader is None
+        async with cluster.client() as client:
+            setting = {"unclean.leader.election.enable": "true"}
+            await client.admin.alter_configs({Resource(ResourceType.TOPIC, "t"): setting})
+        await cluster.until(lambda: cluster.leader is not None)
+        assert cluster.leader is not None
+        assert cluster.leader[0] == outside
+        assert cluster.isr == {outside}
+        assert await cluster.consumed() == [b"a"]
+
+    run_leaders(1, scenario, replica_lag_time_max_ms=3_000)
+
+
+@pytest.mark.row("C29", "M2", "X20")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_leadership_returns_to_the_preferred_replica_if_balancing_is_on(enabled: bool) -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        preferred = cluster.state.replicas[0]
+        cluster.kill_with_session(preferred)
+        await cluster.produce(b"a")
+        await cluster.start(preferred)
+        await cluster.until_in_sync()
+        await asyncio.sleep(60)
+        assert cluster.leader is not None
+        assert (cluster.leader[0] == preferred) == enabled
+        assert await cluster.consumed() == [b"a"]
+
+    run_leaders(
+        1,
+        scenario,
+        auto_leader_rebalance_enable=enabled,
+        leader_imbalance_check_interval_seconds=5,
+    )
+
+
+@pytest.mark.row("B1", "B2", "C40", "M3")
+@pytest.mark.parametrize("lag_ms", [2_000, 20_000])
+def test_follower_leaves_the_isr_after_the_keep_in_sync_time(lag_ms: int) -> None:
+    """The election waits and the size of the queue are keys too (test_whole_brokers.py)."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert cluster.leader is not None
+        leader = cluster.brokers[cluster.leader[0]]
+        follower = next(id_ for id_ in cluster.brokers if id_ != leader.config.broker_id)
+        loop.pause(cluster.processes[follower])  # type: ignore[attr-defined]
+        began = loop.time()
+        await cluster.produce(b"a")  # waits until the follower has left
+        took = (loop.time() - began) * 1_000
+        loop.resume(cluster.processes[follower])  # type: ignore[attr-defined]
+        assert (
+            lag_ms <= took <= 2 * lag_ms + 5_000
+        )  # it is checked in intervals; the client looks for the leader
+        [row] = [row for row in leader.describe()["replicas"] if row["topic"] == "t"]
+        assert (row["role"], row["log_end_offset"], row["high_watermark"]) == ("leader", 1, 1)
+        assert set(row["isr"]) < set(row["replicas"])
+        await cluster.until_in_sync()
+
+    run_leaders(1, scenario, replica_lag_time_max_ms=lag_ms)
+
+
+@pytest.mark.row("B4", "M5")
+def test_high_watermark_is_checkpointed_at_its_interval_and_survives_a_kill() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a", b"b")
+        assert cluster.leader is not None
+        follower = next(id_ for id_ in cluster.brokers if id_ != cluster.leader[0])
+        await asyncio.sleep(3)
+        cluster.kill_with_session(follower)
+        file = cluster.storages[follower].files[f"{LOG_DIR}/replication-offset-checkpoint"]
+        assert b"t 0 2" in bytes(file).splitlines()
+        broker = await cluster.start(follower)
+        assert broker.replicas.partitions[T0].high_watermark == 2
+
+    run_leaders(1, scenario, replica_high_watermark_checkpoint_interval_ms=1_000)
+
+
+@pytest.mark.row("C40")
+def test_waits_and_the_size_of_the_queue_are_keys_with_defaults() -> None:
+    keys = BrokerConfig.keys()
+    names = ("minikafka.leaders.election.wait.ms", "minikafka.leaders.queue.max")
+    assert [keys[name].default for name in names] == [1_000, 10_000]
+    assert keys["replica.lag.time.max.ms"].default == 30_000
