@@ -8,17 +8,13 @@ request is in `/admin/reassign_partitions`.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Final
 
-from minikafka.base.errors import CoordinationError, MultiFailed, NodeExists
+from minikafka.base.errors import MultiFailed, NodeExists
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Check, Clock, MultiOp, Node, Rng, WatchKind, ZooKeeper
+from minikafka.base.ports import Check, MultiOp, Node, WatchKind, ZooKeeper
 from minikafka.cluster.directory import ClusterError
-from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.nodes import admin_requests, registrations, topics
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import get_one
@@ -34,6 +30,9 @@ class ReassignmentNode:
 
     Methods raise CoordinationError.
     """
+
+    receiver: Final = "the controller"
+    place: Final = admin_requests.REASSIGNMENTS
 
     def __init__(self, zookeeper: ZooKeeper, plan: Plan) -> None:
         self._zookeeper = zookeeper
@@ -51,11 +50,7 @@ class ReassignmentNode:
         Raises ClusterError if the node exists, because the controller processes one request at a time. Also
         raises ClusterError if a target broker is not registered, because the controller would wait forever.
         """
-        names, _ = await self._zookeeper.children(registrations.DIRECTORY)
-        alive = registrations.ids(names, Faults())
-        if missing := {broker for target in self._plan.values() for broker in target} - set(alive):
-            unknown, known = (", ".join(map(str, sorted(ids))) for ids in (missing, alive))
-            raise ClusterError(f"broker {unknown} is not alive; the live brokers are {known}")
+        await check_alive(self._zookeeper, registrations.DIRECTORY, self._plan)
         request = admin_requests.reassignments(self._plan)
         try:
             await self._zookeeper.create(request.path, request.data)
@@ -112,26 +107,13 @@ class ReassignmentNode:
         return dict(zip(names, nodes, strict=True))
 
 
-@asynccontextmanager
-async def reassignment_node(
-    connect: str, plan: Plan, clock: Clock, rng: Rng
-) -> AsyncIterator[ReassignmentNode]:
-    """Yield the ReassignmentNode of a plan, with a connection to ZooKeeper that ends with the `with` block.
-
-    `connect`: host:port[/chroot]. Raises ClusterError and ConfigError.
-    """
-    tasks = TaskRegistry()
-    zookeeper = ZooKeeperClient(connect, SESSION_TIMEOUT_MS, clock, rng, tasks)
-    try:
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                await zookeeper.start()
-        except (TimeoutError, CoordinationError) as error:
-            raise ClusterError(f"ZooKeeper at {connect} does not answer; is it running?") from error
-        yield ReassignmentNode(zookeeper, plan)
-        await zookeeper.close()
-    finally:
-        await tasks.close()
+async def check_alive(zookeeper: ZooKeeper, directory: str, plan: Plan) -> None:
+    """Raise ClusterError if a target broker of the plan has no registration in this directory."""
+    names, _ = await zookeeper.children(directory)
+    alive = registrations.ids(names, Faults())
+    if missing := {broker for target in plan.values() for broker in target} - set(alive):
+        unknown, known = (", ".join(map(str, sorted(ids))) for ids in (missing, alive))
+        raise ClusterError(f"broker {unknown} is not alive; the live brokers are {known}")
 
 
 def _assignment(node: Node | None, tp: TopicPartition) -> ReplicaAssignment | None:

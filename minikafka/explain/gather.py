@@ -101,4 +101,5 @@ async def gather(sources: Sources, tp: TopicPartition) -> Picture:
         data = sources.found.directory.broker_data(broker.id)
         files[broker.id] = read_replica_files(data, tp)
     past = Past(sources.partition_lines(tp.topic), tp)
-    return Picture(tp, brokers, nodes, past, files, tuple(await sources.causes()))
+    mode = sources.found.record.coordination
+    return Picture(tp, brokers, nodes, past, files, tuple(await sources.causes()), mode)

@@ -6,22 +6,32 @@ import asyncio
 from typing import Final
 
 from minikafka.base.errors import CoordinationError, NoNode
-from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.base.model import (
+    NO_EPOCH,
+    NO_LEADER,
+    LeaderAndIsr,
+    ReplicaAssignment,
+    TopicPartition,
+)
 from minikafka.base.ports import Clock, Node, Rng, ZooKeeper
 from minikafka.explain.picture import Nodes
+from minikafka.leaders.model import PartitionView
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.nodes import (
     admin_requests,
+    coordination,
     election,
     partition_states,
     registrations,
     topics,
 )
 from minikafka.zk.nodes.faults import Faults
+from minikafka.zk.nodes.leaders import partitions, queues, tree
 
 TIMEOUT_MS: Final = 1_500
 _SESSION_TIMEOUT_MS: Final = 6_000
+_NO_SESSION: Final = -1
 
 
 async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -> Nodes | None:
@@ -48,6 +58,8 @@ async def nodes_of(zookeeper: ZooKeeper, tp: TopicPartition) -> Nodes:
 
     Raises CoordinationError.
     """
+    if await coordination.read(zookeeper) == coordination.LEADERS:
+        return await nodes_of_leaders(zookeeper, tp)
     paths = [
         topics.path_of(tp.topic),
         admin_requests.deletion_path(tp.topic),
@@ -55,10 +67,7 @@ async def nodes_of(zookeeper: ZooKeeper, tp: TopicPartition) -> Nodes:
     ]
     topic, mark, reassignments = await zookeeper.get_many(paths)
     faults = Faults()
-    try:
-        names, _ = await zookeeper.children(registrations.DIRECTORY)
-    except NoNode:
-        names = []
+    names = await _children(zookeeper, registrations.DIRECTORY)
     return Nodes(
         controller=await _controller(zookeeper),
         brokers=tuple(sorted(registrations.ids(names, faults))),
@@ -67,6 +76,47 @@ async def nodes_of(zookeeper: ZooKeeper, tp: TopicPartition) -> Nodes:
         is_marked=mark is not None,
         target=admin_requests.targets(reassignments, faults).get(tp),
     )
+
+
+async def nodes_of_leaders(zookeeper: ZooKeeper, tp: TopicPartition) -> Nodes:
+    """Return ZooKeeper's data about the partition in the leader-coordinated mode. Raises CoordinationError."""
+    faults = Faults()
+    view = (await partitions.read_views(zookeeper, [tp], _NO_SESSION, faults))[tp]
+    names = await _children(zookeeper, tree.REGISTRATIONS)
+    queued = queues.brokers(await _children(zookeeper, queues.DIRECTORY), faults)
+    backlog = {id_: len(await _children(zookeeper, queues.path_of(id_))) for id_ in queued}
+    requested = view.reassignment.replicas if view.reassignment else None
+    assignment = None if view.replicas is None else ReplicaAssignment(view.replicas)
+    if assignment is not None and requested:
+        assignment = assignment.reassigned_to(requested)
+    return Nodes(
+        controller=None,
+        brokers=tuple(sorted(registrations.ids(names, faults))),
+        assignment=assignment,
+        state=_state(view),
+        is_marked=view.is_being_deleted,
+        target=None,
+        coordination=coordination.LEADERS,
+        is_being_created=assignment is None and bool(requested),
+        backlog=backlog,
+        faults=faults.found,
+    )
+
+
+def _state(view: PartitionView) -> LeaderAndIsr | None:
+    """Return the leader and the ISR of a partition, None before its first leader."""
+    if view.isr is None:
+        return None
+    leader = NO_LEADER if view.leader is None else view.leader.broker_id
+    return LeaderAndIsr(leader, view.isr.epoch, view.isr.ids, NO_EPOCH, view.isr.version)
+
+
+async def _children(zookeeper: ZooKeeper, path: str) -> list[str]:
+    try:
+        names, _ = await zookeeper.children(path)
+    except NoNode:
+        return []
+    return names
 
 
 async def _controller(zookeeper: ZooKeeper) -> int | None:

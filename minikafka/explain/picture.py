@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
+from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.model import NO_LEADER, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.cluster.causes import Cause
 from minikafka.explain.past import Past
@@ -51,6 +52,13 @@ class Nodes:
     """True if the topic is marked for deletion."""
     target: tuple[int, ...] | None
     """Target replicas in `/admin/reassign_partitions`; None if the partition is not listed."""
+    coordination: str = CONTROLLER
+    is_being_created: bool = False
+    """True in the mode leaders if the partition has a request for its first replicas, but no replica list yet."""
+    backlog: Mapping[int, int] = field(default_factory=dict)
+    """Number of requests in the queue of each broker, only in the mode leaders."""
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """The nodes that cannot be parsed, only in the mode leaders: path -> fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class ReplicaFiles:
 
 @dataclass(frozen=True)
 class Picture:
-    """All data about one partition. `nodes` is None if ZooKeeper does not answer.
+    """All data about one partition. `nodes` is None if ZooKeeper does not answer. `coordination`: the cluster's mode.
 
     `files`: offsets on disk of the brokers that do not answer, by broker id. `causes`: the root causes of the problems
     of the whole cluster.
@@ -78,16 +86,26 @@ class Picture:
     past: Past
     files: Mapping[int, ReplicaFiles] = field(default_factory=dict)
     causes: Sequence[Cause] = ()
+    coordination: str = CONTROLLER
+
+    @property
+    def has_controller(self) -> bool:
+        """True if the cluster's mode has a controller, whether it answers or not."""
+        return self.coordination != LEADERS
 
     @cached_property
     def controller(self) -> Answer | None:
         """Return the active controller's view of the partition; None if no controller answers."""
+        if not self.has_controller:
+            return None
         views = (b.answer["controller"] for b in self.brokers.values() if b.answer)
         return max(filter(None, views), key=lambda view: view["epoch"], default=None)
 
     @cached_property
     def controller_answer(self) -> Answer | None:
         """Return the `explain` answer of the broker that is the active controller; None if none answers."""
+        if not self.has_controller:
+            return None
         return next(
             (b.answer for b in self.brokers.values() if b.answer and b.answer["controller"]), None
         )
@@ -187,7 +205,7 @@ class Picture:
     def is_known(self) -> bool:
         """True if the partition exists. Without an answer from ZooKeeper, other sources are used."""
         if self.nodes is not None:
-            return self.nodes.assignment is not None
+            return self.nodes.assignment is not None or self.nodes.is_being_created
         if self.past.topic_deleted():
             return False
         return bool(self.assignment.replicas) or not self.past.is_empty
@@ -241,7 +259,20 @@ class Picture:
             return None
         return next((f for f in leader["followers"] if f["broker"] == broker), None)
 
+    def replica_status(self, broker: int) -> Answer | None:
+        """Return what the broker's coordination knows about its replica in the mode leaders, else None."""
+        found = self.brokers.get(broker)
+        if self.has_controller or found is None or found.answer is None:
+            return None
+        status: Answer | None = found.answer["controller"]
+        return status
+
     def backlog(self, broker: int) -> int:
-        """Return the number of controller requests that the broker has not answered yet; 0 if unknown."""
+        """Return the number of controller requests that the broker has not answered yet; 0 if unknown.
+
+        In the mode leaders: the number of requests in the broker's queue.
+        """
+        if not self.has_controller:
+            return self.nodes.backlog.get(broker, 0) if self.nodes else 0
         answer = self.controller_answer
         return answer["backlog"].get(str(broker), 0) if answer else 0

@@ -10,6 +10,12 @@ from typing import Any, Final
 
 from minikafka.base.model import NO_LEADER
 from minikafka.explain.finding import Finding, root_findings
+from minikafka.explain.leaders import (
+    held_brokers,
+    not_open,
+    unfinished_requests,
+    waiting_replicas,
+)
 from minikafka.explain.past import Reference
 from minikafka.explain.picture import DOWN, PAUSED, SILENT, UP, Picture
 from minikafka.explain.trace import ids
@@ -20,7 +26,11 @@ _QUIET_MS: Final = 1_500
 
 def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
     """Return the findings about the partition, and about `offset` if given; [] if there is nothing to report."""
-    found = [*root_findings(picture.causes), *_deletion(picture)]
+    found = [*root_findings(picture.causes)]
+    if picture.has_controller:
+        found += _deletion(picture)
+    else:
+        found += unfinished_requests(picture, why_not_serving)
     if not _is_being_deleted(picture):
         for part in (
             _leader,
@@ -103,13 +113,12 @@ def _failed_directory(picture: Picture, broker: int) -> Iterator[Finding]:
 
 def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]:
     replica, view = picture.brokers[broker].replica, picture.controller
-    if view and broker in view["shutting_down"]:
+    answer = picture.brokers[broker].answer
+    is_leaving = not picture.has_controller and answer is not None and answer.get("leaving")
+    if is_leaving or (view and broker in view["shutting_down"]):
         yield Finding("shutting-down", f"broker {broker} is shutting down", (broker,))
     elif replica is None:
-        waiting = picture.backlog(broker)
-        text = f"broker {broker} has no replica yet"
-        if waiting:
-            text += f"; requests from the controller that it has not answered: {waiting}"
+        text = f"broker {broker} has no replica yet{_waiting(picture, broker)}"
         yield Finding("no-replica", text, (broker,), tuple(picture.past.oldest_unanswered(broker)))
 
 
@@ -127,10 +136,10 @@ def why_behind(picture: Picture, broker: int) -> list[Finding]:
     end, own = leader["log_end_offset"], follower["log_end_offset"]
     fetched = follower["last_fetch_ms"]
     if own is None:
-        text = f"broker {broker} has not fetched from leader {picture.leader} in epoch {picture.leader_epoch}"
-        waiting = picture.backlog(broker)
-        if waiting:
-            text += f"; requests from the controller that it has not answered: {waiting}"
+        text = (
+            f"broker {broker} has not fetched from leader {picture.leader} in epoch "
+            f"{picture.leader_epoch}{_waiting(picture, broker)}"
+        )
         return [
             Finding("not-fetching", text, (broker,), tuple(picture.past.oldest_unanswered(broker)))
         ]
@@ -151,6 +160,16 @@ def why_behind(picture: Picture, broker: int) -> list[Finding]:
     return [Finding("caught-up", f"broker {broker} is caught up and may join at its next fetch")]
 
 
+def _waiting(picture: Picture, broker: int) -> str:
+    """Return a phrase with the number of requests that wait for the broker; "" if there are none."""
+    waiting = picture.backlog(broker)
+    if not waiting:
+        return ""
+    if picture.has_controller:
+        return f"; requests from the controller that it has not answered: {waiting}"
+    return f"; requests in its queue: {waiting}"
+
+
 def _ago(ms: int) -> str:
     return f"{ms} ms ago" if ms < 10_000 else f"{ms // 1000} s ago"
 
@@ -167,7 +186,12 @@ def _out_of_sync(picture: Picture, brokers: Iterable[int]) -> Iterator[Finding]:
 
 
 def _controller(picture: Picture) -> list[Finding]:
-    """Return a finding that explains why the controller makes no progress; [] if it is idle and reachable."""
+    """Return a finding that explains why the controller makes no progress; [] if it is idle and reachable.
+
+    In the mode leaders, return findings that explain why the brokers make no progress.
+    """
+    if not picture.has_controller:
+        return held_brokers(picture)
     if picture.controller is None:
         if picture.nodes is not None and picture.nodes.controller is not None:
             broker = picture.nodes.controller
@@ -204,16 +228,18 @@ def _leader(picture: Picture) -> list[Finding]:
     leader = picture.leader
     since = tuple(picture.past.led_since()) if picture.past.states else ()
     if leader != NO_LEADER and not why_not_serving(picture, leader):
-        waiting = picture.backlog(leader)
-        text = f"broker {leader} was chosen to lead in epoch {picture.leader_epoch} but does not lead yet"
-        if waiting:
-            text += f"; requests from the controller that it has not answered: {waiting}"
+        if not picture.has_controller:
+            return [not_open(picture)]
+        text = (
+            f"broker {leader} was chosen to lead in epoch {picture.leader_epoch} but does not lead yet"
+            f"{_waiting(picture, leader)}"
+        )
         asked = tuple(picture.past.oldest_unanswered(leader))
         return [Finding("not-leading", text, (leader,), since + asked, tuple(_controller(picture)))]
     led = (
         "it has no leader" if leader == NO_LEADER else f"its leader, broker {leader}, cannot serve"
     )
-    because = [*_no_candidate(picture), *_controller(picture)]
+    because = [*_no_candidate(picture), *_controller(picture), *waiting_replicas(picture)]
     text = f"{picture.tp} is offline: {led}"
     return [Finding("offline", text, (), since, tuple(because))]
 
@@ -390,7 +416,14 @@ def _offset_on_disk(picture: Picture, offset: int) -> str:
 
 
 def _is_being_deleted(picture: Picture) -> bool:
-    """True if the controller has begun to delete the topic, so that the replicas need no leader."""
+    """True if the topic's deletion has begun, so that the replicas need no leader.
+
+    In the mode leaders, also true for a partition that is being created.
+    """
+    if not picture.has_controller:
+        return picture.nodes is not None and (
+            picture.nodes.is_marked or picture.nodes.is_being_created
+        )
     deletion = picture.deletion
     if deletion is None or deletion["reassigning"]:
         return False
@@ -481,9 +514,14 @@ def _preferred(picture: Picture) -> list[Finding]:
         because += reasons
     else:
         every = picture.setting("leader.imbalance.check.interval.seconds")
-        how = (
+        gives = (
             f"every {every} s the controller elects preferred leaders, but only for a broker with over 10 % of "
             "its partitions led elsewhere"
+        )
+        if not picture.has_controller:
+            gives = f"every {every} s a leader gives up what a preferred replica can lead"
+        how = (
+            gives
             if picture.setting("auto.leader.rebalance.enable")
             else "auto.leader.rebalance.enable is false"
         )

@@ -154,6 +154,7 @@ class Scene:
         self.nodes: Nodes | None = None
         self.files: dict[int, ReplicaFiles] = {}
         self.causes: list[Cause] = []
+        self.coordination = "controller"
         self.processes = {1: UP, 2: UP, 3: UP}
         self.answers: dict[int, dict[str, Any]] = {
             id_: answer(id_, replica=replica("follower", 1, 1, self.isr)) for id_ in (2, 3)
@@ -202,6 +203,6 @@ class Scene:
             id_: BrokerPicture(id_, process, self.answers.get(id_))
             for id_, process in self.processes.items()
         }
-        return Picture(
-            TP, brokers, self.nodes, Past(self.ledger.lines, TP), self.files, self.causes
-        )
+        past = Past(self.ledger.lines, TP)
+        mode = self.coordination
+        return Picture(TP, brokers, self.nodes, past, self.files, self.causes, mode)

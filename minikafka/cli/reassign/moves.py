@@ -43,10 +43,13 @@ Results = Mapping[TopicPartition, MoveResult]
 class MoveVia(Protocol):
     """How moves are given to the controller, and how their state is read."""
 
-    started: ClassVar[str]
-    """The first words of the line that names the accepted moves, with --no-wait."""
-    no_answer: ClassVar[str]
-    """The sentence for moves whose state cannot be read at an early end."""
+    @property
+    def started(self) -> str:
+        """The first words of the line that names the accepted moves, with --no-wait."""
+
+    @property
+    def no_answer(self) -> str:
+        """The sentence for moves whose state cannot be read at an early end."""
 
     async def replicas(self) -> Replicas:
         """Return the current replicas of the plan's partitions; unknown partitions are left out."""

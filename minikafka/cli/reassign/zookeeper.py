@@ -1,50 +1,54 @@
 """`reassign --via-zookeeper`: write a request to `/admin/reassign_partitions`, like the tool of KAFKA-42.
 
-Invariant: if the command is interrupted or times out, it takes back the moves that the controller has not begun,
-and prints the state of every move. If ZooKeeper does not answer, the request stays in ZooKeeper.
+In a cluster without a controller, write one node per partition below `/leaders/brokers/partitions_reassigned` instead.
+Invariant: if the command is interrupted or times out, it takes back the moves that the controller (or no leader) has
+not begun, and prints the state of every move. If ZooKeeper does not answer, the request stays in ZooKeeper.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Final
 
 from minikafka.cli.arguments.placement import Plan
 from minikafka.cli.reassign.jobs import ReassignOptions
 from minikafka.cli.reassign.moves import Move, Replicas, Results
 from minikafka.cli.reassign.outcome import result_of
 from minikafka.cli.terminal.echo import echo
-from minikafka.cluster.reassign_node import ReassignmentNode, reassignment_node
+from minikafka.cluster.reassign_node import ReassignmentNode
+from minikafka.cluster.reassignments_by_leaders import (
+    ReassignmentsByLeaders,
+    reassignment_request,
+)
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 
 async def move_by_node(options: ReassignOptions, plan: Plan, connect: str) -> bool:
     """Move partitions through the node at `connect` (host:port[/chroot]); return the result of `Move.do`."""
-    async with reassignment_node(connect, plan, SystemClock(), SystemRng()) as request:
+    async with reassignment_request(connect, plan, SystemClock(), SystemRng()) as request:
         return await Move(options, plan, ViaNode(request)).do()
 
 
 class ViaNode:
-    """A MoveVia: a request in the node, from which the controller removes each partition whose move has ended."""
+    """A MoveVia: a request in ZooKeeper, of which each partition is removed when its move has ended."""
 
-    started: ClassVar[str] = "Asked the controller to reassign"
-    no_answer: ClassVar[str] = (
-        "ZooKeeper does not answer, so the request stays in /admin/reassign_partitions"
-    )
-
-    def __init__(self, request: ReassignmentNode) -> None:
+    def __init__(self, request: ReassignmentNode | ReassignmentsByLeaders) -> None:
         self._request = request
+        self.started: Final = f"Asked {request.receiver} to reassign"
+        self.no_answer: Final = (
+            f"ZooKeeper does not answer, so the request stays in {request.place}"
+        )
 
     async def replicas(self) -> Replicas:
         """Return the replicas in the topic nodes."""
         return {tp: found.replicas for tp, found in (await self._request.assignments()).items()}
 
     async def start(self, _: Replicas) -> Results:
-        """Write the request. The controller refuses single partitions later, without a reason."""
+        """Write the request. Single partitions are refused later, without a reason."""
         await self._request.submit()
         return {}
 
     async def wait(self, _: Plan) -> None:
-        """Wait until the controller has removed the whole plan."""
+        """Wait until the whole plan has been removed."""
         await self._request.finished()
 
     async def results(self, plan: Plan, *, ends_early: bool) -> Results:

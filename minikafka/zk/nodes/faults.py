@@ -36,6 +36,11 @@ class Faults:
         if len(self._logged) > _PATHS_MAX:
             del self._logged[next(iter(self._logged))]
 
+    @property
+    def found(self) -> dict[str, str]:
+        """The malformed nodes by path, each with its last fault."""
+        return dict(self._logged)
+
     def keep(self, directory: str, names: Iterable[str]) -> None:
         """Forget the faults of all nodes below `directory`, except the faults of the children `names`."""
         there = {f"{directory}/{name}" for name in names}

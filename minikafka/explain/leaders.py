@@ -1,0 +1,69 @@
+"""The findings of `why` that only the leader-coordinated mode has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from minikafka.explain.finding import Finding
+from minikafka.explain.picture import Picture
+from minikafka.explain.trace import ids
+
+_WAITING: Final = ("waiting", "electing")
+"""The statuses of a replica that has no leader (`leaders/model.py`)."""
+_OPENING: Final = "opening"
+
+
+def held_brokers(picture: Picture) -> list[Finding]:
+    """Return a finding for each unreadable node and each broker that is held at a step of a test."""
+    faults = picture.nodes.faults if picture.nodes else {}
+    found = [
+        Finding("unreadable-node", f"nothing is decided while {path} is not readable: {fault}")
+        for path, fault in faults.items()
+    ]
+    for broker in picture.brokers.values():
+        if broker.answer and (step := broker.answer.get("held_at")):
+            text = f"broker {broker.id} is held at step {step}"
+            found.append(Finding("held-at-step", text, (broker.id,)))
+    return found
+
+
+def not_open(picture: Picture) -> Finding:
+    """Return the finding about a leader that does not serve clients yet."""
+    leader, epoch = picture.leader, picture.leader_epoch
+    status = picture.replica_status(leader)
+    if status is not None and status["status"] == _OPENING:
+        text = f"broker {leader} leads in epoch {epoch} and opens when the ISR {ids(picture.isr)} has caught up"
+        return Finding("opening", text, (leader,))
+    text = f"broker {leader} was elected in epoch {epoch} but does not lead yet"
+    return Finding("not-leading", text, (leader,), because=tuple(held_brokers(picture)))
+
+
+def waiting_replicas(picture: Picture) -> Iterator[Finding]:
+    """Yield a finding for each live replica that has no leader, with the reason why it does not elect itself."""
+    for broker in picture.assignment.replicas:
+        status = picture.replica_status(broker)
+        if status is not None and status["status"] in _WAITING:
+            why = f": {status['refusal']}" if status["refusal"] else ""
+            text = f"replica {broker} waits for a leader{why}"
+            yield Finding("waits-for-leader", text, (broker,))
+
+
+def unfinished_requests(
+    picture: Picture, why_not_serving: Callable[[Picture, int], list[Finding]]
+) -> list[Finding]:
+    """Return a finding about a partition that is being created or deleted; [] for any other partition."""
+    nodes = picture.nodes
+    if nodes is None or not (nodes.is_marked or nodes.is_being_created):
+        return []
+    because = held_brokers(picture)
+    if nodes.is_being_created:
+        text = f"{picture.tp} is being created: its replica list is not written yet"
+        return [Finding("not-created", text, because=tuple(because))]
+    for broker in picture.assignment.replicas:
+        if waiting := nodes.backlog.get(broker, 0):
+            text = f"broker {broker} has not handled the requests in its queue: {waiting}"
+            away = tuple(why_not_serving(picture, broker))
+            because.append(Finding("requests-waiting", text, (broker,), because=away))
+    text = f"{picture.tp} is being deleted and not deleted yet"
+    return [Finding("not-deleted", text, because=tuple(because))]
