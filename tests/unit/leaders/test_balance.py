@@ -38,6 +38,7 @@ def leader(seen: PartitionView) -> Bench:
     return bench
 
 
+@pytest.mark.row("C29")
 def test_leader_gives_up_for_the_preferred_replica_then_waits_its_turn() -> None:
     bench = leader(led())
     assert bench.handle(BalanceDue({T0: led()}, EVERYONE)) == [
@@ -47,6 +48,7 @@ def test_leader_gives_up_for_the_preferred_replica_then_waits_its_turn() -> None
     assert bench.read(view((1, 0), isr=(0, 1), epoch=8)) == [WaitToElect(T0)]
 
 
+@pytest.mark.row("C29")
 @pytest.mark.parametrize(
     ("first", "seen", "live"),
     [

@@ -30,6 +30,7 @@ def candidate(
     return Candidate(id_, latest, waited, frozenset(dead), knows_dead)
 
 
+@pytest.mark.row("C2")
 @pytest.mark.parametrize(
     ("seen", "who", "verdict", "isr"),
     [
@@ -110,6 +111,7 @@ def test_candidate_gets_the_verdict_of_the_rules(
     assert (choice.reason == "") is (verdict is LEAD)
 
 
+@pytest.mark.row("C19")
 @pytest.mark.parametrize(
     ("seen", "latest", "epoch"),
     [
@@ -132,6 +134,7 @@ def test_new_replica_waits_for_the_replica_list_then_elects() -> None:
     assert bench.read(created) == [TryToLead(T0, created, 1, (0,))]
 
 
+@pytest.mark.row("C3")
 def test_first_leader_that_appears_in_the_wait_is_followed() -> None:
     bench = Bench(1)
     bench.scan(view())

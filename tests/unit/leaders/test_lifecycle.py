@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.leaders_views import T0, Bench, request, view
 
 from minikafka.base.model import TopicPartition
@@ -11,6 +12,7 @@ from minikafka.leaders.model import Operation, StateChange
 FOO = StateChange(Operation.START, TopicPartition("foo", 0), bytes(16), 10, 0)
 
 
+@pytest.mark.row("C38")
 def test_lines_of_a_request_are_those_of_the_page() -> None:
     assert [
         lifecycle.requested(FOO, 1).text,
@@ -63,6 +65,7 @@ def test_fields_of_a_line_say_who_asked_whom() -> None:
     }
 
 
+@pytest.mark.row("C38")
 def test_machine_notes_a_request_before_and_after_its_effects() -> None:
     bench = Bench(1)
     seen = view(leader=(0, 10), isr=(0,))

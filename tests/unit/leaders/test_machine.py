@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.leaders_views import ID, T0, Bench, only, view
 
 from minikafka.leaders.events import (
@@ -33,6 +34,7 @@ def test_preferred_replica_writes_its_leadership_at_once() -> None:
     assert bench.machine.status(T0) is ReplicaStatus.ELECTING
 
 
+@pytest.mark.row("C17", "C18")
 def test_won_election_opens_when_the_replicas_have_caught_up() -> None:
     bench = Bench(0)
     bench.scan(view(isr=(0, 1, 2)))
@@ -45,6 +47,7 @@ def test_won_election_opens_when_the_replicas_have_caught_up() -> None:
     assert bench.read(won) == []
 
 
+@pytest.mark.row("C3")
 def test_loser_of_an_election_follows_the_winner() -> None:
     bench = Bench(0)
     bench.scan(view(isr=(0, 1)))
@@ -62,6 +65,7 @@ def test_follower_takes_no_second_role_in_one_epoch() -> None:
     assert bench.read(newer) == [BecomeFollower(T0, newer, False)]
 
 
+@pytest.mark.row("C4")
 def test_follower_waits_for_the_preferred_replica_then_elects_itself() -> None:
     bench = Bench(1)
     bench.follow(view(leader=(2, 7), isr=(0, 1, 2)))
@@ -89,6 +93,7 @@ def test_refused_leadership_is_written_again_at_the_same_view_after_a_wait() -> 
     ]
 
 
+@pytest.mark.row("C4")
 def test_leader_stops_when_another_broker_leads() -> None:
     bench = Bench(0)
     bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))
@@ -108,6 +113,7 @@ def test_leadership_without_a_replica_is_given_up() -> None:
     assert Bench(0).read(ours) == [GiveUpLeadership(T0, ours)]
 
 
+@pytest.mark.row("C42")
 def test_partition_that_is_not_hosted_here_is_ignored() -> None:
     bench = Bench(1)
     assert bench.read(view(leader=(0, 8), isr=(0, 1))) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from support.leaders_views import T0, Bench, only, request, view
 
 from minikafka.leaders.events import (
@@ -48,6 +49,7 @@ def starts(epoch: int, *receivers: int) -> list[Enqueue]:
     return [Enqueue(id_, request(epoch=epoch, sender=0)) for id_ in receivers]
 
 
+@pytest.mark.row("C9")
 def test_added_replicas_are_started_in_a_higher_epoch() -> None:
     bench = leader(led(7, (0, 1, 2)))
     asked = led(7, (0, 1, 2), (0, 3, 4))
@@ -80,6 +82,7 @@ def test_start_requests_are_sent_again_in_the_next_epoch() -> None:
     assert only(bench.read(led(8, (0,), (0, 3))), Enqueue) == starts(8, 3)
 
 
+@pytest.mark.row("C30", "C31")
 def test_reassignment_completes_in_one_multi_when_its_replicas_are_in_sync() -> None:
     bench = leader(led(7, (0, 1, 2)))
     bench.read(led(7, (0, 1, 2), (0, 3, 4)))
@@ -96,6 +99,7 @@ def test_reassignment_completes_in_one_multi_when_its_replicas_are_in_sync() -> 
     assert bench.read(done) == []
 
 
+@pytest.mark.row("C31")
 def test_leader_outside_the_new_replicas_closes_itself_and_gives_up() -> None:
     bench = leader(led(7, (0, 1), (1, 3)))
     ready = led(7, (0, 1, 3), (1, 3))
@@ -167,6 +171,7 @@ def test_successor_of_a_leader_closes_members_of_the_isr_without_a_place() -> No
     assert only(bench.lead(seen), RaiseEpoch) == [RaiseEpoch(T0, seen, 8, (0, 1), closes(8, 4))]
 
 
+@pytest.mark.row("C10")
 def test_deletion_is_requested_from_every_replica_once() -> None:
     bench = leader(led(7, (0, 1)))
     deleted = led(7, (0, 1), ())
@@ -182,6 +187,7 @@ def test_deletion_in_a_reassignment_closes_the_added_replicas_too() -> None:
     assert effects == [Enqueue(*close) for close in closes(7, 0, 1, 2, 3)]
 
 
+@pytest.mark.row("C10")
 def test_next_leader_requests_the_deletion_again() -> None:
     bench = leader(led(7, (0, 1)))
     bench.read(led(7, (0, 1), ()))
@@ -192,6 +198,7 @@ def test_next_leader_requests_the_deletion_again() -> None:
     assert only(effects, Enqueue) == [Enqueue(*close) for close in closes(8, 0, 1, 2)]
 
 
+@pytest.mark.row("C9")
 def test_follower_leaves_a_reassignment_to_its_leader() -> None:
     bench = Bench(1)
     bench.follow(view(leader=(0, 7), isr=(0, 1)))

@@ -38,6 +38,7 @@ def test_start_request_makes_a_follower_of_a_new_replica() -> None:
     ]
 
 
+@pytest.mark.row("C8", "C14")
 def test_start_request_without_a_leader_is_an_election() -> None:
     bench, seen = Bench(0), view((0, 1), target=(0, 1))
     assert bench.receive(request(), seen) == [
@@ -73,6 +74,7 @@ def test_replica_in_the_isr_is_not_new() -> None:
     assert not role.is_new
 
 
+@pytest.mark.row("C8", "C14", "C41")
 @pytest.mark.parametrize(
     ("change", "seen", "reason"),
     [
@@ -98,6 +100,7 @@ def test_start_request_that_the_fence_stops_is_noted_and_consumed(
     assert bench.machine.status(T0) is ReplicaStatus.ABSENT
 
 
+@pytest.mark.row("C8")
 def test_stale_start_request_does_not_move_a_follower() -> None:
     bench = Bench(1)
     bench.follow(LED)
@@ -123,6 +126,7 @@ def test_start_of_a_topic_created_again_moves_the_old_replica_aside() -> None:
 # Close requests.
 
 
+@pytest.mark.row("C15")
 def test_close_request_deletes_a_replica_that_is_in_no_list() -> None:
     bench = Bench(2)
     bench.follow(view(leader=(0, 7), isr=(0, 1)))
@@ -135,6 +139,7 @@ def test_close_request_deletes_a_replica_that_is_in_no_list() -> None:
     assert bench.machine.status(T0) is ReplicaStatus.ABSENT
 
 
+@pytest.mark.row("C7")
 @pytest.mark.parametrize("epoch", [-1, 3, 7, 99])
 def test_close_request_is_not_fenced_by_its_epoch(epoch: int) -> None:
     bench = Bench(1)
@@ -157,6 +162,7 @@ def test_leader_that_closes_its_replica_deletes_its_node() -> None:
     ]
 
 
+@pytest.mark.row("C6", "C7")
 @pytest.mark.parametrize(
     "seen",
     [
@@ -173,6 +179,7 @@ def test_close_request_before_the_scan_deletes_the_log_of_its_topic_id(
     assert Bench(1).receive(request(CLOSE), seen) == [CloseReplica(T0, ID), CONSUME]
 
 
+@pytest.mark.row("C7", "C41")
 @pytest.mark.parametrize(
     ("change", "seen", "reason"),
     [

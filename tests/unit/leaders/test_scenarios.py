@@ -6,6 +6,7 @@ import pytest
 from support.leaders_world import World
 
 
+@pytest.mark.row("C19", "C42")
 @pytest.mark.parametrize("seed", range(40))
 def test_random_schedule_keeps_the_invariants_and_settles(seed: int) -> None:
     world = World(seed)

@@ -24,6 +24,7 @@ ILLEGAL = {
 PAIRS = list(itertools.product(ReplicaStatus, ReplicaStatus))
 
 
+@pytest.mark.row("C41")
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_move_is_made_if_legal_and_noted_if_not(
     source: ReplicaStatus, target: ReplicaStatus, caplog: pytest.LogCaptureFixture

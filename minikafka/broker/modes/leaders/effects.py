@@ -164,7 +164,7 @@ class Effects:
         effect: TryToLead | RaiseEpoch | CompleteReassignment | GiveUpLeadership,
     ) -> None:
         """Send the multi, and have the partition read: only a read shows the outcome."""
-        if isinstance(effect, CompleteReassignment):
+        if isinstance(effect, CompleteReassignment | RaiseEpoch):
             closes = await self._closes(effect)
             if closes is None:
                 self._follow_ups.wait_to_elect(era, effect.tp)
@@ -174,7 +174,7 @@ class Effects:
         self._follow_ups.poke(era, effect.tp)
 
     async def _closes(
-        self, effect: CompleteReassignment
+        self, effect: CompleteReassignment | RaiseEpoch
     ) -> tuple[tuple[BrokerId, StateChange], ...] | None:
         """Return the close requests that belong to the multi, None if a queue has no room for one (C13).
 
@@ -187,7 +187,7 @@ class Effects:
             except KafkaError as error:
                 logger.warning("%s is not sent: %s", request, error)
             except FollowerStateChangeQueueFull as error:
-                logger.error("the reassignment of %s is completed later: %s", effect.tp, error)
+                logger.error("the reassignment of %s ends later: %s", effect.tp, error)
                 return None
             else:
                 closes.append((broker_id, request))
@@ -287,8 +287,9 @@ class Effects:
         on_disk = self.orders.replicas_on_disk()
         if era.is_over or tp not in on_disk or on_disk[tp] != topic_id or not view.is_readable:
             return
-        is_hosted = self._broker_id in view.hosts and not view.is_being_deleted
-        if is_hosted and view.topic_id == topic_id:
+        isr = () if view.isr is None else view.isr.ids
+        has_place = self._broker_id in {*view.hosts, *isr} and not view.is_being_deleted
+        if has_place and view.topic_id == topic_id:
             self._follow_ups.host_again(era, tp)
         elif effect.is_stray:
             self.orders.set_aside(tp)

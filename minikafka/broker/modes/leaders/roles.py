@@ -83,8 +83,7 @@ class LeadersRoles:
         while not await self._begin():
             pass
         self._has_started = True
-        if self._config.auto_leader_rebalance_enable:
-            self._tasks.spawn(self._balance(), "balance")
+        self._tasks.spawn(self._balance(), "balance")
 
     def close(self) -> None:
         """Give no order any longer: the broker stops."""
@@ -145,7 +144,7 @@ class LeadersRoles:
         while True:
             await self._clock.sleep(self._config.leader_imbalance_check_interval_seconds * 1_000)
             try:
-                await self._runner.balance()
+                await self._runner.balance(may_move=self._config.auto_leader_rebalance_enable)
             except Closed:
                 return
             except CoordinationError as error:

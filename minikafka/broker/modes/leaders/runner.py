@@ -115,7 +115,8 @@ class Runner:
         self._effects.orders = self._orders = orders
 
     def begin(self, generation: int) -> Era:
-        """Begin an era in the session with this generation."""
+        """Begin an era in the session with this generation. Effects of the last era may have been dropped."""
+        self._end_leaderships()
         self._era = Era(generation, self._tasks)
         return self._era
 
@@ -129,6 +130,9 @@ class Runner:
         if era is None:
             return
         era.end()
+        self._end_leaderships()
+
+    def _end_leaderships(self) -> None:
         self._is_registered = False
         self._watches.clear()
         self._reassignments.clear()
@@ -303,20 +307,21 @@ class Runner:
                 return
 
     def host_again(self, era: Era, tp: TopicPartition) -> None:
-        """Scan one partition: this broker is among its replicas again."""
-        on_disk = {tp: self._orders.replicas_on_disk().get(tp)}
+        """Scan one partition: this broker has a place in it again."""
+        logs = self._orders.replicas_on_disk()
+        on_disk = {tp: logs[tp]} if tp in logs else {}
         self._later(era, tp, lambda read: Scanned({tp: read.view}, on_disk, read.live))
 
     def replicas_failed(self, era: Era | None = None) -> None:
         """Give up the leaderships of the replicas whose log directory has failed (R67)."""
         self._pass_on(ReplicasOffline(self._orders.failed_replicas()))
 
-    async def balance(self) -> None:
-        """Return leaderships to preferred replicas (C29). Raises CoordinationError."""
+    async def balance(self, *, may_move: bool) -> None:
+        """Start late replicas again, and return leaderships to preferred replicas (C29). Raises CoordinationError."""
         led = [tp for tp in self.machine.replicas if self.machine.status(tp) in _LEADERS]
         views = await self._reads.many(led)
         live = await self._reads.read_live()
-        self._pass_on(BalanceDue(views, live))
+        self._pass_on(BalanceDue(views, live, may_move))
 
     # Reassignments.
 

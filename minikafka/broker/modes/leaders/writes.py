@@ -51,7 +51,7 @@ class PartitionWrites:
         if isinstance(effect, TryToLead):
             return partitions.lead(tp, view, self._broker_id, effect.epoch, effect.isr)
         if isinstance(effect, RaiseEpoch):
-            return partitions.raise_epoch(tp, view, effect.epoch, effect.isr)
+            return partitions.raise_epoch(tp, view, effect.epoch, effect.isr, effect.closes)
         if isinstance(effect, CompleteReassignment):
             return partitions.complete_reassignment(tp, view, effect.epoch, effect.closes)
         return partitions.give_up(tp, view)
