@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,7 +16,7 @@ from minikafka.cli.arguments.options import (
 )
 from minikafka.cli.execution.running import run
 from minikafka.cli.processes.start_stop import describe
-from minikafka.cli.terminal.result import json_option, show, wants_json
+from minikafka.cli.terminal.result import json_option, show
 from minikafka.cli.terminal.topic_errors import unknown_topics
 from minikafka.cli.terminal.watch import watch_options
 
@@ -58,13 +57,12 @@ async def _watch(
 
     console = plain_console()
 
-    async def read() -> list[Text]:
+    async def read() -> tuple[Any, list[Text]]:
         shown = await _read(found, topics, where)
-        if wants_json():
-            return [Text(json.dumps(shown))]
-        return status_lines(shown, topics, console.width if console.is_terminal else None)
+        width = console.width if console.is_terminal else None
+        return shown, status_lines(shown, topics, width)
 
-    await watch_lines(read, interval, as_json=wants_json())
+    await watch_lines(read, interval)
 
 
 def _print(shown: Mapping[str, Any], topics: Sequence[str]) -> None:

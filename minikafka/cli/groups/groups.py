@@ -133,17 +133,16 @@ def describe(
     if verbose and not members:
         raise click.UsageError("--verbose can only be used with --members")
     aspect = Aspect.MEMBERS if members else Aspect.STATE if state else Aspect.OFFSETS
-    look = Look(groups, aspect, verbose, wants_json())
+    look = Look(groups, aspect, verbose)
 
     async def work(client: Client) -> bool:
         if watch is not None:
             await watch_groups(client, look, watch)
-        lines, remarks, succeeded = await look.read(client)
-        for line in remarks:
+        found = await look.read(client)
+        for line in found.remarks:
             echo(line, err=True)
-        if lines:
-            echo(*lines)
-        return succeeded
+        show(found.result, found.lines)
+        return found.has_all
 
     fail_unless(run_with_client(work, bootstrap_servers(bootstrap, data)))
 

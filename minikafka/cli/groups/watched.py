@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from minikafka.cli.arguments.similar import similar_groups
 from minikafka.cli.groups.view import (
@@ -21,6 +20,7 @@ from minikafka.cli.groups.view import (
     remark,
     state_lines,
 )
+from minikafka.cli.terminal.result import wants_json
 from minikafka.cli.terminal.watch import watch_lines
 from minikafka.client import Client
 from minikafka.client.groups.admin import GroupDescription
@@ -34,6 +34,15 @@ class Aspect(Enum):
     STATE = "state"
 
 
+class Looked(NamedTuple):
+    """The groups that were found: as an object, as lines, and remarks about them. `has_all`: no group is missing."""
+
+    result: list[dict[str, Any]]
+    lines: list[str]
+    remarks: list[str]
+    has_all: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """The arguments of `groups describe`. `groups`: () for all groups."""
@@ -41,10 +50,9 @@ class Look:
     groups: tuple[str, ...]
     aspect: Aspect
     verbose: bool
-    as_json: bool
 
-    async def read(self, client: Client) -> tuple[list[str], list[str], bool]:
-        """Return the lines for standard output and for standard error, and True if all groups exist."""
+    async def read(self, client: Client) -> Looked:
+        """Read the groups from the cluster."""
         names = self.groups or [listing.group for listing in await client.groups.list_groups()]
         described = (await client.groups.describe(names)).values()
         missing = [group.group for group in described if group.state == DEAD]
@@ -52,19 +60,17 @@ class Look:
         rows: dict[str, list[OffsetRow]] = {}
         if self.aspect is Aspect.OFFSETS:
             rows = await read_offsets(client, found)
-        remarks = [text for text in map(remark, found) if text and not self.as_json]
+        remarks = [text for text in map(remark, found) if text and not wants_json()]
         remarks += [
             f"minikafka: GROUP_ID_NOT_FOUND: {name}: there is no such group{await similar_groups(client, name)}"
             for name in missing
         ]
-        if self.as_json:
-            shown = [self._as_json(group, rows.get(group.group, [])) for group in found]
-            return [json.dumps(shown)], remarks, not missing
+        shown = [self._as_json(group, rows.get(group.group, [])) for group in found]
         lines: list[str] = []
         for group in found:
             block = list(self._lines(group, rows.get(group.group, [])))
             lines += ["", *block] if lines and block else block
-        return lines, remarks, not missing
+        return Looked(shown, lines, remarks, not missing)
 
     def _as_json(self, group: GroupDescription, rows: list[OffsetRow]) -> dict[str, Any]:
         if self.aspect is Aspect.OFFSETS:
@@ -83,9 +89,9 @@ async def watch_groups(client: Client, look: Look, interval_seconds: float) -> N
     """Show the groups again after each interval, until the task is cancelled."""
     from rich.text import Text
 
-    async def read() -> list[Text]:
-        lines, remarks, _ = await look.read(client)
-        shown = lines if look.as_json else [*remarks, *lines]
-        return [Text(line, no_wrap=True, overflow="ellipsis") for line in shown]
+    async def read() -> tuple[Any, list[Text]]:
+        found = await look.read(client)
+        lines = [*found.remarks, *found.lines]
+        return found.result, [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
 
-    await watch_lines(read, interval_seconds, as_json=look.as_json)
+    await watch_lines(read, interval_seconds)

@@ -5,7 +5,6 @@ This module imports neither Spark nor `minikafka.pipeline`: every `--help` loads
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import traceback
@@ -30,7 +29,7 @@ from minikafka.cli.arguments.options import (
 )
 from minikafka.cli.execution.running import fail_unless, interrupt, run_with_client
 from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, wants_json
+from minikafka.cli.terminal.result import json_option, show, wants_json
 from minikafka.cli.terminal.topic_errors import require_topics
 
 if TYPE_CHECKING:
@@ -107,10 +106,7 @@ class Launch:
                 text = "".join(traceback.format_exception(error.__cause__))
                 echo(*text.split("\n"), err=True)
             raise
-        if self.as_json:
-            echo(json.dumps(summary.document(), ensure_ascii=False))
-        else:
-            print_summary(summary)
+        show(summary.document(), lambda: print_summary(summary))
         fail_unless(summary.ok)
 
 

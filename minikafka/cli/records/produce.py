@@ -17,6 +17,7 @@ from minikafka.cli.records.record_format import unescape
 from minikafka.cli.records.record_input import Header, Shape, check_files, file_items, line_items
 from minikafka.cli.records.sending import Sending, input_size
 from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import as_line
 from minikafka.cli.terminal.topic_errors import explain_topic_errors
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -161,6 +162,6 @@ def produce(
         sent = run_with_client(sending.run, bootstrap_servers(bootstrap, data))
     summary = summary or ("text" if is_bulk else "none")
     if summary == "json":
-        echo(sent.json())
+        echo(as_line(sent.as_json()))
     elif summary == "text":
         echo(sent.text(), err=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.cli.records.record_input import STDIN, Item, Part
@@ -46,15 +45,14 @@ class Summary:
         rate = f", {round(self.records / self.seconds):,} per second" if self.seconds else ""
         return f"sent {count} ({size(self.size)}) to {self.topic} in {self.seconds:.1f} s{rate}"
 
-    def json(self) -> str:
-        """Return the summary as a JSON object."""
-        fields = {
+    def as_json(self) -> dict[str, Any]:
+        """Return the summary as JSON-able values."""
+        return {
             "topic": self.topic,
             "records": self.records,
             "bytes": self.size,
             "seconds": round(self.seconds, 3),
         }
-        return json.dumps(fields)
 
 
 @dataclass(frozen=True, slots=True)

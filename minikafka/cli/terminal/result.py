@@ -1,6 +1,7 @@
 """The result of a command: text, or with `--json` one line of JSON.
 
-A command has `json_option`, and hands its result to `show` as an object and as text.
+A command has `json_option`, and hands its result to `show` as an object and as text. Records (`consume --json`)
+are no result but a stream, with a format of its own (`records/record_format.py`).
 """
 
 from __future__ import annotations
@@ -31,10 +32,15 @@ def wants_json() -> bool:
     return context is not None and bool(context.meta.get(_KEY))
 
 
+def as_line(result: Any) -> str:
+    """Return a result as one line of JSON."""
+    return json.dumps(result)
+
+
 def show(result: Any, text: Iterable[object] | Callable[[], None] = ()) -> None:
     """Print a result as JSON with `--json`, else as text: lines, or a function that prints them."""
     if wants_json():
-        echo(json.dumps(result))
+        echo(as_line(result))
     elif callable(text):
         text()
     else:

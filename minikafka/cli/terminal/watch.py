@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from minikafka.cli.terminal.echo import echo
+from minikafka.cli.terminal.result import show, wants_json
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -34,11 +34,11 @@ def watch_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 async def watch_lines(
-    read: Callable[[], Awaitable[Sequence[Text]]], interval_seconds: float, *, as_json: bool
+    read: Callable[[], Awaitable[tuple[Any, Sequence[Text]]]], interval_seconds: float
 ) -> NoReturn:
-    """Show the lines that `read` returns again after each interval, until the task is cancelled.
+    """Show what `read` returns, a result and its lines, again after each interval, until the task is cancelled.
 
-    On a terminal each output replaces the previous output, unless it is JSON; elsewhere each output is appended.
+    On a terminal each output replaces the previous output. With `--json`, and elsewhere, each output is appended.
     """
     from rich.console import Group
     from rich.live import Live
@@ -48,13 +48,12 @@ async def watch_lines(
 
     clock = SystemClock()
     console = plain_console()
-    is_live = console.is_terminal and not as_json
+    is_live = console.is_terminal and not wants_json()
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
-            lines = await read()
+            result, lines = await read()
             if is_live:
                 live.update(Group(*map(escaped, lines)), refresh=True)
             else:
-                for line in lines:
-                    echo(line.plain)
+                show(result, (line.plain for line in lines))
             await clock.sleep(1000 * interval_seconds)

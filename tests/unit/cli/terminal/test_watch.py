@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from rich.text import Text
+from support.json_output import json_output
 
 from minikafka.cli.terminal.watch import watch_lines
 
@@ -16,16 +17,17 @@ async def test_watch_in_a_pipe_prints_each_output_until_it_is_cancelled(
 ) -> None:
     count = 0
 
-    async def read() -> list[Text]:
+    async def read() -> tuple[object, list[Text]]:
         nonlocal count
         count += 1
         if count == 3:
             raise asyncio.CancelledError
-        return [Text(f"first of {count}", "red"), Text("second")]
+        return {"count": count}, [Text(f"first of {count}", "red"), Text("second")]
 
-    with pytest.raises(asyncio.CancelledError):
-        await watch_lines(read, 0.001, as_json=as_json)
-    assert capsys.readouterr().out == "first of 1\nsecond\nfirst of 2\nsecond\n"
+    with json_output(as_json), pytest.raises(asyncio.CancelledError):
+        await watch_lines(read, 0.001)
+    lines = "first of 1\nsecond\nfirst of 2\nsecond\n"
+    assert capsys.readouterr().out == ('{"count": 1}\n{"count": 2}\n' if as_json else lines)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -36,12 +38,12 @@ async def test_watched_lines_are_escaped(
         monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the output for a terminal
     seen = asyncio.Event()
 
-    async def read() -> list[Text]:
+    async def read() -> tuple[object, list[Text]]:
         if seen.is_set():
             raise asyncio.CancelledError
         seen.set()
-        return [Text("group g\n\x1b[2J\x9b")]
+        return {}, [Text("group g\n\x1b[2J\x9b")]
 
     with pytest.raises(asyncio.CancelledError):
-        await watch_lines(read, 0.001, as_json=False)
+        await watch_lines(read, 0.001)
     assert r"group g\n\u001b[2J\u009b" in capsys.readouterr().out
