@@ -807,16 +807,14 @@ def check_effects(
 
 
 def check_close(broker: SimBroker, event: e.Event, effect: e.CloseReplica) -> None:
-    """Check that a replica is closed only by a request or a scan, and never while it is in AR ∪ RAR."""
-    assert isinstance(event, e.RequestReceived | e.Scanned), (event, effect)
-    seen = event.view if isinstance(event, e.RequestReceived) else event.views[effect.tp]
+    """Check that a replica is closed only by a request or a scan, and never while it has a place."""
+    assert isinstance(event, e.RequestReceived | e.Scanned | e.PartitionRead), (event, effect)
+    seen = event.views[effect.tp] if isinstance(event, e.Scanned) else event.view
     if isinstance(event, e.RequestReceived) and event.request.operation is Operation.CLOSE:
         assert effect.topic_id == event.request.topic_id, (event, effect)
         assert not effect.is_stray, (event, effect)
     else:
         assert effect.is_stray, (event, effect)
-    assert (
-        effect.topic_id != seen.topic_id
-        or broker.id not in seen.hosts.union(() if seen.isr is None else seen.isr.ids)
-        or seen.is_being_deleted
-    ), (event, effect)
+    isr = () if seen.isr is None else seen.isr.ids
+    if seen.topic_id is not None and seen.topic_id == effect.topic_id:
+        assert broker.id not in {*seen.hosts, *isr} or seen.is_being_deleted, (event, effect)
