@@ -137,6 +137,7 @@ class Elections:
             picture.wait(replica)
         elif view.isr is None and view.replicas is not None and replica.epoch >= FIRST_EPOCH:
             picture.refuse(replica, view, choice.reason)
+            picture.wait(replica)  # no watch fires when another program makes the node again
 
     def _candidate(
         self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]

@@ -28,6 +28,7 @@ from minikafka.leaders.events import (
     ReplicasOffline,
     RequestReceived,
     Scanned,
+    WaitToElect,
 )
 from minikafka.leaders.model import PartitionView, ReplicaStatus
 from minikafka.leaders.partitions import Partitions
@@ -96,6 +97,9 @@ class LeadersMachine:
     def _on_wait_ended(self, event: ElectionWaitEnded) -> None:
         replica = self._picture.replicas.get(event.tp)
         if replica is None:
+            self._decide_absent(event.tp, event.view, event.live)
+            if event.tp in self._picture.unread:
+                self._picture.emit(WaitToElect(event.tp))
             return
         replica.is_waiting = False
         replica.last_write = None

@@ -63,6 +63,8 @@ class PartitionView:
     reassignment: Reassignment | None
     is_readable: bool = True
     """False: a node has a content that nobody can parse. Nothing is decided or deleted because of such a view."""
+    has_readable_roles: bool = True
+    """False: not only the reassignment is unreadable. Otherwise elections go on without it."""
     unclean_election: bool = False
     """The topic's setting unclean.leader.election.enable."""
 

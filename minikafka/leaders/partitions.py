@@ -33,6 +33,9 @@ class Partitions:
         picture, leader = self._picture, view.leader
         if not view.is_readable:
             picture.refuse(replica, view, UNREADABLE)
+            picture.wait(replica)  # no watch fires when the node is repaired
+            if view.has_readable_roles:
+                self._decide_role(replica, view, live)
             return
         self._reassignments.note_closes(replica, view)
         if view.topic_id != replica.topic_id:
@@ -43,8 +46,25 @@ class Partitions:
             self._elections.stand(replica, view, live)
         elif leader.broker_id == picture.broker_id:
             self._decide_own(replica, view, is_ours=leader.is_ours)
+        elif leader.is_ours:
+            picture.refuse(replica, view, "another program has written this broker's node leader")
+            self.give_up(replica, view)
         else:
             self._decide_follow(replica, view)
+
+    def _decide_role(
+        self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]
+    ) -> None:
+        """Elect and follow leaders of a partition whose reassignment is unreadable. No replica is closed meanwhile."""
+        picture, leader = self._picture, view.leader
+        if view.topic_id != replica.topic_id or picture.broker_id not in (view.replicas or ()):
+            return
+        if leader is None:
+            self._elections.stand(replica, view, live)
+        elif leader.broker_id != picture.broker_id:
+            self._decide_follow(replica, view)
+        elif not picture.leads(replica):
+            self._decide_own(replica, view, is_ours=leader.is_ours)
 
     def _leave(self, replica: Replica, view: PartitionView, reason: str) -> None:
         """Take no role: only a close request, or the scan of a start, removes the replica."""

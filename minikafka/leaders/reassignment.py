@@ -37,6 +37,8 @@ class Reassignments:
     def check(self, replica: Replica, view: PartitionView) -> None:
         """Compare the replicas in the view with the replicas that this leader knows, and act on a difference."""
         replica.view = view
+        if not view.is_readable:
+            return
         if view.is_being_deleted:
             self._request_deletion(replica, view)
             return

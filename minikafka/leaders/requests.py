@@ -21,6 +21,7 @@ from minikafka.leaders.events import (
     Scan,
     Scanned,
     StopLeading,
+    WaitToElect,
 )
 from minikafka.leaders.model import (
     FROM_ADMINISTRATOR,
@@ -57,11 +58,22 @@ class Requests:
     def scan(self, event: Scanned) -> None:
         """Host every replica in AR ∪ RAR, and close the replicas on disk that have no place in the partition."""
         for tp, view in event.views.items():
-            if view.is_readable:
+            if view.is_readable or self._is_replica_on_disk(view, event.on_disk.get(tp)):
                 self.scan_one(tp, view, event.live, tp in event.on_disk, event.on_disk.get(tp))
             else:
                 self._picture.unread[tp] = (tp in event.on_disk, event.on_disk.get(tp))
                 self._picture.note_refusal(tp, UNREADABLE)
+                self._picture.emit(WaitToElect(tp))  # no watch fires when the node is repaired
+
+    def _is_replica_on_disk(self, view: PartitionView, disk_id: bytes | None) -> bool:
+        """True if only the reassignment is unreadable, and this broker has the log of an assigned replica."""
+        is_replica = self._picture.broker_id in (view.replicas or ())
+        return (
+            view.has_readable_roles
+            and is_replica
+            and disk_id is not None
+            and disk_id == view.topic_id
+        )
 
     def scan_one(
         self,

@@ -42,6 +42,7 @@ def view(
     target: Replicas | None = None,
     topic_id: bytes | None = ID,
     readable: bool = True,
+    has_roles: bool = False,
     unclean: bool = False,
 ) -> PartitionView:
     """Return a view; without `epoch`, the ISR has the leader's epoch (7 without a leader)."""
@@ -54,6 +55,7 @@ def view(
         None if isr is None else IsrNode(isr, written, version=written),
         None if target is None else Reassignment(target, 0),
         readable,
+        readable or has_roles,
         unclean,
     )
 

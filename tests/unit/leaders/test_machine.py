@@ -148,7 +148,7 @@ def test_opening_leader_whose_epoch_rises_stays_closed() -> None:
 
 def test_partition_that_the_scan_could_not_read_is_scanned_later() -> None:
     bench = Bench(1)
-    assert bench.scan(view(None, topic_id=None, readable=False)) == []
+    assert bench.scan(view(None, topic_id=None, readable=False)) == [WaitToElect(T0)]
     seen = view(leader=(0, 8), isr=(0, 1))
     assert bench.read(seen) == [WatchPartition(T0), BecomeFollower(T0, seen, False)]
 

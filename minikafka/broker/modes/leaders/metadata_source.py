@@ -232,7 +232,7 @@ class LeadersMetadata:
         ids: dict[str, bytes] = {}
         changed = []
         for tp, view in views.items():
-            if not view.is_readable:
+            if not view.has_readable_roles or view.is_torn:
                 continue
             state = metadata_of(tp, view, live)
             if self._is_news(state, view.topic_id):

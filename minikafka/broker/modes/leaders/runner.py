@@ -193,6 +193,9 @@ class Runner:
                 if read.view.replicas is None and tp in self._watches:
                     await self._watches.arm_replicas(era, tp)
                     read = await self._reads.one(tp)
+                elif _is_led_with_reassignment(read.view):
+                    await self._watches.arm_reassignment(era, tp)
+                    read = await self._reads.one(tp)
             except Closed:
                 return None
             except CoordinationError as error:
@@ -356,6 +359,11 @@ class Runner:
             tp.topic == topic and self.machine.status(tp) in _LEADERS
             for tp in self.machine.replicas
         )
+
+
+def _is_led_with_reassignment(view: PartitionView) -> bool:
+    """True if this broker leads a partition in the view that has a reassignment."""
+    return view.reassignment is not None and view.leader is not None and view.leader.is_ours
 
 
 def _partition_of(effect: Effect) -> TopicPartition:

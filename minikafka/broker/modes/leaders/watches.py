@@ -1,7 +1,7 @@
 """The watches of one broker (C36).
 
 It watches its queue, the node `leader` of each partition that it hosts, and the reassignments of each topic of which it
-leads a partition.
+leads a partition. As leader, it also watches each reassignment in progress.
 
 A watch says only that something may have changed: the partition is read again. A one-shot watch is set again before
 each read that it causes. Invariant: a watch wakes only the replicas of its partition, or of its topic (C42).
@@ -47,6 +47,11 @@ class PartitionWatches:
         if tp in self._hosted:
             await self._arm(era, tp, partitions.replicas_path(tp))
 
+    async def arm_reassignment(self, era: Era, tp: TopicPartition) -> None:
+        """Watch a reassignment whose replicas an administrator may replace. Raises CoordinationError."""
+        if tp in self._hosted:
+            await self._arm(era, tp, reassignments.path_of(tp))
+
     async def _arm(self, era: Era, tp: TopicPartition, path: str) -> None:
         if self._armed.get(path) is era:
             return
@@ -68,7 +73,8 @@ class PartitionWatches:
     async def remove(self, tp: TopicPartition) -> None:
         """Remove the watches of a partition. Raises CoordinationError."""
         self._hosted.discard(tp)
-        for path in (partitions.leader_path(tp), partitions.replicas_path(tp)):
+        paths = partitions.leader_path(tp), partitions.replicas_path(tp), reassignments.path_of(tp)
+        for path in paths:
             if self._armed.pop(path, None) is not None:
                 await self._zookeeper.unwatch(WatchKind.EXISTS, path)
 

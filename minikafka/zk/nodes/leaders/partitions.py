@@ -127,18 +127,22 @@ def _view(
 ) -> PartitionView:
     topic, reassignment, replicas, leader, isr = nodes
     read = _Decoding(faults)
-    target = read.node(layout.reassignment_path(tp), reassignment, layout.decode_reassignment)
+    topic_id = read.node(layout.topic_path(tp.topic), topic, layout.decode_topic)
+    assigned = read.node(layout.replicas_path(tp), replicas, layout.decode_replicas)
     leading = read.node(layout.leader_path(tp), leader, layout.decode_leader)
     in_sync = read.node(layout.isr_path(tp), isr, layout.decode_isr)
+    has_readable_roles = read.has_succeeded
+    target = read.node(layout.reassignment_path(tp), reassignment, layout.decode_reassignment)
     is_ours = leader is not None and leader.stat.ephemeral_owner == session_id
     return PartitionView(
-        topic_id=read.node(layout.topic_path(tp.topic), topic, layout.decode_topic),
-        replicas=read.node(layout.replicas_path(tp), replicas, layout.decode_replicas),
+        topic_id=topic_id,
+        replicas=assigned,
         replicas_version=_version(replicas),
         leader=None if leading is None else LeaderNode(*leading, _version(leader), is_ours),
         isr=None if in_sync is None else IsrNode(*in_sync, _version(isr)),
         reassignment=None if target is None else Reassignment(target, _version(reassignment)),
         is_readable=read.has_succeeded,
+        has_readable_roles=has_readable_roles,
         unclean_election=unclean,
     )
 
