@@ -449,27 +449,7 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
         )
         partition.truncate_to(lost_from)
     end = log.log_end_offset
-    if end == log.log_start_offset:
-        target, agreed = end, True
-    elif end_offset < 0 and log.epochs.latest > partition.leader_epoch:
-        logger.warning(
-            "partition %s: removing leader epoch %d from %s, because no leader had this epoch",
-            partition.tp,
-            log.epochs.latest,
-            log.epochs.path,
-        )
-        log.epochs.forget_above(partition.leader_epoch)
-        target, agreed = end, False
-    elif end_offset < 0:
-        target, agreed = min(partition.high_watermark, end), True
-    else:
-        own_epoch, own_end = log.epochs.end_offset_for(epoch, end)
-        if own_epoch < 0:
-            target, agreed = min(end_offset, end), True
-        elif own_epoch != epoch:
-            target, agreed = min(own_end, end), False
-        else:
-            target, agreed = min(own_end, end_offset, end), True
+    target, agreed = _agreed_end(partition, epoch, end_offset)
     if target < end:
         logger.info(
             "partition %s: truncating the log, whose end offset is %d, to offset %d",
@@ -481,3 +461,28 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
     # This also removes a latest epoch that has no record in the log: a leader adds its epoch before its first record.
     log.epochs.truncate_from_end(target)
     return agreed
+
+
+def _agreed_end(partition: Partition, epoch: int, end_offset: int) -> tuple[int, bool]:
+    """Return the offset to which the log is truncated, and False if the leader must be asked again."""
+    log = partition.log
+    end = log.log_end_offset
+    if end == log.log_start_offset:
+        return end, True
+    if end_offset < 0 and log.epochs.latest > partition.leader_epoch:
+        logger.warning(
+            "partition %s: removing leader epoch %d from %s, because no leader had this epoch",
+            partition.tp,
+            log.epochs.latest,
+            log.epochs.path,
+        )
+        log.epochs.forget_above(partition.leader_epoch)
+        return end, False
+    if end_offset < 0:
+        return min(partition.high_watermark, end), True
+    own_epoch, own_end = log.epochs.end_offset_for(epoch, end)
+    if own_epoch < 0:
+        return min(end_offset, end), True
+    if own_epoch != epoch:
+        return min(own_end, end), False
+    return min(own_end, end_offset, end), True

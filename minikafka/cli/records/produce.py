@@ -136,11 +136,7 @@ def produce(
         raise click.UsageError("name a topic, as TOPIC or as -t TOPIC")
     topic, files = (words[0], words[1:]) if named is None else (named, words)
     is_whole = bool(files) and not (lines or as_json)
-    if key_delimiter == "":
-        raise click.UsageError("-K must not be empty")
-    if key_delimiter and (as_json or is_whole):
-        raise click.UsageError("-K splits lines: it cannot be combined with --json or whole files")
-    delimiter = unescape(key_delimiter) if key_delimiter else None
+    delimiter = _delimiter(key_delimiter, splits_lines=not (as_json or is_whole))
     shape = Shape(delimiter, headers, tombstone, partition)
     if not files and sys.stdin is None:
         raise MinikafkaError(f"standard input is closed: minikafka produce {topic} < FILE")
@@ -165,3 +161,14 @@ def produce(
         echo(as_line(sent.as_json()))
     elif summary == "text":
         echo(sent.text(), err=True)
+
+
+def _delimiter(given: str | None, *, splits_lines: bool) -> bytes | None:
+    """Return the value of `-K` without escapes, None if it is not given. Raises UsageError."""
+    if given is None:
+        return None
+    if not given:
+        raise click.UsageError("-K must not be empty")
+    if not splits_lines:
+        raise click.UsageError("-K splits lines: it cannot be combined with --json or whole files")
+    return unescape(given)

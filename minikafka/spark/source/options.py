@@ -183,6 +183,11 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
         check_crcs=options.boolean("kafka.check.crcs"),
         ignored=options.ignored,
     )
+    _check_limits(found)
+    return found
+
+
+def _check_limits(found: ReadOptions) -> None:
     if found.max_offsets and found.min_offsets and found.min_offsets > found.max_offsets:
         raise ConfigError(
             f"minOffsetsPerTrigger {found.min_offsets} is above maxOffsetsPerTrigger {found.max_offsets}"
@@ -191,7 +196,6 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
         raise ConfigError(
             f"minPartitions {found.min_partitions} is above maxTasks {found.max_tasks}"
         )
-    return found
 
 
 def _check_mode(options: OptionMap, mode: Mode) -> None:
