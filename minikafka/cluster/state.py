@@ -55,6 +55,13 @@ class PartitionView:
     """Unix ms of the first batch of the log; also None if the log has no record."""
     compaction: Mapping[str, Any] | None
     """`LogCleaner.report` of the leader; also None if the topic is not compacted."""
+    opening: tuple[int, ...] | None = None
+    """The brokers for which an opening leader waits before it serves clients; None for any other leader."""
+
+    @property
+    def is_available(self) -> bool:
+        """True if a leader serves clients."""
+        return self.leader is not None and self.opening is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +78,9 @@ class ClusterState:
     partitions: Mapping[TopicPartition, PartitionView]
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """Return the leader of a partition; None if there is no leader or no such partition."""
+        """Return the leader of a partition; None if no leader serves clients or there is no such partition."""
         view = self.partitions.get(TopicPartition(topic, partition))
-        return view.leader if view else None
+        return view.leader if view and view.is_available else None
 
     def has_isr(self, topic: str, brokers: Collection[int] | None) -> bool:
         """True if the topic exists, and each of its partitions has a leader and exactly `brokers` as its ISR.
@@ -82,7 +89,7 @@ class ClusterState:
         """
         views = [view for tp, view in self.partitions.items() if tp.topic == topic]
         return bool(views) and all(
-            view.leader is not None
+            view.is_available
             and set(view.isr) == set(view.replicas if brokers is None else brokers)
             for view in views
         )
@@ -98,7 +105,7 @@ class ClusterState:
             tp
             for tp, view in self.partitions.items()
             if (hosted := running.intersection(view.replicas))
-            and (view.leader is None or not hosted <= self.answers.keys() & set(view.isr))
+            and (not view.is_available or not hosted <= self.answers.keys() & set(view.isr))
         ]
 
     def not_serving(self, ids: Iterable[int]) -> list[int]:
@@ -258,6 +265,7 @@ def _weight(replica: Mapping[str, Any]) -> tuple[int, bool]:
 
 def _view(replica: Mapping[str, Any]) -> PartitionView:
     leads = replica["role"] == "leader"
+    opening = replica.get("opening") if leads else None
     return PartitionView(
         replicas=tuple(replica["replicas"]),
         leader=replica["leader"] if leads else None,
@@ -269,4 +277,5 @@ def _view(replica: Mapping[str, Any]) -> PartitionView:
         size=replica["size"] if leads else None,
         earliest_timestamp=replica["earliest_timestamp"] if leads else None,
         compaction=replica["compaction"] if leads else None,
+        opening=None if opening is None else tuple(opening),
     )

@@ -11,7 +11,6 @@ from minikafka.explain.trace import ids
 
 _WAITING: Final = ("waiting", "electing")
 """The statuses of a replica that has no leader (`leaders/model.py`)."""
-_OPENING: Final = "opening"
 
 
 def held_brokers(picture: Picture) -> list[Finding]:
@@ -28,15 +27,23 @@ def held_brokers(picture: Picture) -> list[Finding]:
     return found
 
 
-def not_open(picture: Picture) -> Finding:
-    """Return the finding about a leader that does not serve clients yet."""
-    leader, epoch = picture.leader, picture.leader_epoch
-    status = picture.replica_status(leader)
-    if status is not None and status["status"] == _OPENING:
-        text = f"broker {leader} leads in epoch {epoch} and opens when the ISR {ids(picture.isr)} has caught up"
-        return Finding("opening", text, (leader,))
-    text = f"broker {leader} was elected in epoch {epoch} but does not lead yet"
-    return Finding("not-leading", text, (leader,), because=tuple(held_brokers(picture)))
+def opening_leader(picture: Picture) -> list[Finding]:
+    """Return a finding about a leader that does not serve clients yet; [] if it does."""
+    replica = picture.leader_replica
+    missing = replica.get("opening") if replica else None
+    if missing is None:
+        return []
+    text = f"leader {picture.leader} does not serve clients before {ids(missing)} of the ISR have caught up"
+    return [Finding("opening", text, (picture.leader, *missing))]
+
+
+def not_leading(picture: Picture) -> Finding:
+    """Return the finding about a broker that was elected and has not taken its role."""
+    text = (
+        f"broker {picture.leader} was elected in epoch {picture.leader_epoch} but does not lead yet"
+    )
+    because = tuple(held_brokers(picture))
+    return Finding("not-leading", text, (picture.leader,), because=because)
 
 
 def waiting_replicas(picture: Picture) -> Iterator[Finding]:

@@ -12,7 +12,8 @@ from minikafka.base.model import NO_LEADER
 from minikafka.explain.finding import Finding, root_findings
 from minikafka.explain.leaders import (
     held_brokers,
-    not_open,
+    not_leading,
+    opening_leader,
     unfinished_requests,
     waiting_replicas,
 )
@@ -224,12 +225,12 @@ def _controller(picture: Picture) -> list[Finding]:
 def _leader(picture: Picture) -> list[Finding]:
     """Return a finding that explains why the partition has no leader; [] if the leader answers."""
     if picture.leader_replica is not None:
-        return []
+        return opening_leader(picture)
     leader = picture.leader
     since = tuple(picture.past.led_since()) if picture.past.states else ()
     if leader != NO_LEADER and not why_not_serving(picture, leader):
         if not picture.has_controller:
-            return [not_open(picture)]
+            return [not_leading(picture)]
         text = (
             f"broker {leader} was chosen to lead in epoch {picture.leader_epoch} but does not lead yet"
             f"{_waiting(picture, leader)}"

@@ -103,11 +103,12 @@ def combined(
 
     `states`: see `cluster.causes.state_of`. `backlog`: number of controller requests that the broker has not answered
     yet (C39), null without a channel to the broker; in the mode leaders, number of requests in the broker's queue.
-    `metrics`: the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7).
-    Otherwise leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null.
-    `compaction`: the dirty ratio of a compacted log, whether it is being cleaned, and why it is uncleanable.
-    `controller` and `controller_state`: the id of the broker that is the active controller, and the state that it
-    reports; null if no active controller answers, and in the mode leaders. `controller_epoch`: the last known epoch.
+    `metrics`: the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7) and
+    serves clients; `opening` has the brokers for which an opening leader waits. If no leader answers, leader, offsets,
+    `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null. `compaction`: the dirty ratio of a
+    compacted log, whether it is being cleaned, and why it is uncleanable. `controller` and `controller_state`: the id
+    of the broker that is the active controller, and the state that it reports; null if no active controller answers,
+    and in the mode leaders. `controller_epoch`: the last known epoch.
     """
     from minikafka.cluster.state import backlog_of
 
@@ -147,7 +148,8 @@ def _partition(tp: TopicPartition, view: PartitionView) -> dict[str, Any]:
         "leader_epoch": view.leader_epoch,
         "replicas": list(view.replicas),
         "isr": list(view.isr),
-        "available": view.leader is not None,
+        "available": view.is_available,
+        "opening": None if view.opening is None else list(view.opening),
         "log_start_offset": view.log_start_offset,
         "log_end_offset": view.log_end_offset,
         "high_watermark": view.high_watermark,

@@ -101,7 +101,7 @@ def _cells(row: Row) -> list[Cell]:
     isr = ",".join(map(str, row["isr"])) or "none"
     return [
         f"{row['topic']}-{row['partition']}",
-        ("none", _BAD) if row["leader"] is None else str(row["leader"]),
+        _leader(row),
         str(row["leader_epoch"]),
         ",".join(map(str, row["replicas"])),
         isr if is_in_sync else (isr, _DOUBTFUL),
@@ -111,6 +111,12 @@ def _cells(row: Row) -> list[Cell]:
         _utc(row["earliest_timestamp"]),
         _dirt(row["compaction"]),
     ]
+
+
+def _leader(row: Row) -> Cell:
+    if row["leader"] is None:
+        return "none", _BAD
+    return str(row["leader"]) if row["opening"] is None else (f"{row['leader']} opening", _DOUBTFUL)
 
 
 def _folded(topic: str, rows: Sequence[Row]) -> Text:
@@ -128,9 +134,12 @@ def _problems(rows: Sequence[Row]) -> Iterator[tuple[str, str]]:
     """Yield the number of partitions with each kind of problem, with the style of the text."""
     behind = sum(not set(row["isr"]) >= set(row["replicas"]) for row in rows)
     leaderless = sum(row["leader"] is None for row in rows)
+    opening = sum(row["opening"] is not None for row in rows)
     stuck = sum(bool(row["compaction"] and row["compaction"]["uncleanable"]) for row in rows)
     if leaderless:
         yield f"{leaderless} without a leader that answers", _BAD
+    if opening:
+        yield f"{opening} opening", _DOUBTFUL
     if behind:
         yield f"{behind} not in sync", _DOUBTFUL
     if stuck:

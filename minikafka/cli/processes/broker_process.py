@@ -20,11 +20,12 @@ from typing import Final
 import uvloop
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.coordination import CONTROLLER, COORDINATION, LEADERS
+from minikafka.base.coordination import LEADERS
 from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock
 from minikafka.broker.broker import Broker, create_broker
 from minikafka.broker.modes.controller import ControllerMode
+from minikafka.broker.modes.leaders import LeadersMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.cli.arguments.config_files import errors_name_file, read_config
 from minikafka.cli.processes.log_lines import log_to_stderr
@@ -181,9 +182,8 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         ),
         descriptors,
     )
-    if config.minikafka_coordination == LEADERS:
-        raise ConfigError(f"{COORDINATION}={LEADERS} cannot be started yet: set {CONTROLLER}")
-    mode = ControllerMode(config, clock, rng, storage, tasks, zookeeper, end_session)
+    new_mode = LeadersMode if config.minikafka_coordination == LEADERS else ControllerMode
+    mode = new_mode(config, clock, rng, storage, tasks, zookeeper, end_session)
     broker = await create_broker(config, ports, mode)
     await broker.start()
     if trim := find_trim():

@@ -54,9 +54,19 @@ def test_healthy_partition_needs_no_controller() -> None:
 
 
 def test_opening_leader_is_named_with_the_replicas_that_it_waits_for() -> None:
-    made = scene(nodes(), b1={"status": "opening", "refusal": None})
-    made.answers[1]["replica"]["role"] = "opening leader"
-    assert report(made) == ["broker 1 leads in epoch 4 and opens when the ISR 1,2,3 has caught up"]
+    made = scene(nodes())
+    made.answers[1]["replica"]["opening"] = [2, 3]
+    assert report(made) == ["leader 1 does not serve clients before 2,3 of the ISR have caught up"]
+
+
+def test_elected_broker_that_has_not_taken_its_role_is_named() -> None:
+    made = scene(nodes())
+    made.answers[1]["replica"]["role"] = "follower"
+    made.answers[1]["held_at"] = "election.L1"
+    assert report(made)[:2] == [
+        "broker 1 was elected in epoch 4 but does not lead yet",
+        "broker 1 is held at step election.L1",
+    ]
 
 
 def test_replica_that_waits_is_named_with_the_reason_of_its_refusal() -> None:

@@ -66,6 +66,7 @@ def test_status_reports_each_broker_as_up_silent_or_down() -> None:
             "replicas": [3, 1],
             "isr": [1, 3],
             "available": False,
+            "opening": None,
             "log_start_offset": None,
             "log_end_offset": None,
             "high_watermark": None,
@@ -96,6 +97,11 @@ def test_status_shows_backlogs_and_no_controller_in_the_mode_leaders() -> None:
     assert "controller  none: the leaders of the partitions coordinate (mode leaders)" in lines
 
 
+def test_status_marks_a_leader_that_does_not_serve_clients_yet() -> None:
+    [_, line] = [line.plain for line in shown_rows(row(opening=[2], available=False))]
+    assert "1 opening" in line
+
+
 def test_status_names_a_controller_only_if_it_answers_as_the_active_one() -> None:
     answer = {"broker_epoch": 1, "is_controller": False, "controller_id": 1, "controller_epoch": 2}
     answer |= {"live_brokers": [1], "replicas": []}
@@ -117,6 +123,7 @@ def row(topic: str = "t", partition: int = 0, **more: Any) -> dict[str, Any]:
         "size": 70,
         "earliest_timestamp": None,
         "compaction": None,
+        "opening": None,
         **more,
     }
 
