@@ -23,6 +23,7 @@ from minikafka.ledger.record import (
     ISR,
     REQUEST,
     RESPONSE,
+    STATE_CHANGE,
     STEP,
     WRITE,
 )
@@ -71,7 +72,8 @@ class Past:
         self._own = [
             line
             for line in lines
-            if line["kind"] in (DECISION, ISR, REQUEST, STEP, WRITE) and names_partition(line, tp)
+            if line["kind"] in (DECISION, ISR, REQUEST, STATE_CHANGE, STEP, WRITE)
+            and names_partition(line, tp)
         ]
         self._refused = {line["cause"] for line in lines if refusal_of(line, tp)}
         self._responses = [line for line in lines if line["kind"] == RESPONSE]
@@ -135,7 +137,13 @@ class Past:
         return since
 
     def led_since(self) -> list[Reference]:
-        """Return the first write of a partition state with the current leader epoch."""
+        """Return the first write of a partition state with the current leader epoch.
+
+        In the mode leaders, return the last line about a broker that has become the leader.
+        """
+        for line in reversed(self._own):
+            if line["kind"] == STATE_CHANGE and became_leader(line):
+                return [reference(line)]
         for state in self.states:
             if state.leader_epoch == self.states[-1].leader_epoch:
                 return [reference(state.line)]
@@ -144,8 +152,11 @@ class Past:
     def broker_lost(self, broker: int) -> list[Reference]:
         """Return the event in which a controller suspected the broker, or learned that its registration has ended.
 
-        Return [] if the latest list of live brokers contains the broker and the broker is no suspect.
+        Return [] if the latest list of live brokers contains the broker and the broker is no suspect. In the mode
+        leaders, return the first line about a follower that lost its connection to the broker since its last start.
         """
+        if not self._events:
+            return self._connection_lost(broker)
         found: list[Reference] = []
         for line in reversed(self._events):
             if line["event"] == "SuspicionEnded" and line["of"] == broker:
@@ -155,6 +166,15 @@ class Past:
             elif str(broker) in line.get("brokers", ()):
                 break
             elif "brokers" in line:
+                found = [reference(line)]
+        return found
+
+    def _connection_lost(self, broker: int) -> list[Reference]:
+        found: list[Reference] = []
+        for line in self._facts:
+            if line["broker"] == broker and line["fact"] in ("started", "registered"):
+                found = []
+            elif line["fact"] == "connection lost" and line["to"] == broker and not found:
                 found = [reference(line)]
         return found
 
@@ -225,6 +245,11 @@ class Past:
 
     def _newest_epoch(self) -> int:
         return max((_epoch(line) for line in self._events), default=0)
+
+
+def became_leader(line: Line) -> bool:
+    """True if this line of the mode leaders says that a broker has been elected the leader of a partition."""
+    return bool(line["fact"] == "move" and line["target"] == "opening")
 
 
 def suspects_of(event: Line) -> list[int]:

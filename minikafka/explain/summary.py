@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
-from minikafka.explain.past import Written, suspects_of, written_states
+from minikafka.explain.past import Written, became_leader, suspects_of, written_states
 from minikafka.explain.trace import Chain, Line, ids, refusal_of
-from minikafka.ledger.record import BROKER, DECISION, EFFECT, EVENT, ISR, STEP, WRITE
+from minikafka.ledger.record import BROKER, DECISION, EFFECT, EVENT, ISR, STATE_CHANGE, STEP, WRITE
 
 _NOBODY: Final = -1
 _FINAL_STEP: Final = "reassignment.B6"
@@ -31,6 +31,14 @@ class _End(NamedTuple):
     time: int | None = None
 
 
+class _Leadership(NamedTuple):
+    """A leadership in the mode leaders. `since`: time (Unix ms) at which its cause began. `is_later`: not the first."""
+
+    broker: int
+    since: int
+    is_later: bool
+
+
 class Story:
     """Writer of the sentences about one partition's causal chains."""
 
@@ -40,6 +48,8 @@ class Story:
         self._last_words = _Newest(lines)
         self._events = [line for line in lines if line["kind"] == EVENT and "brokers" in line]
         self._before = _live_before(self._events)
+        self._led: _Leadership | None = None
+        """The latest leadership in the mode leaders."""
         self._causes: Mapping[str, Callable[[Line], list[str]]] = {
             "BrokersChanged": self._brokers_changed,
             "ControllerElected": self._elected,
@@ -74,7 +84,7 @@ class Story:
 
         `read_ms`: time (Unix ms) at which the ledgers were read. `answering`: the brokers that answer now.
         """
-        last = self._events[-1]["brokers"] if self._events else {}
+        last = self._events[-1]["brokers"] if self._events else self._registered()
         away = [broker for broker in map(int, last) if broker not in answering]
         ends = {broker: self._end_since_start(broker) for broker in away}
         stopped = {broker: end["stopped"] for broker, end in ends.items() if "stopped" in end}
@@ -97,6 +107,11 @@ class Story:
                 found.append(self._loss(broker, read_ms))
         return found
 
+    def _registered(self) -> list[str]:
+        """Return the ids of the brokers that have registered. In the mode leaders no event lists the live brokers."""
+        facts = (line for line in self._facts if line["fact"] == "registered")
+        return [str(broker) for broker in sorted({line["broker"] for line in facts})]
+
     def _end_since_start(self, broker: int) -> dict[str, Line]:
         """Return the lines `stopping` and `stopped` that the broker has written since its last start."""
         found: dict[str, Line] = {}
@@ -110,7 +125,8 @@ class Story:
     def _loss(self, broker: int, read_ms: int) -> str:
         """Return the sentence about a broker that ended without a line about its end."""
         spoke = self._last_words.before(broker, _FOREVER)
-        since = max(self._events[-1]["time"], spoke) - _CLOCK_SLACK_MS
+        known = self._events[-1]["time"] if self._events else 0
+        since = max(known, spoke) - _CLOCK_SLACK_MS
         times = [
             line["time"]
             for line in self._facts
@@ -128,6 +144,8 @@ class Story:
         first = chain.lines[0]
         if first["kind"] == ISR:
             return _isr_change(first)
+        if first["kind"] == STATE_CHANGE:
+            return self._state_change(first)
         if first["kind"] == BROKER:
             return f"broker {first['broker']}: {first['fact']}"
         if first["kind"] != EVENT:
@@ -141,6 +159,36 @@ class Story:
         cause = self._cause(chain)
         has_news = bool(outcome) or first["event"] in _ALWAYS_TOLD
         return "; ".join([*cause, *outcome]) if has_news else ""
+
+    # The mode leaders.
+
+    def _state_change(self, line: Line) -> str:
+        """Return the sentence about an election, the start or the end of a leadership, or a refusal; else ""."""
+        broker, fact = line["broker"], line["fact"]
+        if fact != "move":
+            return str(line["text"]) if fact in ("refuse", "refused", "illegal") else ""
+        if became_leader(line):
+            return self._elected_itself(broker, line["time"])
+        led = self._led
+        if line["target"] == "leading":
+            since = line["time"] if led is None or led.broker != broker else led.since
+            again = " again" if led is not None and led.is_later else ""
+            after = _seconds(line["time"] - since)
+            return f"leader {broker} opened in epoch {line['epoch']}; clients could write{again} after {after}"
+        if line["source"] in ("opening", "leading"):
+            return f"broker {broker} stopped leading in epoch {line['epoch']}"
+        return ""
+
+    def _elected_itself(self, broker: int, time: int) -> str:
+        former = self._led
+        lost = None
+        if former is not None and former.broker != broker:
+            lost = self._died_at(former.broker, time)
+        self._led = _Leadership(broker, time if lost is None else lost, former is not None)
+        elected = f"broker {broker} elected itself the leader"
+        if former is None or lost is None:
+            return elected
+        return f"leader {former.broker} was lost at {_clock(lost)}; {elected}"
 
     # Causes.
 

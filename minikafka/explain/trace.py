@@ -26,6 +26,7 @@ from minikafka.ledger.record import (
     REQUEST,
     RESPONSE,
     RETRY,
+    STATE_CHANGE,
     STEP,
     WRITE,
     partitions_of,
@@ -102,7 +103,7 @@ def names_partition(line: Line, tp: TopicPartition) -> bool:
     kind = line["kind"]
     if kind == WRITE:
         return any(_is_about(operation["path"], tp) for operation in line["operations"])
-    if kind == ISR:
+    if kind in (ISR, STATE_CHANGE):
         return (line["topic"], line["partition"]) == tp
     groups = line.get("states") or line.get("results") or (line,)
     return any(
@@ -301,6 +302,7 @@ _DESCRIBE: Final[dict[str, Callable[[Line], str]]] = {
     ANSWER: lambda line: ", ".join(result["code"] for result in line["results"]),
     EFFECT: _describe_effect,
     ISR: _describe_isr,
+    STATE_CHANGE: lambda line: str(line["text"]),
     BROKER: lambda line: f"{line['fact']} {line.get('error', line.get('to', ''))}".strip(),
 }
 

@@ -6,9 +6,9 @@ A state change has three lines per replica, for example:
     follower, broker id 1, received start-replica for topic foo partition 0, from controller 0, at epoch 10
     follower, broker id 1, completed start-replica for topic foo partition 0, request from controller 0, at epoch 10
 
-In Kafka's replication design the partition's leader sends the requests. In minikafka the controller sends
-them: `start-replica` stands for LeaderAndIsr, `close-replica` for StopReplica. Invariant: each line is computed
-from one line of the ledger.
+In Kafka's replication design the partition's leader sends the requests, as it does in the mode leaders; there the
+ledger has the lines themselves. In the mode controller the controller sends them: `start-replica` stands for
+LeaderAndIsr, `close-replica` for StopReplica. Invariant: each line is computed from one line of the ledger.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from minikafka.base.errors import code_name
-from minikafka.ledger.record import EFFECT, REQUEST
+from minikafka.ledger.record import EFFECT, REQUEST, STATE_CHANGE
 
 _OPERATIONS: Final = {"LeaderAndIsr": "start-replica", "StopReplica": "close-replica"}
+_STAGES: Final = ("requested", "received", "completed", "refused")
 Fields = Mapping[str, Any]
 
 
@@ -29,15 +30,15 @@ Fields = Mapping[str, Any]
 class Stage:
     """One stage of a state change: an action of `broker` for one partition.
 
-    `peer`: in the stage `requested`, the broker to which the request is sent; in other stages, the controller that
-    sent the request.
+    `peer`: in the stage `requested`, the broker to which the request is sent; in other stages, the controller or leader
+    that sent the request. An administrator, who sends requests in the mode leaders, has the id -1.
     """
 
     time: int
     """Unix milliseconds."""
     cause: str
     role: str
-    """Role of `broker`: `controller`, `leader`, `follower`, or `replica` if the replica is being stopped."""
+    """Role of `broker`: `controller`, `leader`, `follower`, `administrator`, or `replica` if the replica is stopped."""
     broker: int
     stage: str
     """`requested`, `received`, `completed` or `refused`."""
@@ -48,8 +49,12 @@ class Stage:
     epoch: int | None
     """The leader epoch; None if the ledger does not contain it."""
     error: int = 0
+    sentence: str = ""
+    """The text of the ledger's own line in the mode leaders."""
 
     def __str__(self) -> str:
+        if self.sentence:
+            return self.sentence
         what = f"{self.op} for topic {self.topic} partition {self.partition}"
         peer = {
             "requested": f"to broker id {self.peer}",
@@ -68,6 +73,10 @@ def lifecycle(lines: Iterable[Fields], topic: str, partition: int) -> Iterator[S
     requested_roles: defaultdict[tuple[str, int, str], deque[tuple[str, int]]] = defaultdict(deque)
     """Role and leader epoch of the requests not yet received, which brokers receive in the order of sending."""
     for line in lines:
+        if line["kind"] == STATE_CHANGE:
+            if line["fact"] in _STAGES and (line["topic"], line["partition"]) == (topic, partition):
+                yield _noted(line)
+            continue
         if line.get("request") not in _OPERATIONS:
             continue
         if line["kind"] == REQUEST:
@@ -90,6 +99,25 @@ def lifecycle(lines: Iterable[Fields], topic: str, partition: int) -> Iterator[S
                 done = (_role(group, line["broker"]), line["broker"], stage)
                 epoch, error = group["leader_epoch"], group["error"]
                 yield _stage(line, done, topic, partition, line["from"], epoch, error)
+
+
+def _noted(line: Fields) -> Stage:
+    """Return the stage that a line of the mode leaders states."""
+    fact, sender, receiver = line["fact"], line["sender"], line["receiver"]
+    who = ("follower", receiver, fact)
+    if fact == "requested":
+        who = ("administrator" if sender < 0 else "leader", sender, fact)
+    return Stage(
+        line["time"],
+        f"{line['broker']}#{line['n']}",
+        *who,
+        line["operation"],
+        line["topic"],
+        line["partition"],
+        receiver if fact == "requested" else sender,
+        line["epoch"],
+        sentence=line["text"],
+    )
 
 
 def _request_key(line: Fields, to: int) -> tuple[str, int, str]:

@@ -23,6 +23,7 @@ from minikafka.ledger.record import (
     LOST,
     REQUEST,
     RESPONSE,
+    STATE_CHANGE,
     STEP,
     WRITE,
 )
@@ -31,7 +32,8 @@ from minikafka.ledger.writer import number_of
 Line: TypeAlias = dict[str, Any]
 _ABOUT_GROUP: Final = f'"kind":"{GROUP}"'.encode()
 _ABOUT_PARTITIONS: Final = tuple(
-    f'"kind":"{kind}"'.encode() for kind in (ANSWER, DECISION, ISR, REQUEST, STEP, WRITE)
+    f'"kind":"{kind}"'.encode()
+    for kind in (ANSWER, DECISION, ISR, REQUEST, STATE_CHANGE, STEP, WRITE)
 )
 
 

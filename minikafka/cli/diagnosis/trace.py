@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from minikafka.cluster.state import ClusterState
     from minikafka.explain.groups.history import Entry
     from minikafka.explain.trace import Chain
+    from minikafka.ledger.lifecycle import Stage
 
 
 @click.command()
@@ -197,4 +198,11 @@ def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None) -> 
         raise click.ClickException(f"no ledger has a state change of {tp}")
     stages = stages[-last:] if last is not None else stages
     text = (f"{clock_time(stage.time)}  {stage.cause}  {stage}" for stage in stages)
-    show([asdict(stage) for stage in stages], text)
+    show([_as_json(stage) for stage in stages], text)
+
+
+def _as_json(stage: Stage) -> dict[str, Any]:
+    """Return the fields of a stage, and its line as `text`."""
+    fields = asdict(stage)
+    del fields["sentence"]
+    return {**fields, "text": str(stage)}

@@ -1,17 +1,22 @@
-"""The findings of `why` in the leader-coordinated mode, and the znodes that they are about."""
+"""The findings of `why` in the leader-coordinated mode, the znodes that they are about, and the history."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from support.ledger_lines import Scene
+from support.ledger_lines import Lines, Scene
 from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 
 from minikafka.base.model import NO_EPOCH, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.explain.nodes import nodes_of
+from minikafka.explain.past import Past
 from minikafka.explain.picture import DOWN, Nodes
+from minikafka.explain.summary import Story
+from minikafka.explain.trace import chains
 from minikafka.explain.why import explain
+from minikafka.ledger.lifecycle import lifecycle
+from minikafka.ledger.record import STATE_CHANGE
 from minikafka.zk.nodes import coordination
 from minikafka.zk.nodes.leaders import layout
 
@@ -161,3 +166,90 @@ async def test_read_nodes_tells_a_half_made_partition_from_one_that_is_deleted(
     ensemble.put(layout.reassignment_path(TP), b"1,2")
     found = await read(ensemble)
     assert (found.is_being_created, found.is_marked, found.assignment) == (True, False, None)
+
+
+# The history in the ledgers.
+
+
+@pytest.fixture
+def ledger() -> Lines:
+    return Lines()
+
+
+def move(ledger: Lines, broker: int, source: str, target: str, epoch: int = 1) -> Any:
+    text = f"partition t-0 goes from {source} to {target}"
+    fields = {"fact": "move", "topic": "t", "partition": 0, "source": source, "target": target}
+    return ledger.add(STATE_CHANGE, "", broker, **fields, epoch=epoch, text=text)
+
+
+def request(ledger: Lines, broker: int, fact: str, text: str, sender: int = 0) -> Any:
+    fields = {"fact": fact, "topic": "t", "partition": 0, "operation": "start-replica"}
+    return ledger.add(
+        STATE_CHANGE, "", broker, **fields, sender=sender, receiver=1, epoch=10, text=text
+    )
+
+
+def summaries(ledger: Lines) -> list[str]:
+    history = chains(ledger.lines, TP)
+    Story(ledger.lines, TP).summarize(history)
+    return [chain.summary for chain in history if chain.summary]
+
+
+def test_election_is_told_with_the_loss_that_caused_it(ledger: Lines) -> None:
+    ledger.add("broker", "", 1, fact="registered")
+    move(ledger, 1, "electing", "opening")
+    move(ledger, 1, "opening", "leading")
+    lost = ledger.add("broker", "", 2, fact="connection lost", to=1)
+    won = move(ledger, 2, "electing", "opening", 2)
+    opened = move(ledger, 2, "opening", "leading", 2)
+    lost["time"], won["time"], opened["time"] = 5_000, 5_900, 6_000
+    assert summaries(ledger)[-2:] == [
+        "leader 1 was lost at 00:00:05.000; broker 2 elected itself the leader",
+        "leader 2 opened in epoch 2; clients could write again after 1.0 s",
+    ]
+    past = Past(ledger.lines, TP)
+    assert past.led_since() == [("", f"2#{won['n']}")]
+    assert past.broker_lost(1) == [("", f"2#{lost['n']}")]
+    ledger.add("broker", "", 1, fact="started")
+    assert Past(ledger.lines, TP).broker_lost(1) == []
+
+
+def test_end_of_a_leadership_and_a_refusal_are_told(ledger: Lines) -> None:
+    move(ledger, 1, "leading", "following", 3)
+    fields = {"fact": "refuse", "topic": "t", "partition": 0, "reason": "r"}
+    ledger.add(STATE_CHANGE, "", 2, **fields, text="partition t-0: r")
+    move(ledger, 2, "waiting", "electing")
+    assert summaries(ledger) == ["broker 1 stopped leading in epoch 3", "partition t-0: r"]
+
+
+def test_lines_about_other_partitions_are_left_out(ledger: Lines) -> None:
+    line = move(ledger, 1, "electing", "opening")
+    line["partition"] = 1
+    assert summaries(ledger) == []
+    assert Past(ledger.lines, TP).is_empty
+
+
+@pytest.mark.row("C38")
+def test_lifecycle_has_the_lines_of_the_design_page_as_they_are_written(ledger: Lines) -> None:
+    asked = "leader, broker id 0, requested start-replica for topic t partition 0, to broker id 1, at epoch 10"
+    got = "follower, broker id 1, received start-replica for topic t partition 0, from leader 0, at epoch 10"
+    request(ledger, 0, "requested", asked)
+    request(ledger, 1, "received", got)
+    move(ledger, 1, "absent", "waiting")
+    first, second = lifecycle(ledger.lines, "t", 0)
+    assert [str(first), str(second)] == [asked, got]
+    assert (first.role, first.broker, first.peer, first.epoch) == ("leader", 0, 1, 10)
+    assert (second.role, second.broker, second.peer, second.stage) == ("follower", 1, 0, "received")
+
+
+def test_lifecycle_names_the_administrator_who_has_no_broker(ledger: Lines) -> None:
+    request(ledger, 2, "requested", "administrator, requested …", sender=-1)
+    [stage] = lifecycle(ledger.lines, "t", 0)
+    assert (stage.role, stage.broker, stage.cause) == ("administrator", -1, "2#1")
+
+
+def test_broker_that_has_not_stopped_is_named_at_the_end(ledger: Lines) -> None:
+    ledger.add("broker", "", 1, fact="registered")
+    ledger.add("broker", "", 2, fact="registered")
+    [sentence] = Story(ledger.lines, TP).endings(10_000, [1])
+    assert sentence.startswith("broker 2 does not answer; its last line in the ledger is from")
