@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from support import proof
-from support.leaders_mode import MinimalMode
 from support.loop_clock import IdleProcessor, LoopClock, SeededRng, SkewedClock
 from support.memory_cleaners import MemoryCleaners
 from support.memory_storage import MemoryStorage
@@ -29,6 +28,7 @@ from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.broker import Broker, create_broker
 from minikafka.broker.capabilities.mode import CoordinationMode
 from minikafka.broker.modes.controller import ControllerMode
+from minikafka.broker.modes.leaders import LeadersMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import Client
 from minikafka.ledger.reader import Line, merged
@@ -290,7 +290,7 @@ class MemoryCluster:
     def new_mode(self, config: BrokerConfig, ports: BrokerPorts) -> CoordinationMode:
         """Return the mode of one broker. A subclass may return another mode."""
         session = self.sessions[config.broker_id] = MemoryZooKeeper(self.ensemble)
-        mode = ControllerMode if self.coordination == CONTROLLER else MinimalMode
+        mode = ControllerMode if self.coordination == CONTROLLER else LeadersMode
         return mode(
             config, ports.clock, ports.rng, ports.storage, ports.tasks, session, self._end_session
         )

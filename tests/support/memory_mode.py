@@ -211,7 +211,7 @@ class MemoryStores:
     async def names(self) -> list[str]:
         return sorted(self.state.topic_ids)
 
-    async def existing(self, names: Sequence[str]) -> set[str]:
+    async def existing(self, names: Sequence[str], *, half_made: bool = True) -> set[str]:
         return self.state.topic_ids.keys() & set(names)
 
     async def create(self, plans: Sequence[TopicPlan]) -> dict[str, Exception]:
@@ -286,7 +286,7 @@ class MemoryAdministration:
     ) -> dict[TopicPartition, PartitionResult]:
         return {}
 
-    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+    async def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
         return {}
 
     async def elect_leaders(

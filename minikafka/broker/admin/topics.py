@@ -92,7 +92,7 @@ class TopicAdmin:
             by_name[topic.name] = topic
         try:
             self._administration.check_may_act()
-            existing = await self._existing(list(by_name))
+            existing = await self._existing(list(by_name), half_made=False)
             taken = await self._store.names()
         except (KafkaError, CoordinationError) as error:
             return [_refused(name, error) async for name in self._pauses.each(by_name)]
@@ -114,12 +114,15 @@ class TopicAdmin:
         await self._metadata.wait_until(lambda: all(map(self._is_led, created)), timeout_ms)
         return [self._checked_for_leaders(result) for result in results]
 
-    async def _existing(self, names: Sequence[str]) -> set[str]:
-        """Return the names in `names` that are existing topics. Invalid names are not looked up."""
+    async def _existing(self, names: Sequence[str], *, half_made: bool = True) -> set[str]:
+        """Return the names in `names` that are existing topics. Invalid names are not looked up.
+
+        `half_made`: see `TopicStore.existing`. Such a topic can be created, and deleted.
+        """
         found: set[str] = set()
         async for part in self._pauses.parts(names):
             if allowed := [name for name in part if not name_error(name)]:
-                found |= await self._store.existing(allowed)
+                found |= await self._store.existing(allowed, half_made=half_made)
         return found
 
     async def _plans(

@@ -114,21 +114,27 @@ def _altered(tp: TopicPartition, result: PartitionResult) -> dict[str, Any]:
     }
 
 
-def list_partition_reassignments(
+async def list_partition_reassignments(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps:
     """Return the response to a ListPartitionReassignments request as `Steps`."""
     try:
-        reassignments = services.administration.reassignments()
+        reassignments = await services.administration.reassignments()
     except KafkaError as error:
-        return (
-            yield from response_in_steps(
-                LIST_PARTITION_REASSIGNMENTS,
-                context.version,
-                error_code=error.code,
-                error_message=error.detail,
-            )
+        return response_in_steps(
+            LIST_PARTITION_REASSIGNMENTS,
+            context.version,
+            error_code=error.code,
+            error_message=error.detail,
         )
+    return _list(request, context, reassignments)
+
+
+def _list(
+    request: Entity,
+    context: RequestContext,
+    reassignments: Mapping[TopicPartition, ReplicaAssignment],
+) -> Steps:
     shown = sorted(reassignments)
     if request.topics is not None:
         asked = yield from _asked(request, {tp.topic for tp in reassignments})

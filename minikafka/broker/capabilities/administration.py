@@ -47,8 +47,8 @@ class Administration(Protocol):
     ) -> dict[TopicPartition, PartitionResult]:
         """Start or replace reassignments (KIP-455, R57). A target of None cancels the reassignment."""
 
-    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """Return the partitions that are being reassigned."""
+    async def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+        """Return the partitions that are being reassigned. Raises KafkaError."""
 
     async def elect_leaders(
         self, *, unclean: bool, partitions: Sequence[TopicPartition] | None

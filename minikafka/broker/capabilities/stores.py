@@ -76,8 +76,12 @@ class TopicStore(Protocol):
     async def names(self) -> list[str]:
         """Return the names of all topics."""
 
-    async def existing(self, names: Sequence[str]) -> set[str]:
-        """Return the names in `names` that are existing topics, including topics that are being deleted."""
+    async def existing(self, names: Sequence[str], *, half_made: bool = True) -> set[str]:
+        """Return the names in `names` that are existing topics, including topics that are being deleted.
+
+        `half_made`: also topics whose creation has not ended, or has failed. A mode in which each topic is created at
+        once has none.
+        """
 
     async def create(self, plans: Sequence[TopicPlan]) -> dict[str, Exception]:
         """Create topics; return the errors of failed topics by name.

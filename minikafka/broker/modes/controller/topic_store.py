@@ -52,8 +52,8 @@ class ZooKeeperTopics:
         """Return the names of all topics. Raises CoordinationError."""
         return await topics.names(self._zookeeper)
 
-    async def existing(self, names: Sequence[str]) -> set[str]:
-        """Return the names in `names` that are existing topics. Raises CoordinationError."""
+    async def existing(self, names: Sequence[str], *, half_made: bool = True) -> set[str]:
+        """Return the names in `names` that are existing topics, none of them half made. Raises CoordinationError."""
         return await topics.existing(self._zookeeper, names)
 
     # Creation.

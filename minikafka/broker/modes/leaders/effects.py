@@ -24,7 +24,7 @@ from minikafka.base.model import (
     StopReplicaPartition,
     TopicPartition,
 )
-from minikafka.base.ports import Clock, Tasks
+from minikafka.base.ports import Clock, Gate, Tasks
 from minikafka.broker.capabilities.roles import Orders
 from minikafka.broker.modes.leaders.era import Era
 from minikafka.broker.modes.leaders.lines import Lines
@@ -56,6 +56,7 @@ from minikafka.leaders.events import (
 )
 from minikafka.leaders.machine import LeadersMachine
 from minikafka.leaders.model import StateChange
+from minikafka.leaders.steps import step_of
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class Effects:
         machine: LeadersMachine,
         clock: Clock,
         tasks: Tasks,
+        gate: Gate,
         reads: PartitionReads,
         writes: PartitionWrites,
         queue: StateChangeQueue,
@@ -110,6 +112,7 @@ class Effects:
         self._machine = machine
         self._clock = clock
         self._tasks = tasks
+        self._gate = gate
         self._reads = reads
         self._writes = writes
         self._queue = queue
@@ -141,6 +144,9 @@ class Effects:
     async def carry_out(self, era: Era, effects: Iterable[Effect]) -> None:
         """Carry out the effects in order, and repeat each one until ZooKeeper has answered or the era is over."""
         for effect in effects:
+            step = step_of(effect)
+            if step is not None:
+                await self._gate.reached(*step)
             while not era.is_over and not await self._is_carried_out(era, effect):
                 await self._clock.sleep(_RETRY_MS)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import TypeAlias
 
 from minikafka.base.model import TopicPartition
@@ -46,6 +47,19 @@ class Lanes:
             if not self._lanes:
                 self._idle.set()
 
+    async def until_done(self, tps: Iterable[TopicPartition]) -> None:
+        """Wait until the works of these partitions that were added so far have ended."""
+        ends = []
+        for tp in tps:
+            ends.append(end := asyncio.Event())
+            self.add(tp, partial(_set, end))
+        for end in ends:
+            await end.wait()
+
     async def idle(self) -> None:
         """Wait until no lane has work."""
         await self._idle.wait()
+
+
+async def _set(end: asyncio.Event) -> None:
+    end.set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from minikafka.base.errors import Closed, CoordinationError
@@ -65,6 +65,9 @@ class LeadersMetadata:
         self._reads = reads
         self._faults = faults
         self._orders: Orders
+        self.on_read: Callable[[Mapping[TopicPartition, PartitionView], Collection[BrokerId]], None]
+        """Called after each read of all partitions, with the registered brokers."""
+        self.on_read = lambda views, live: None
         self.brokers: Mapping[BrokerId, Broker] = {}
         """The registered brokers, as they were last read."""
         self.shown: dict[str, dict[int, PartitionState]] = {}
@@ -123,6 +126,7 @@ class LeadersMetadata:
             tps = await partitions.list_partitions(self._zookeeper, self._faults)
             views = await self._reads.many(tps)
             await self._read_brokers()
+            self.on_read(views, self.brokers)
             views.update(self._recent)
             self._whole_read_at = began
             self._read_at.clear()

@@ -17,20 +17,26 @@ from minikafka.base.ports import (
     Tasks,
     ZooKeeper,
 )
-from minikafka.broker.capabilities.administration import Administration
 from minikafka.broker.capabilities.mode import Capabilities
-from minikafka.broker.capabilities.stores import TopicStore
+from minikafka.broker.modes.leaders.admin_requests import AdminRequests
+from minikafka.broker.modes.leaders.administration import LeadersAdministration
 from minikafka.broker.modes.leaders.config_writes import LeadersConfigWrites
+from minikafka.broker.modes.leaders.creation import Creations
+from minikafka.broker.modes.leaders.deletion import Deletions
 from minikafka.broker.modes.leaders.diagnostics import LeadersDiagnostics
 from minikafka.broker.modes.leaders.isr_store import LeadersIsrs
 from minikafka.broker.modes.leaders.membership import LeadersMembership
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
+from minikafka.broker.modes.leaders.peers import Peers
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import PartitionReads
 from minikafka.broker.modes.leaders.roles import LeadersRoles
 from minikafka.broker.modes.leaders.runner import Runner
+from minikafka.broker.modes.leaders.topic_store import LeadersTopics
+from minikafka.broker.modes.leaders.topics_in_work import TopicsInWork
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
+from minikafka.rpc.coordination import LOOK_AGAIN, TOPIC_IN_WORK
 from minikafka.zk.nodes import coordination, ids
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import tree
@@ -79,15 +85,25 @@ class LeadersMode:
         """Return the broker's capabilities, which use the session that `join` started."""
         config, session, clock, tasks = self._config, self.zookeeper, self._clock, self._tasks
         faults = Faults()
+        listener = config.endpoints.control.name
         queue = StateChangeQueue(
             session, clock, config.broker_id, config.minikafka_leaders_queue_max
         )
         reads = PartitionReads(
-            session, tasks, faults, lambda: config.unclean_leader_election_enable
+            session, tasks, faults, lambda: administration.allows_unclean_elections
         )
         metadata = LeadersMetadata(config.broker_id, session, clock, tasks, reads, faults)
-        runner = Runner(config, session, clock, tasks, ledger, queue, reads, metadata, faults)
+        runner = Runner(config, session, clock, tasks, ledger, gate, queue, reads, metadata, faults)
         roles = LeadersRoles(config, session, clock, tasks, ledger, queue, runner, metadata)
+        peers = Peers(config.broker_id, session, control_plane, listener, faults)
+        work = TopicsInWork()
+        administration = LeadersAdministration(
+            config, session, peers, gate, faults, runner.look_again, runner.poke_all
+        )
+        roles.calls = {
+            TOPIC_IN_WORK: work.answer,
+            LOOK_AGAIN: administration.answer,
+        }
         diagnostics = LeadersDiagnostics(config.broker_id, clock, runner.machine, metadata, queue)
         tasks.spawn(diagnostics.run(), "backlog")
         return Capabilities(
@@ -96,7 +112,7 @@ class LeadersMode:
             ),
             roles=roles,
             isrs=LeadersIsrs(session, runner.isr_written),
-            topics=self.topics(metadata, queue),
+            topics=self._topics(gate, queue, metadata, runner, peers, work, faults),
             configs=ZooKeeperConfigs(
                 session,
                 clock,
@@ -104,7 +120,7 @@ class LeadersMode:
                 config.broker_id,
                 LeadersConfigWrites(session, runner.poke_all),
             ),
-            administration=self.administration(),
+            administration=administration,
             diagnostics=diagnostics,
             claim_producer_ids=partial(
                 ids.claim_producer_ids, session, config.broker_id, PRODUCER_ID_BLOCK
@@ -112,10 +128,32 @@ class LeadersMode:
             metadata=metadata,
         )
 
-    def topics(self, metadata: LeadersMetadata, queue: StateChangeQueue) -> TopicStore:
-        """Return the store of topics."""
-        raise NotImplementedError
-
-    def administration(self) -> Administration:
-        """Return the requests of administrators."""
-        raise NotImplementedError
+    def _topics(
+        self,
+        gate: Gate,
+        queue: StateChangeQueue,
+        metadata: LeadersMetadata,
+        runner: Runner,
+        peers: Peers,
+        work: TopicsInWork,
+        faults: Faults,
+    ) -> LeadersTopics:
+        """Return the store of topics. Each read of all metadata shows it the deletions that nobody performs."""
+        session, broker_id = self.zookeeper, self._config.broker_id
+        requests = AdminRequests(session, queue, runner.lines.note, faults)
+        refresh = metadata.refresh_topics
+        deletions = Deletions(
+            broker_id,
+            session,
+            self._clock,
+            self._tasks,
+            requests,
+            gate,
+            work,
+            peers,
+            faults,
+            refresh,
+        )
+        metadata.on_read = deletions.noticed
+        creations = Creations(session, requests, gate)
+        return LeadersTopics(session, creations, deletions, work, peers, faults, refresh)

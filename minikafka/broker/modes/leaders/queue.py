@@ -62,7 +62,7 @@ class StateChangeQueue:
         self._zookeeper = zookeeper
         self._clock = clock
         self._broker_id = broker_id
-        self._maximum = maximum
+        self.maximum = maximum
         self._faults = Faults()
         self._watches: dict[str, Watch] = {}
         """Watches on queues that have not fired yet. All waiters for one queue share its watch."""
@@ -157,8 +157,8 @@ class StateChangeQueue:
             else:
                 return Entry(broker_id, path.rpartition("/")[2], request)
 
-    async def make_room(self, broker_id: BrokerId) -> None:
-        """Shrink the queue of a broker if it is full, before a request is added, for example in a multi.
+    async def make_room(self, broker_id: BrokerId, wanted: int = 1) -> None:
+        """Shrink the queue of a broker if it lacks room for `wanted` requests, which are added next, e.g. in a multi.
 
         Entries that no broker has made do not count. Raises KafkaError if the broker has no queue, and
         CoordinationError: FollowerStateChangeQueueFull if no request can be dropped.
@@ -166,12 +166,12 @@ class StateChangeQueue:
         stat = await self._zookeeper.exists(queues.path_of(broker_id))
         if stat is None:
             raise _unknown(broker_id)
-        if stat.num_children < self._maximum:
+        if stat.num_children + wanted <= self.maximum:
             return
         async with self._shrinking[broker_id]:
             for _ in range(_SHRINKINGS):
                 entries = await self._entries(broker_id)
-                if len(entries) < self._maximum:
+                if len(entries) + wanted <= self.maximum:
                     return
                 removed, added = shrinking.shrink(entries, self._broker_id)
                 if not removed:
@@ -180,10 +180,10 @@ class StateChangeQueue:
         logger.error(
             "FollowerStateChangeQueueFull: the queue of broker %d has %d requests or more, which cannot be dropped",
             broker_id,
-            self._maximum,
+            self.maximum,
         )
         raise FollowerStateChangeQueueFull(
-            f"the queue of broker {broker_id} has its maximum of {self._maximum} requests to delete replicas; "
+            f"the queue of broker {broker_id} has its maximum of {self.maximum} requests to delete replicas; "
             "start the broker, or raise minikafka.leaders.queue.max"
         )
 

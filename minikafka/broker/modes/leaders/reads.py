@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from minikafka.base.errors import CoordinationError
@@ -45,8 +46,14 @@ class PartitionReads:
         self._faults = faults
         self._unclean_default = unclean_default
         self._waiting: _Waiting = {}
+        self._unclean: set[TopicPartition] = set()
+        """Partitions whose next leader may be unclean, because an administrator has said so."""
         self.live: frozenset[BrokerId] = frozenset()
         """The registered brokers, as they were last read."""
+
+    def allow_unclean(self, tp: TopicPartition) -> None:
+        """Let this broker lead a partition although it may lack records, until the partition has a leader."""
+        self._unclean.add(tp)
 
     async def one(self, tp: TopicPartition) -> Read:
         """Return a partition and the registered brokers. Raises CoordinationError."""
@@ -75,13 +82,19 @@ class PartitionReads:
         self, tps: _Waiting | list[TopicPartition]
     ) -> dict[TopicPartition, PartitionView]:
         """Return the views of these partitions. Raises CoordinationError."""
-        return await partitions.read_views(
+        views = await partitions.read_views(
             self._zookeeper,
             tps,
             self._zookeeper.session_id,
             self._faults,
             unclean_default=self._unclean_default(),
         )
+        for tp in self._unclean.intersection(views):
+            if views[tp].leader is None and views[tp].replicas is not None:
+                views[tp] = replace(views[tp], unclean_election=True)
+            else:
+                self._unclean.discard(tp)
+        return views
 
     async def read_live(self) -> frozenset[BrokerId]:
         """Return the ids of the registered brokers. Raises CoordinationError."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import Closed, CoordinationError
 from minikafka.base.model import TopicPartition
-from minikafka.base.ports import Clock, Ledger, Tasks, ZooKeeper
+from minikafka.base.ports import Clock, Gate, Ledger, Tasks, ZooKeeper
 from minikafka.broker.capabilities.roles import Orders
 from minikafka.broker.capabilities.stores import IsrOutcome
 from minikafka.broker.modes.leaders.effects import Effects
@@ -50,6 +50,7 @@ from minikafka.leaders.events import (
 )
 from minikafka.leaders.machine import LeadersMachine
 from minikafka.leaders.model import Operation, PartitionView, ReplicaStatus, StateChange
+from minikafka.rpc.coordination import Look
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import partitions
 
@@ -73,6 +74,7 @@ class Runner:
         clock: Clock,
         tasks: Tasks,
         ledger: Ledger,
+        gate: Gate,
         queue: StateChangeQueue,
         reads: PartitionReads,
         metadata: LeadersMetadata,
@@ -88,7 +90,7 @@ class Runner:
         self._reads = reads
         self._metadata = metadata
         self._faults = faults
-        self._lines = Lines(ledger)
+        self.lines = Lines(ledger)
         self._watches = PartitionWatches(zookeeper, self.poke)
         self._reassignments = ReassignmentWatches(zookeeper, self._arm_reassignments)
         self._effects = Effects(
@@ -96,13 +98,14 @@ class Runner:
             self.machine,
             clock,
             tasks,
+            gate,
             reads,
             PartitionWrites(config.broker_id, zookeeper),
             queue,
             self._watches,
             self._reassignments,
             metadata,
-            self._lines,
+            self.lines,
             self,
         )
         self._era: Era | None = None
@@ -139,7 +142,7 @@ class Runner:
         effects = self.machine.handle(LeaseEnded())
         for effect in effects:
             if isinstance(effect, Note):
-                self._lines.note(effect)
+                self.lines.note(effect)
         self._orders.end_roles([effect.tp for effect in effects if isinstance(effect, StopLeading)])
 
     def close(self) -> None:
@@ -266,6 +269,28 @@ class Runner:
     def _may_be_alive(self, broker_id: int) -> bool:
         """True if a broker counts as alive: before this broker has registered, no broker is known to be dead."""
         return not self._is_registered or broker_id in self._reads.live
+
+    # What administrators ask for.
+
+    async def look_again(self, look: Look, tps: Sequence[TopicPartition]) -> None:
+        """Read partitions again for a reason that ZooKeeper does not show; return when that has had its effects.
+
+        Raises CoordinationError.
+        """
+        era = self._era
+        if era is None:
+            return
+        hosted = [tp for tp in tps if tp in self.machine.replicas]
+        if look is Look.PREFERRED:
+            views = await self._reads.many(hosted)
+            self._pass_on(BalanceDue(views, await self._reads.read_live()))
+        for tp in hosted:
+            if look is Look.ISR:
+                self.isr_written(tp, IsrOutcome.CONFLICT)
+            elif look is Look.UNCLEAN:
+                self._reads.allow_unclean(tp)
+                self.poke(era, tp)
+        await era.lanes.until_done(hosted)
 
     # Events about many partitions.
 

@@ -47,6 +47,11 @@ isr_path = layout.isr_path
 # Reading.
 
 
+async def list_requested(zookeeper: ZooKeeper, faults: Faults) -> list[TopicPartition]:
+    """Return the partitions below the reassignments. Report other names to `faults`. Raises CoordinationError."""
+    return await _children(zookeeper, layout.REASSIGNMENTS, faults)
+
+
 async def list_partitions(zookeeper: ZooKeeper, faults: Faults) -> list[TopicPartition]:
     """Return all partitions below the topics and the reassignments, in order. Report other names to `faults`.
 

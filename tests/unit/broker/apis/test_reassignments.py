@@ -38,7 +38,7 @@ class Controller:
         self.targets = targets
         return {tp: self.results.get(tp, PartitionResult()) for tp in targets}
 
-    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+    async def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
         self._check()
         return self.moving
 
@@ -64,9 +64,9 @@ async def alter(cold: Cold, **topics: list[tuple[int, list[int] | None]]) -> Any
     return decoded(ALTER_PARTITION_REASSIGNMENTS, 0, answer)
 
 
-def listed(cold: Cold, topics: Any) -> Any:
+async def listed(cold: Cold, topics: Any) -> Any:
     request = codec.request(LIST_PARTITION_REASSIGNMENTS, 0, topics=topics)
-    answer = list_partition_reassignments(cold.services, request, context(0))
+    answer = await list_partition_reassignments(cold.services, request, context(0))
     return decoded(LIST_PARTITION_REASSIGNMENTS, 0, answer)
 
 
@@ -102,32 +102,32 @@ async def test_broker_that_is_not_the_controller_returns_not_controller() -> Non
     cold, controller = with_controller()
     controller.rules = False
     assert (await alter(cold, t=[(0, [1])])).error_code == ErrorCode.NOT_CONTROLLER
-    assert listed(cold, None).error_code == ErrorCode.NOT_CONTROLLER
+    assert (await listed(cold, None)).error_code == ErrorCode.NOT_CONTROLLER
 
 
 @pytest.mark.row("R55")
-def test_reassignments_are_listed_with_adding_and_removing_replicas() -> None:
+async def test_reassignments_are_listed_with_adding_and_removing_replicas() -> None:
     cold, controller = with_controller()
     controller.moving = {
         TopicPartition("t", 1): ReplicaAssignment((3, 1, 2), adding=(3,), removing=(2,)),
         TopicPartition("t", 0): ReplicaAssignment((2, 1), adding=(2,)),
         TopicPartition("u", 0): ReplicaAssignment((1, 2), removing=(2,)),
     }
-    got = listed(cold, None)
+    got = await listed(cold, None)
     assert [(topic.name, len(topic.partitions)) for topic in got.topics] == [("t", 2), ("u", 1)]
     shown = got.topics[0].partitions[1]
     assert (shown.partition_index, shown.replicas) == (1, (3, 1, 2))
     assert (shown.adding_replicas, shown.removing_replicas) == ((3,), (2,))
 
 
-def test_only_requested_reassignments_are_listed() -> None:
+async def test_only_requested_reassignments_are_listed() -> None:
     cold, controller = with_controller()
     controller.moving = {TopicPartition("t", 0): ReplicaAssignment((2, 1), adding=(2,))}
     asked = [{"name": "t", "partition_indexes": [0, 5]}, {"name": "none", "partition_indexes": [0]}]
-    (topic,) = listed(cold, asked).topics
+    (topic,) = (await listed(cold, asked)).topics
     assert [p.partition_index for p in topic.partitions] == [0]
-    assert listed(cold, []).topics == ()
-    assert listed(cold, [{"name": "t", "partition_indexes": [1]}]).topics == ()
+    assert (await listed(cold, [])).topics == ()
+    assert (await listed(cold, [{"name": "t", "partition_indexes": [1]}])).topics == ()
 
 
 async def test_too_long_names_and_replica_lists_are_not_sent_to_the_controller() -> None:

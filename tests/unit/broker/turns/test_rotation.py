@@ -110,7 +110,7 @@ class Controller:
     async def alter_reassignments(self, targets: Mapping[TopicPartition, Any]) -> Any:
         return dict.fromkeys(targets, PartitionResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
-    def reassignments(self) -> dict[TopicPartition, Any]:
+    async def reassignments(self) -> dict[TopicPartition, Any]:
         return {}
 
 

@@ -186,7 +186,7 @@ class ZooKeeperController:
         results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
         return results
 
-    def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
+    async def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
         """Return the partitions that are being reassigned, with their assignments.
 
         Raises KafkaError NOT_CONTROLLER if this broker is not the controller, or is still loading the cluster.

@@ -73,7 +73,7 @@ async def test_partition_is_removed_with_all_its_nodes_unless_it_has_a_leader(
     with pytest.raises(MultiFailed):
         await zookeeper.multi(topics.partition_removal(TP, views[TP]))
     await zookeeper.multi(partitions.give_up(TP, views[TP]))
-    await zookeeper.multi([*topics.partition_removal(TP, views[TP]), topics.removal("t")])
+    await zookeeper.multi([*topics.partition_removal(TP, views[TP]), topics.removal("t", 0)])
     await zookeeper.multi([reassignments.parent_removal("t")])
     assert not any(path.endswith("/t") for path in zookeeper.ensemble.nodes)
 

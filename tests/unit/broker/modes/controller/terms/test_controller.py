@@ -148,12 +148,12 @@ async def test_controller_refuses_to_list_reassignments_while_it_loads(
         while not settled(one):
             await turn()
             try:
-                assert list(one.service.reassignments()) == [T0]
+                assert list(await one.service.reassignments()) == [T0]
             except KafkaError as error:
                 if one.service.is_active:
                     refusals.add(error.code)
     assert refusals == {ErrorCode.NOT_CONTROLLER}
-    assert list(one.service.reassignments()) == [T0]
+    assert list(await one.service.reassignments()) == [T0]
 
 
 async def turn() -> None:
@@ -271,7 +271,7 @@ async def test_no_broker_is_the_controller_while_the_controller_node_is_overwrit
     create_topic(ensemble, "t", [1, 2])
     for candidate in (one, two):
         with pytest.raises(KafkaError) as caught:
-            candidate.service.reassignments()
+            await candidate.service.reassignments()
         assert caught.value.code is ErrorCode.NOT_CONTROLLER
         candidate.zookeeper.reconnect()
     await until(lambda: two.zookeeper.connection == 2 and one.zookeeper.connection == 2)

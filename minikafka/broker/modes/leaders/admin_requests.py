@@ -1,0 +1,120 @@
+"""The state-change requests that an administrator's side sends, without a leader (note of the design, rows 11 to 13).
+
+Many requests are added to the queues in one multi. A broker carries out the requests of its queue in order, so that
+the last entry of a queue stands for all requests that were sent to it before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.ports import MultiOp, ZooKeeper
+from minikafka.broker.modes.leaders.queue import Entry, StateChangeQueue
+from minikafka.leaders import lifecycle
+from minikafka.leaders.events import Note
+from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
+from minikafka.zk.nodes.faults import Faults
+from minikafka.zk.nodes.leaders import queues
+
+logger = logging.getLogger(__name__)
+
+Addressed: TypeAlias = tuple[BrokerId, StateChange]
+"""A request, and the broker that it is addressed to."""
+AT_ONCE: Final = 100
+"""Partitions whose requests are written in one multi."""
+_IN_ONE_MULTI: Final = 500
+
+
+def start(tp: TopicPartition, topic_id: bytes, receivers: Iterable[BrokerId]) -> list[Addressed]:
+    """Return the requests to start the replicas of a new partition."""
+    request = StateChange(Operation.START, tp, topic_id, FROM_ADMINISTRATOR, FROM_ADMINISTRATOR)
+    return [(receiver, request) for receiver in receivers]
+
+
+def close(tp: TopicPartition, topic_id: bytes, receivers: Iterable[BrokerId]) -> list[Addressed]:
+    """Return the requests to delete replicas of a partition, which may be delivered long after its deletion."""
+    request = StateChange(Operation.CLOSE, tp, topic_id, FROM_ADMINISTRATOR, FROM_ADMINISTRATOR)
+    return [(receiver, request) for receiver in sorted(receivers)]
+
+
+class AdminRequests:
+    """Sends the requests of one broker's administrators, and waits for them. `note`: writes a ledger line."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        queue: StateChangeQueue,
+        note: Callable[[Note], None],
+        faults: Faults,
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._queue = queue
+        self._note = note
+        self._faults = faults
+
+    async def check_receivers(self, receivers: Iterable[BrokerId]) -> None:
+        """Raise KafkaError if one of these brokers has no queue. Raises CoordinationError."""
+        missing = sorted(set(receivers).difference(await self._known()))
+        if missing:
+            named = ", ".join(map(str, missing))
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"brokers without a queue of state-change requests: {named}; start them, or add them with "
+                "`minikafka brokers add`",
+            )
+
+    async def _known(self) -> list[BrokerId]:
+        names, _ = await self._zookeeper.children(queues.DIRECTORY)
+        return queues.brokers(names, self._faults)
+
+    async def send(self, changes: Sequence[MultiOp], requests: Sequence[Addressed]) -> list[Entry]:
+        """Write the changes and the requests in one multi; return the entries to wait for.
+
+        Without changes, it may be several multis. A request to a broker that was removed from the cluster is dropped.
+        Raises KafkaError, and CoordinationError, for example FollowerStateChangeQueueFull.
+        """
+        known = await self._known()
+        sent = [(receiver, request) for receiver, request in requests if receiver in known]
+        for receiver in {receiver for receiver, _ in requests}.difference(known):
+            logger.warning("requests to broker %d are dropped: it has no queue", receiver)
+        for part in [sent] if changes else self._parts(sent):
+            counts = Counter(receiver for receiver, _ in part)
+            for receiver in sorted(counts):
+                await self._queue.make_room(receiver, counts[receiver])
+            added = [queues.entry(*addressed) for addressed in part]
+            await self._zookeeper.multi([*changes, *added])
+            for receiver, request in part:
+                self._note(lifecycle.requested(request, receiver))
+        return await self._entries(sent)
+
+    def _parts(self, sent: Sequence[Addressed]) -> Iterator[Sequence[Addressed]]:
+        """Yield the requests in parts that any queue has room for after a shrinking."""
+        size = max(1, min(_IN_ONE_MULTI, self._queue.maximum // 2))
+        for first in range(0, len(sent), size):
+            yield sent[first : first + size]
+
+    async def _entries(self, sent: Sequence[Addressed]) -> list[Entry]:
+        receivers = sorted({receiver for receiver, _ in sent})
+        paths = [queues.path_of(receiver) for receiver in receivers]
+        last: dict[BrokerId, str] = {}
+        found = await self._zookeeper.children_many(paths)
+        for receiver, names in zip(receivers, found, strict=True):
+            if ordered := queues.in_order(receiver, names or (), self._faults):
+                last[receiver] = ordered[-1]
+        return [
+            Entry(receiver, last[receiver], request)
+            for receiver, request in sent
+            if receiver in last
+        ]
+
+    async def wait(self, entries: Iterable[Entry], timeout_ms: int) -> list[Entry]:
+        """Wait until the live receivers have carried out these requests; return those that were not in time.
+
+        Raises CoordinationError.
+        """
+        return await self._queue.wait_until_consumed(entries, timeout_ms)

@@ -1,0 +1,88 @@
+"""Calls of this broker to the other brokers of the cluster, with their addresses from ZooKeeper."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import Broker, BrokerId, TopicPartition
+from minikafka.base.ports import ControlPlane, ZooKeeper
+from minikafka.broker.turns.side_by_side import all_of
+from minikafka.rpc import coordination
+from minikafka.rpc.coordination import Look
+from minikafka.zk.nodes import registrations
+from minikafka.zk.nodes.faults import Faults
+from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
+
+logger = logging.getLogger(__name__)
+
+_CALL_MS: Final = 5_000
+
+
+class Peers:
+    """The registered brokers as one broker calls them. `listener`: the name of the control listener."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        zookeeper: ZooKeeper,
+        control_plane: ControlPlane,
+        listener: str,
+        faults: Faults,
+    ) -> None:
+        self._broker_id = broker_id
+        self._zookeeper = zookeeper
+        self._control_plane = control_plane
+        self._listener = listener
+        self._faults = faults
+
+    async def live(self) -> dict[BrokerId, Broker]:
+        """Return the registered brokers. Raises CoordinationError."""
+        names, _ = await self._zookeeper.children(REGISTRATIONS)
+        found = registrations.ids(names, self._faults, REGISTRATIONS)
+        return await registrations.read(self._zookeeper, found, self._faults, REGISTRATIONS)
+
+    async def work_on(self, topic: str) -> bool:
+        """Return True if another broker creates, extends or deletes this topic now. Raises CoordinationError.
+
+        A broker that does not answer counts as idle: what it has begun then fails at its next write.
+        """
+        others = [broker for broker in (await self.live()).values() if broker.id != self._broker_id]
+        answers = await all_of(self._ask(broker, topic) for broker in others)
+        return any(answers)
+
+    async def _ask(self, broker: Broker, topic: str) -> bool:
+        body = coordination.encode_topic(topic)
+        try:
+            answer = await self._call(broker, coordination.TOPIC_IN_WORK, body)
+            return coordination.decode_answer(answer)
+        except (OSError, KafkaError) as error:
+            logger.info("broker %d does not say if it works on %s: %r", broker.id, topic, error)
+            return False
+
+    async def look_again(
+        self, broker: Broker, look: Look, partitions: Iterable[TopicPartition]
+    ) -> bool:
+        """Let a broker read partitions again; return False if it does not answer."""
+        try:
+            body = coordination.encode_look(look, partitions)
+            await self._call(broker, coordination.LOOK_AGAIN, body)
+        except (OSError, KafkaError) as error:
+            logger.info("broker %d does not look at its partitions: %r", broker.id, error)
+            return False
+        return True
+
+    async def _call(self, broker: Broker, method: str, body: dict[str, Any]) -> dict[str, Any]:
+        endpoint = broker.endpoint(self._listener)
+        if endpoint is None:
+            raise ConnectionError(f"broker {broker.id} has no listener {self._listener}")
+        return await self._control_plane.call(
+            endpoint.host,
+            endpoint.port,
+            method,
+            body,
+            target_id=broker.id,
+            timeout_ms=_CALL_MS,
+        )
