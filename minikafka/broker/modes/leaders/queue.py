@@ -98,8 +98,6 @@ class StateChangeQueue:
 
     async def has_requests(self) -> bool:
         """Return True if the own queue has a request that can be carried out. Raises CoordinationError."""
-        if self._next and self._generation == self._zookeeper.generation:
-            return True
         entries = await self._entries(self._broker_id)
         return any(request is not None for request in entries.values())
 
@@ -253,20 +251,19 @@ class StateChangeQueue:
     ) -> list[Entry]:
         """Return the requests in `sent` that are not consumed. `there`: the names of the queue's entries, just read."""
         here = frozenset(there)
-        own = {entry.name: entry.request for entry in sent}
-        if here >= own.keys():
+        if here.issuperset(entry.name for entry in sent):
             return list(sent)
-        others = queues.in_order(broker_id, here - own.keys(), self._faults)
-        found = await queues.read(self._zookeeper, broker_id, others, self._faults)
-        if len(found) < len(others):
-            # An entry that is gone may stand for one of these. The watch has fired.
-            return list(sent)
-        standing = [own[name] for name in here & own.keys()] + list(found.values())
+        ordered = queues.in_order(broker_id, here, self._faults)
+        found = await queues.read(self._zookeeper, broker_id, ordered, self._faults)
+        if len(found) < len(ordered):
+            return list(
+                sent
+            )  # an entry that is gone may stand for one of these; the watch has fired
         return [
             entry
             for entry in sent
             if entry.name in here
-            or any(shrinking.is_replaced_by(entry.request, other) for other in standing)
+            or any(shrinking.is_replaced_by(entry.request, other) for other in found.values())
         ]
 
     async def _wait_for(self, changed: asyncio.Event, timeout_ms: int) -> None:

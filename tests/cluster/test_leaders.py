@@ -1,0 +1,290 @@
+"""Broker processes in the leader-coordinated mode, with Apache ZooKeeper, SIGKILL, and kazoo as another client.
+
+Nothing closes the session of a killed process: ZooKeeper deletes its nodes when the session has expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from kazoo.protocol.states import ZnodeStat
+from support import proof
+
+from minikafka.base.coordination import LEADERS
+from minikafka.client import Client, NewTopic
+from minikafka.cluster import LocalCluster
+from minikafka.ledger.reader import Line, read_all
+from minikafka.record.batch import Record
+
+BROKERS = (1, 2, 3, 4)
+ROOT = "/leaders/brokers"
+KEYS = {
+    "zookeeper.session.timeout.ms": 3_000,
+    "replica.lag.time.max.ms": 10_000,
+    "minikafka.leaders.election.wait.ms": 200,
+    "auto.leader.rebalance.enable": False,
+    "log.segment.delete.delay.ms": 100,
+    "replica.high.watermark.checkpoint.interval.ms": 200,
+}
+WAIT_SECONDS = 60
+
+
+class Stage:
+    """The cluster, and what ZooKeeper, the disks and the ledgers show of it."""
+
+    def __init__(self, cluster: LocalCluster, zookeeper: KazooClient) -> None:
+        self.cluster = cluster
+        self.zookeeper = zookeeper
+
+    async def create(self, topic: str, *replicas: int) -> None:
+        """Create a topic with partition 0 on these brokers, and wait until they are in sync."""
+        async with Client(self.cluster.bootstrap) as client:
+            await client.create_topics(NewTopic(topic, assignment={0: replicas}))
+        await self.until(lambda: self.isr(topic)[0] == {*replicas})
+
+    async def produce(self, topic: str, *values: bytes) -> None:
+        async with Client(self.cluster.bootstrap) as client:
+            await client.produce(topic, [Record(value=value) for value in values])
+
+    async def consume(self, topic: str) -> list[bytes | None]:
+        async with Client(self.cluster.bootstrap) as client:
+            return [row.value async for row in client.consume(topic, until_end=True)]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not condition():  # noqa: ASYNC110 - ZooKeeper and disks are polled
+                await asyncio.sleep(0.02)
+
+    def node(self, path: str) -> tuple[bytes, ZnodeStat] | None:
+        try:
+            data, stat = self.zookeeper.get(f"{ROOT}/{path}")
+        except NoNodeError:
+            return None
+        return bytes(data), stat
+
+    def data(self, path: str) -> bytes | None:
+        found = self.node(path)
+        return None if found is None else found[0]
+
+    def children(self, path: str) -> list[str]:
+        try:
+            return sorted(self.zookeeper.get_children(f"{ROOT}/{path}"))
+        except NoNodeError:
+            return []
+
+    def leader(self, topic: str) -> tuple[int, int] | None:
+        """Return the leader's id and epoch, None without a leader."""
+        data = self.data(f"topics/{topic}/0/leader")
+        if data is None:
+            return None
+        id_, epoch = data.split(b";")
+        return int(id_), int(epoch)
+
+    def isr(self, topic: str) -> tuple[set[int], int]:
+        """Return the in-sync replicas and their epoch, an empty set without a node."""
+        ids, _, epoch = (self.data(f"topics/{topic}/0/ISR") or b";-1").partition(b";")
+        return {int(id_) for id_ in ids.split(b",") if id_}, int(epoch)
+
+    def hosts(self, topic: str) -> set[int]:
+        """Return the brokers with partition 0 of the topic on their disks."""
+        directories = {id_: self.cluster.directory.broker_data(id_) for id_ in BROKERS}
+        return {id_ for id_, data in directories.items() if (data / f"{topic}-0").is_dir()}
+
+    def lines(self, topic: str) -> list[Line]:
+        """Return the ledger lines about state changes of a topic, by all brokers."""
+        ledgers = [self.cluster.directory.broker_ledger(id_) for id_ in BROKERS]
+        found = read_all(ledgers)
+        return [line for line in found if line.get("topic") == topic and "fact" in line]
+
+    def texts(self, topic: str, fact: str) -> list[str]:
+        return [line["text"] for line in self.lines(topic) if line["fact"] == fact]
+
+    def send(self, broker: int, **fields: object) -> None:
+        """Add a request to the queue of a broker."""
+        text = json.dumps({"partition": 0, **fields}).encode()
+        self.zookeeper.create(f"{ROOT}/state/{broker}/q-", text, sequence=True)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    data = tmp_path_factory.mktemp("leaders")
+    cluster = LocalCluster(len(BROKERS), data=data, config=KEYS, coordination=LEADERS)
+    asyncio.run(cluster.start())
+    zookeeper = KazooClient(cluster.zookeeper)
+    try:
+        zookeeper.start()
+        yield Stage(cluster, zookeeper)
+    finally:
+        zookeeper.stop()
+        zookeeper.close()
+        asyncio.run(cluster.stop())
+
+
+@pytest.fixture
+async def stage(running: Stage) -> AsyncIterator[Stage]:
+    proof.note(proof.Level.REAL, LEADERS)
+    yield running
+    await running.cluster.start()
+    await running.until(lambda: len(running.children("ids")) == len(BROKERS))
+
+
+@pytest.mark.row("A1", "A2", "A3", "A4", "B4", "C2", "C3", "C4", "C14", "C16", "C17", "C18", "C19")
+@pytest.mark.row("C27", "C28", "C32", "C33", "C34", "M5", "N2", "N5", "T2", "X15", "X17", "X18")
+async def test_killed_leader_is_replaced_when_its_session_expires_and_returns_as_a_follower(
+    stage: Stage,
+) -> None:
+    await stage.create("deaths", 1, 2, 3)
+    await stage.produce("deaths", b"a")
+    assert stage.leader("deaths") == (1, 1)
+    assert stage.data("topics/deaths/0/replicas") == b"1,2,3"
+    for path in ("topics/deaths/0/leader", "ids/1"):
+        found = stage.node(path)
+        assert found is not None
+        assert found[1].ephemeralOwner != 0
+    file = stage.cluster.directory.broker_data(2) / "replication-offset-checkpoint"
+    await stage.until(lambda: file.exists() and "deaths 0 1" in file.read_text().splitlines())
+    await stage.cluster.kill(1)
+    assert stage.leader("deaths") == (1, 1), "nothing has closed its session"
+    await stage.produce("deaths", b"b")
+    leader = stage.leader("deaths")
+    assert leader is not None
+    assert leader[0] in (2, 3)
+    assert leader[1] == 2
+    assert stage.data("ids/1") is None
+    assert stage.isr("deaths") == ({2, 3}, 2)
+    await stage.cluster.start(1)
+    await stage.until(lambda: stage.isr("deaths")[0] == {1, 2, 3})
+    assert stage.leader("deaths") == leader
+    rows = [
+        (id_, row["role"], row["log_end_offset"])
+        for id_, answer in (await stage.cluster.state()).answers.items()
+        for row in answer["replicas"]
+        if row["topic"] == "deaths"
+    ]
+    assert sorted(rows) == [
+        (id_, "leader" if id_ == leader[0] else "follower", 2) for id_ in (1, 2, 3)
+    ]
+    assert await stage.consume("deaths") == [b"a", b"b"]
+
+
+@pytest.mark.row("A6", "A16", "C7", "C10", "C15", "C20", "C23", "C24", "C25")
+async def test_topic_that_is_deleted_while_a_broker_is_down_can_be_created_again(
+    stage: Stage,
+) -> None:
+    await stage.create("again", 1, 2, 4)
+    await stage.produce("again", b"old")
+    await stage.cluster.kill(4)
+    await stage.until(lambda: stage.data("ids/4") is None)
+    async with Client(stage.cluster.bootstrap) as client:
+        await client.delete_topics("again")
+    await stage.until(lambda: "again" not in stage.children("topics"))
+    assert stage.hosts("again") == {4}
+    assert stage.children("state/4"), "the queue keeps the request"
+    async with Client(stage.cluster.bootstrap) as client:
+        await client.create_topics(NewTopic("again", assignment={0: (1, 2)}))
+    await stage.produce("again", b"new")
+    await stage.cluster.start(4)
+    await stage.until(lambda: not stage.children("state/4"))
+    await stage.until(lambda: stage.hosts("again") == {1, 2})
+    assert await stage.consume("again") == [b"new"]
+
+
+@pytest.mark.row("A5", "C9", "C11", "C15", "C30", "C31", "C38", "K14", "K15", "T6", "X11")
+async def test_reassignment_through_its_node_moves_the_replicas_and_writes_the_six_lines(
+    stage: Stage,
+) -> None:
+    await stage.create("moved", 1, 2)
+    await stage.produce("moved", b"a")
+    leader = stage.leader("moved")
+    assert leader is not None
+    stage.zookeeper.create(f"{ROOT}/partitions_reassigned/moved/0", b"3,4", makepath=True)
+    await stage.until(lambda: stage.data("topics/moved/0/replicas") == b"3,4")
+    assert stage.data("partitions_reassigned/moved/0") is None
+    await stage.until(lambda: stage.hosts("moved") == {3, 4})
+    await stage.until(lambda: stage.isr("moved")[0] == {3, 4})
+    assert await stage.consume("moved") == [b"a"]
+    began = leader[1] + 1  # the leader leads on with the new replicas in a higher epoch
+    replica = "start-replica for topic moved partition 0"
+    for id_ in (3, 4):
+        assert (
+            f"leader, broker id {leader[0]}, requested {replica}, to broker id {id_}, at epoch {began}"
+            in stage.texts("moved", "requested")
+        )
+        assert (
+            f"follower, broker id {id_}, received {replica}, from leader {leader[0]}, at epoch {began}"
+            in stage.texts("moved", "received")
+        )
+        assert (
+            f"follower, broker id {id_}, completed {replica}, request from leader {leader[0]}, "
+            f"at epoch {began}" in stage.texts("moved", "completed")
+        )
+
+
+@pytest.mark.row("C5", "C6", "C8", "C41")
+async def test_forged_and_stale_requests_are_refused_consumed_and_in_the_ledger(
+    stage: Stage,
+) -> None:
+    await stage.create("forged", 1, 2)
+    await stage.produce("forged", b"a")
+    leader = stage.leader("forged")
+    assert leader is not None
+    follower = 3 - leader[0]
+    id_ = (stage.data("topics/forged") or b"").decode()
+    wrong = "A" * 22
+    forged = [
+        ("start-replica", id_, leader[1] - 1, leader[0]),
+        ("start-replica", id_, leader[1], follower),
+        ("start-replica", wrong, leader[1], leader[0]),
+        ("close-replica", id_, 2**31 - 2, leader[0]),
+        ("close-replica", wrong, leader[1], leader[0]),
+    ]
+    for operation, topic_id, epoch, sender in forged:
+        stage.send(
+            follower,
+            operation=operation,
+            topic="forged",
+            topic_id=topic_id,
+            epoch=epoch,
+            sender=sender,
+        )
+    stage.send(
+        3, operation="close-replica", topic="forged", topic_id=wrong, epoch=1, sender=leader[0]
+    )
+    stage.zookeeper.create(f"{ROOT}/state/{follower}/q-", b"no request", sequence=True)
+    await stage.until(lambda: not stage.children(f"state/{follower}") + stage.children("state/3"))
+    await stage.until(lambda: len(stage.texts("forged", "refused")) >= len(forged))
+    assert stage.hosts("forged") == {1, 2}
+    assert stage.leader("forged") == leader
+    await stage.produce("forged", b"b")
+    assert stage.isr("forged")[0] == {1, 2}
+    assert await stage.consume("forged") == [b"a", b"b"]
+
+
+@pytest.mark.row("C1", "C35", "C42")
+async def test_leader_whose_session_expires_registers_again_and_follows(stage: Stage) -> None:
+    """The leader is paused until its session has expired."""
+    await stage.create("session", 1, 2, 3)
+    await stage.create("lonely", 4)
+    await stage.produce("session", b"a")
+    leader, before = stage.leader("session"), stage.node("ids/1")
+    other = stage.leader("lonely")
+    assert leader is not None
+    assert before is not None
+    assert leader[0] == 1
+    await stage.cluster.pause(1)
+    await stage.until(lambda: stage.leader("session") not in (None, leader))
+    await stage.produce("session", b"b")
+    await stage.cluster.resume(1)
+    await stage.until(lambda: stage.isr("session")[0] == {1, 2, 3})
+    now, after = stage.leader("session"), stage.node("ids/1")
+    assert now is not None
+    assert now[1] > leader[1]
+    assert after is not None
+    assert after[1].ephemeralOwner not in (0, before[1].ephemeralOwner)
+    assert stage.leader("lonely") == other, "no other partition has another epoch"
+    assert await stage.consume("session") == [b"a", b"b"]
