@@ -41,7 +41,7 @@ STEPS: Final[dict[str, dict[str, str]]] = {
     },
     DELETION: {
         "request": "write the request of each partition, without replicas",
-        "close": "send the close requests that no leader sends",
+        "close": "send the close requests; the administrator's side and the leader do it",
         "wait": "wait until the live replicas have carried out their close requests",
         "partition": "remove the nodes of a partition and its request",
         "topic": "remove the topic's node and its settings",
@@ -49,10 +49,9 @@ STEPS: Final[dict[str, dict[str, str]]] = {
     },
     REASSIGNMENT: {
         "request": "write, replace or remove the request of a partition",
-        "epoch": "raise the epoch, because the leader leads on with other replicas",
+        "epoch": "raise the epoch for other replicas, and close those of a cancelled reassignment",
         "start": "send start requests to the adding replicas",
-        "close": "send close requests to replicas that are no longer wanted",
-        "complete": "make the new replicas the assigned ones, which are all in sync",
+        "complete": "make the new replicas, which are all in sync, the assigned ones, and close the others",
         "leave": "give up the leadership, because the leader is not among the new replicas",
     },
     ELECTION: {
@@ -84,7 +83,7 @@ def step_of(effect: Effect) -> tuple[str, str] | None:
     """Return the operation and the step that this effect of a broker's machine performs, None if it has no name."""
     if isinstance(effect, Enqueue):
         is_start = effect.request.operation is Operation.START
-        return REASSIGNMENT, "start" if is_start else "close"
+        return (REASSIGNMENT, "start") if is_start else (DELETION, "close")
     if isinstance(effect, GiveUpLeadership):
         leader, assigned = effect.view.leader, effect.view.replicas or ()
         stays = leader is not None and leader.broker_id in assigned

@@ -39,7 +39,7 @@ def test_each_effect_with_a_name_performs_a_step_that_exists() -> None:
         Open(TP): ("election", "open"),
         RaiseEpoch(TP, VIEW, 4, (0,)): ("reassignment", "epoch"),
         Enqueue(1, request(Operation.START)): ("reassignment", "start"),
-        Enqueue(1, request(Operation.CLOSE)): ("reassignment", "close"),
+        Enqueue(1, request(Operation.CLOSE)): ("deletion", "close"),
         CompleteReassignment(TP, VIEW, 4, ()): ("reassignment", "complete"),
         CloseReplica(TP, ID): ("deletion", "replica"),
     }
