@@ -52,6 +52,7 @@ _COMMANDS: Final = {
     "topics": _Entry("topics.topics", "Create, list, describe, alter and delete topics."),
     "reassign": _Entry("reassign.reassign", "Move partitions to other brokers."),
     "elect": _Entry("elect", "Elect leaders of partitions."),
+    "brokers": _Entry("brokers", "Add or remove brokers of a cluster without a controller."),
     "cluster": _Entry("diagnosis.cluster", "Describe the cluster, or check its health."),
     "log-dirs": _Entry(
         "diagnosis.log_dirs", "Show the log directories of brokers and their replicas."
@@ -70,7 +71,7 @@ _COMMANDS: Final = {
 """Every command by its name, in the order of `--help`."""
 
 
-_GROUPS: Final = ("topics", "cluster", "configs", "groups", "plan", "pipeline")
+_GROUPS: Final = ("topics", "brokers", "cluster", "configs", "groups", "plan", "pipeline")
 """The commands that have subcommands."""
 
 

@@ -19,9 +19,6 @@ from minikafka.zk.nodes import admin_requests, registrations, topics
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import get_one
 
-SESSION_TIMEOUT_MS: Final = 6_000
-CONNECT_TIMEOUT_MS: Final = 3_000
-
 Plan = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 

@@ -7,25 +7,21 @@ has begun to carry out.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
-from minikafka.base.errors import CoordinationError, MultiFailed, NodeExists
+from minikafka.base.errors import MultiFailed, NodeExists
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock, Rng, WatchKind, ZooKeeper
 from minikafka.cluster.directory import ClusterError
 from minikafka.cluster.reassign_node import (
-    CONNECT_TIMEOUT_MS,
-    SESSION_TIMEOUT_MS,
     Plan,
     ReassignmentNode,
     check_alive,
 )
+from minikafka.cluster.zookeeper_session import zookeeper_session
 from minikafka.leaders.model import PartitionView
-from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.nodes import coordination
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import partitions, reassignments, tree
@@ -111,16 +107,6 @@ async def reassignment_request(
 
     `connect`: host:port[/chroot]. Raises ClusterError and ConfigError.
     """
-    tasks = TaskRegistry()
-    zookeeper = ZooKeeperClient(connect, SESSION_TIMEOUT_MS, clock, rng, tasks)
-    try:
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                await zookeeper.start()
-        except (TimeoutError, CoordinationError) as error:
-            raise ClusterError(f"ZooKeeper at {connect} does not answer; is it running?") from error
+    async with zookeeper_session(connect, clock, rng) as zookeeper:
         is_led = await coordination.read(zookeeper) == coordination.LEADERS
         yield (ReassignmentsByLeaders if is_led else ReassignmentNode)(zookeeper, plan)
-        await zookeeper.close()
-    finally:
-        await tasks.close()

@@ -27,8 +27,8 @@ from minikafka.record.walk import rules_of
 from minikafka.replication.early import FIRST_BATCHES_MS, EarlyBatches, result_of_unexpected
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
 from minikafka.replication.progress import FollowerProgress
+from minikafka.replication.read_limits import ReadLimits
 from minikafka.replication.throttle import Throttle
-from minikafka.replication.waiters import Reader, Waiter
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +39,6 @@ _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
-UNKNOWN_OFFSET: Final = -1
-_NO_GENERATION: Final = -1
-"""Layout generation of byte positions that have not been looked up yet."""
 
 
 class ProduceWaiter(Protocol):
@@ -57,16 +54,13 @@ class ProduceWaiter(Protocol):
         """Return the number of produce requests that wait on the partition."""
 
 
-class Partition:
+class Partition(ReadLimits):
     """One replica of a partition on this broker, as leader or follower.
 
     `is_alive(broker_id)` is True if the metadata snapshot shows the broker alive (R24). Times are monotonic ms.
     """
 
     __slots__ = (
-        "_high_watermark_position",
-        "_last_stable_position",
-        "_positions_generation",
         "adding",
         "appended_base",
         "broker_id",
@@ -76,24 +70,20 @@ class Partition:
         "followed_before",
         "follower_throttle",
         "followers",
-        "high_watermark",
         "is_alive",
         "is_follower",
         "is_leader",
         "is_open",
         "isr_state",
         "lag_max_ms",
-        "last_stable_offset",
         "leader",
         "leader_epoch",
         "leader_throttle",
-        "log",
         "log_append_time",
         "max_message_bytes",
         "min_isr",
         "offline",
         "produce_waiting",
-        "readers",
         "record_rules",
         "remote_readers",
         "removing",
@@ -102,7 +92,6 @@ class Partition:
         "topic",
         "tp",
         "under_min_isr",
-        "waiting",
     )
 
     def __init__(
@@ -113,10 +102,10 @@ class Partition:
         lag_max_ms: int,
         is_alive: Callable[[int], bool],
     ) -> None:
+        super().__init__(log)
         self.tp = tp
         self.topic = tp.topic.encode()
         self.broker_id = broker_id
-        self.log = log
         self.lag_max_ms = lag_max_ms
         self.is_alive = is_alive
         self.is_leader = self.is_follower = False
@@ -135,9 +124,6 @@ class Partition:
         self.removing: tuple[BrokerId, ...] = ()
         self.isr_state: IsrState = Committed(())
         self.followers: dict[BrokerId, FollowerProgress] = {}
-        self.high_watermark = self.last_stable_offset = log.log_start_offset
-        self._high_watermark_position = self._last_stable_position = UNKNOWN_OFFSET
-        self._positions_generation = _NO_GENERATION
         self.min_isr = 1
         self.log_append_time = False
         self.max_message_bytes = log.config.max_message_bytes
@@ -146,9 +132,6 @@ class Partition:
         self.follower_throttle: Throttle | None = None
         self.under_min_isr = False
         self.produce_waiting: dict[ProduceWaiter, int] = {}
-        self.waiting: dict[Waiter, None] = {}
-        self.readers: dict[Reader, None] = {}
-        """Consumer sessions to mark dirty, and remove, when the next fetch of the partition may have a new result."""
         self.remote_readers: dict[FollowerProgress, int] = {}
         """Followers that consumers were told to read from → last time (ms). They get the high watermark promptly."""
         self.appended_base = -1
@@ -238,12 +221,6 @@ class Partition:
         self.wake_readers()
         self.fail_produces(_NOT_LEADER)
 
-    def wake_readers(self) -> None:
-        """Mark the partition dirty in the sessions of consumers, so that their fetches read it again."""
-        readers, self.readers = self.readers, {}
-        for reader in readers:
-            reader.mark_dirty()
-
     def _set_followers(self, followers: dict[BrokerId, FollowerProgress]) -> None:
         for replica, progress in self.followers.items():
             if replica not in followers:
@@ -274,48 +251,6 @@ class Partition:
     def log_start_offset(self) -> int:
         """The first offset that consumers can read."""
         return self.log.log_start_offset
-
-    def read_limit(self, read_committed: bool) -> tuple[int, int]:
-        """Return the offset at which a consumer's read ends, and its byte position in the log.
-
-        The offset is the last stable offset for `read_committed`, else the high watermark. Raises StorageFailed.
-        """
-        if self._positions_generation != self.log.layout_generation:
-            self._locate_limits()
-        if read_committed:
-            return self.last_stable_offset, self._last_stable_position
-        return self.high_watermark, self._high_watermark_position
-
-    def _locate_limits(self) -> None:
-        log = self.log
-        self._high_watermark_position = log.locate(self.high_watermark)
-        self._last_stable_position = (
-            self._high_watermark_position
-            if self.last_stable_offset == self.high_watermark
-            else log.locate(self.last_stable_offset)
-        )
-        self._positions_generation = log.layout_generation
-
-    def _set_high_watermark(self, offset: int) -> None:
-        """Set high watermark and last stable offset; their byte positions are looked up at the next read."""
-        self._move_high_watermark(offset, UNKNOWN_OFFSET, _NO_GENERATION)
-        self.wake_readers()
-
-    def _move_high_watermark(self, offset: int, position: int, generation: int) -> None:
-        """Set the high watermark to `offset`, which is at byte position `position` of the log.
-
-        The position is valid while `log.layout_generation` is `generation`. The last stable offset becomes the start
-        of the first unstable transaction below the high watermark; without one, it becomes the high watermark.
-        """
-        self.high_watermark = self.last_stable_offset = offset
-        self._high_watermark_position = self._last_stable_position = position
-        self._positions_generation = generation
-        log = self.log
-        if log.producers.transactions:
-            first = log.producers.first_unstable_offset(offset)
-            if first is not None and first < offset:
-                self.last_stable_offset = max(first, log.log_start_offset)
-                self._positions_generation = _NO_GENERATION
 
     def advance_log_start_offset(self, offset: int) -> None:
         """Delete the records below the offset, which must not lie above the high watermark.
@@ -614,37 +549,6 @@ class Partition:
         waiting, self.produce_waiting = self.produce_waiting, {}
         for waiter in waiting:
             waiter.fail_waiting(self, error)
-
-    # ---- following
-
-    def follow_high_watermark(self, leader_high_watermark: int) -> bool:
-        """Advance the follower's high watermark to the leader's, but at most to the written log end (R33, T15).
-
-        Call this after the records of the leader's Fetch response are appended. Return True if the high watermark moved
-        and a consumer waits for the partition.
-        """
-        end = self.log.written_log_end_offset
-        high_watermark = min(end, leader_high_watermark)
-        if high_watermark > self.high_watermark:
-            self._move_high_watermark(high_watermark, UNKNOWN_OFFSET, _NO_GENERATION)
-            return bool(self.readers or self.waiting)
-        return False
-
-    def truncate_to(self, offset: int) -> None:
-        """Remove the batches with records at the offset or above; limit the high watermark to the new log end.
-
-        Raises StorageFailed.
-        """
-        self.log.truncate_to(offset)
-        self._set_high_watermark(min(self.high_watermark, self.log.log_end_offset))
-
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove every record; log, high watermark and last stable offset begin at the offset (R42).
-
-        Raises StorageFailed.
-        """
-        self.log.truncate_fully_and_start_at(offset)
-        self._set_high_watermark(offset)
 
     @property
     def role(self) -> str:

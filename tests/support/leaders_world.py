@@ -32,6 +32,9 @@ from minikafka.leaders.model import (
 )
 
 NOTHING: Final = PartitionView(None, None, -1, None, None, None)
+RESCAN: Final = StateChange(
+    Operation.RESCAN, TopicPartition("", -1), None, FROM_ADMINISTRATOR, FROM_ADMINISTRATOR
+)
 LEADERS: Final = (ReplicaStatus.OPENING, ReplicaStatus.LEADING)
 ROLES: Final = (e.TryToLead, e.BecomeLeader, e.BecomeFollower)
 
@@ -105,6 +108,7 @@ class World:
 
     def __init__(self, seed: int, brokers: int = 4, topics: tuple[str, ...] = ("t", "u")) -> None:
         self.random = Random(seed)
+        self.queue_max = 1 if seed % 4 == 0 else 100
         self.tps = [TopicPartition(topic, 0) for topic in topics]
         self.nodes: dict[TopicPartition, PartitionView] = dict.fromkeys(self.tps, NOTHING)
         self.owners: dict[TopicPartition, int] = {}
@@ -301,7 +305,7 @@ class World:
         change = self.queues[broker.id].get(number)
         if change is None:
             return
-        seen = self._view(broker, change.tp)
+        seen = NOTHING if change == RESCAN else self._view(broker, change.tp)
         live = frozenset(self.registered)
         self._handle(broker, e.RequestReceived(str(number), change, seen, live))
 
@@ -668,8 +672,14 @@ class World:
         return StateChange(operation, tp, topic_id, FROM_ADMINISTRATOR, FROM_ADMINISTRATOR)
 
     def _enqueue(self, receiver: BrokerId, change: StateChange) -> None:
+        """Add a request to a queue. A full queue loses its start requests, for one rescan."""
+        queue = self.queues[receiver]
+        if len(queue) >= self.queue_max:
+            closes = {n: one for n, one in queue.items() if one.operation is Operation.CLOSE}
+            self.count += 1
+            self.queues[receiver] = queue = {**closes, self.count: RESCAN}
         self.count += 1
-        self.queues[receiver][self.count] = change
+        queue[self.count] = change
 
     # ZooKeeper.
 

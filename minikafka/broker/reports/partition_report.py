@@ -128,10 +128,10 @@ def _role(partition: Partition) -> str:
 
 
 def _opening(partition: Partition) -> list[int] | None:
-    """Return the members of the ISR for which an opening leader waits; None for every other replica."""
+    """Return the live members of the ISR for which an opening leader waits; None for every other replica."""
     if not partition.is_leader or partition.is_open or partition.offline:
         return None
-    return sorted(missing_members(partition))
+    return sorted(filter(partition.is_alive, missing_members(partition)))
 
 
 def _earliest_timestamp(partition: Partition) -> int | None:

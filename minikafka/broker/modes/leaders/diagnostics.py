@@ -12,6 +12,7 @@ from minikafka.base.ports import Clock
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.leaders.machine import LeadersMachine
+from minikafka.leaders.model import ReplicaStatus
 
 logger = logging.getLogger(__name__)
 
@@ -71,16 +72,22 @@ class LeadersDiagnostics:
         }
 
     def view(self, tp: TopicPartition) -> dict[str, Any] | None:
-        """Return what this broker's coordination knows about its replica; None if it hosts none."""
+        """Return what this broker's coordination knows about its replica; None if it hosts none.
+
+        `reassignment`: on the leader, the replicas of a reassignment in progress; empty for a deletion.
+        """
         replica = self._machine.replicas.get(tp)
         if replica is None:
             return None
         refusal = replica.last_refusal
+        is_leader = replica.status in (ReplicaStatus.OPENING, ReplicaStatus.LEADING)
+        requested = replica.view.reassignment if is_leader and replica.view else None
         return {
             "status": replica.status.value,
             "leader": replica.leader,
             "leader_epoch": replica.epoch,
             "hosts": sorted(replica.hosts),
+            "reassignment": None if requested is None else list(requested.replicas),
             "is_waiting": replica.is_waiting,
             "is_offline": replica.is_offline,
             "refusal": None if refusal is None else refusal[0],

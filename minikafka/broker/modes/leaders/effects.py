@@ -69,8 +69,11 @@ class FollowUps(Protocol):
     def poke(self, era: Era, tp: TopicPartition) -> None:
         """Let the lane of the partition read it again."""
 
-    def look_at_reassignments(self, era: Era, topic: str) -> None:
-        """Read the partitions of a topic that this broker leads and that have a reassignment."""
+    def look_at_reassignments(self, era: Era, changed: Iterable[TopicPartition]) -> None:
+        """Read the partitions among these that this broker leads: their reassignments have changed."""
+
+    def leads_any(self, topic: str) -> bool:
+        """Return True if this broker leads a partition of a topic."""
 
     def wait_to_elect(self, era: Era, tp: TopicPartition) -> None:
         """Wait for the turn of this broker, and read the partition then."""
@@ -227,8 +230,8 @@ class Effects:
         self._follow_ups.poke(era, effect.tp)
 
     async def _watch_reassignments(self, era: Era, effect: WatchReassignments) -> None:
-        if await self._reassignments.arm(era, effect.topic):
-            self._follow_ups.look_at_reassignments(era, effect.topic)
+        changed = await self._reassignments.arm(era, effect.topic)
+        self._follow_ups.look_at_reassignments(era, changed)
 
     async def _unwatch(self, era: Era, effect: Unwatch) -> None:
         await self._watches.remove(effect.tp)
@@ -284,6 +287,12 @@ class Effects:
 
     async def _stop(self, era: Era, effect: StopLeading) -> None:
         self.orders.end_roles([effect.tp])
+        await self._unwatch_reassignments(effect.tp.topic)
+
+    async def _unwatch_reassignments(self, topic: str) -> None:
+        """Remove the watch on the reassignments of a topic if this broker leads none of its partitions."""
+        if not self._follow_ups.leads_any(topic):
+            await self._reassignments.remove(topic)
 
     async def _close(self, era: Era, effect: CloseReplica) -> None:
         """Stop the replica, and delete its files unless the partition belongs to this broker again (C15)."""

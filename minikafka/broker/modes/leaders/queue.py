@@ -98,6 +98,8 @@ class StateChangeQueue:
 
     async def has_requests(self) -> bool:
         """Return True if the own queue has a request that can be carried out. Raises CoordinationError."""
+        if self._next and self._generation == self._zookeeper.generation:
+            return True
         entries = await self._entries(self._broker_id)
         return any(request is not None for request in entries.values())
 
@@ -251,19 +253,20 @@ class StateChangeQueue:
     ) -> list[Entry]:
         """Return the requests in `sent` that are not consumed. `there`: the names of the queue's entries, just read."""
         here = frozenset(there)
-        if here.issuperset(entry.name for entry in sent):
+        own = {entry.name: entry.request for entry in sent}
+        if here >= own.keys():
             return list(sent)
-        ordered = queues.in_order(broker_id, here, self._faults)
-        found = await queues.read(self._zookeeper, broker_id, ordered, self._faults)
-        if len(found) < len(ordered):
-            return list(
-                sent
-            )  # an entry that is gone may stand for one of these; the watch has fired
+        others = queues.in_order(broker_id, here - own.keys(), self._faults)
+        found = await queues.read(self._zookeeper, broker_id, others, self._faults)
+        if len(found) < len(others):
+            # An entry that is gone may stand for one of these. The watch has fired.
+            return list(sent)
+        standing = [own[name] for name in here & own.keys()] + list(found.values())
         return [
             entry
             for entry in sent
             if entry.name in here
-            or any(shrinking.is_replaced_by(entry.request, other) for other in found.values())
+            or any(shrinking.is_replaced_by(entry.request, other) for other in standing)
         ]
 
     async def _wait_for(self, changed: asyncio.Event, timeout_ms: int) -> None:

@@ -1,13 +1,13 @@
 """Reading of partitions from ZooKeeper, many in one request.
 
-All partitions that are asked for in one turn of the event loop are read together, and the registered brokers with
-them. Invariant: a partition is read after it was asked for, and the registered brokers are read after the partition.
+All partitions that are asked for in one turn of the event loop are read together. Invariant: a partition is read after
+it was asked for. If it has no leader, the registered brokers are read after it: only an election depends on them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -67,7 +67,7 @@ class PartitionReads:
         waiting, self._waiting = self._waiting, {}
         try:
             views = await self.many(waiting)
-            live = await self.read_live()
+            live = await self._live_for(views.values())
         except CoordinationError as error:
             for answer in _all(waiting):
                 if not answer.done():
@@ -95,6 +95,12 @@ class PartitionReads:
             else:
                 self._unclean.discard(tp)
         return views
+
+    async def _live_for(self, views: Iterable[PartitionView]) -> frozenset[BrokerId]:
+        """Return the registered brokers: read now if one of the partitions may need an election, else as last read."""
+        if any(view.leader is None and view.replicas is not None for view in views):
+            return await self.read_live()
+        return self.live
 
     async def read_live(self) -> frozenset[BrokerId]:
         """Return the ids of the registered brokers. Raises CoordinationError."""

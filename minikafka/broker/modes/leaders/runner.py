@@ -92,7 +92,7 @@ class Runner:
         self._faults = faults
         self.lines = Lines(ledger)
         self._watches = PartitionWatches(zookeeper, self.poke)
-        self._reassignments = ReassignmentWatches(zookeeper, self._arm_reassignments)
+        self._reassignments = ReassignmentWatches(zookeeper, faults, self._arm_reassignments)
         self._effects = Effects(
             config.broker_id,
             self.machine,
@@ -193,8 +193,7 @@ class Runner:
             try:
                 await self._watches.arm(era, tp)
                 read = await self._reads.one(tp)
-                if read.view.replicas is None and tp in self._watches:
-                    await self._watches.arm_replicas(era, tp)
+                if read.view.replicas is None and await self._watches.arm_replicas(era, tp):
                     read = await self._reads.one(tp)
                 elif _is_led_with_reassignment(read.view):
                     await self._watches.arm_reassignment(era, tp)
@@ -359,27 +358,26 @@ class Runner:
             self._tasks.spawn(self._look_again(era, topic), f"reassignments-{topic}")
 
     async def _look_again(self, era: Era, topic: str) -> None:
-        if not self._leads_any(topic):
-            return
-        while not era.is_over:
+        while not era.is_over and self.leads_any(topic):
             try:
-                await self._reassignments.arm(era, topic)
+                changed = await self._reassignments.arm(era, topic)
             except Closed:
                 return
             except CoordinationError as error:
                 logger.info("reassignments of %s: %s %s", topic, type(error).__name__, error)
                 await self._clock.sleep(_RETRY_MS)
             else:
-                self.look_at_reassignments(era, topic)
+                self.look_at_reassignments(era, changed)
                 return
 
-    def look_at_reassignments(self, era: Era, topic: str) -> None:
-        """Read the partitions of a topic that this broker leads."""
-        for tp in list(self.machine.replicas):
-            if tp.topic == topic and self.machine.status(tp) in _LEADERS:
+    def look_at_reassignments(self, era: Era, changed: Iterable[TopicPartition]) -> None:
+        """Read the partitions among these that this broker leads."""
+        for tp in sorted(changed):
+            if self.machine.status(tp) in _LEADERS:
                 self.poke(era, tp)
 
-    def _leads_any(self, topic: str) -> bool:
+    def leads_any(self, topic: str) -> bool:
+        """Return True if this broker leads a partition of a topic."""
         return any(
             tp.topic == topic and self.machine.status(tp) in _LEADERS
             for tp in self.machine.replicas

@@ -15,6 +15,7 @@ from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import WatchKind, ZooKeeper
 from minikafka.broker.modes.leaders.era import Era
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import partitions, reassignments
 
 
@@ -42,19 +43,19 @@ class PartitionWatches:
         if tp in self._hosted:
             await self._arm(era, tp, partitions.leader_path(tp))
 
-    async def arm_replicas(self, era: Era, tp: TopicPartition) -> None:
-        """Set a watch on `replicas`, which does not exist yet. Raises CoordinationError."""
-        if tp in self._hosted:
-            await self._arm(era, tp, partitions.replicas_path(tp))
+    async def arm_replicas(self, era: Era, tp: TopicPartition) -> bool:
+        """Watch `replicas`, which did not exist just now; return True if it exists. Raises CoordinationError."""
+        return tp in self._hosted and await self._arm(era, tp, partitions.replicas_path(tp))
 
     async def arm_reassignment(self, era: Era, tp: TopicPartition) -> None:
         """Watch a reassignment whose replicas an administrator may replace. Raises CoordinationError."""
         if tp in self._hosted:
             await self._arm(era, tp, reassignments.path_of(tp))
 
-    async def _arm(self, era: Era, tp: TopicPartition, path: str) -> None:
+    async def _arm(self, era: Era, tp: TopicPartition, path: str) -> bool:
+        """Set a watch if it is not set; return True if the node exists."""
         if self._armed.get(path) is era:
-            return
+            return False
         self._armed[path] = era
         watch = self._zookeeper.watch(WatchKind.EXISTS, path)
 
@@ -65,7 +66,7 @@ class PartitionWatches:
 
         watch.on_signal(fired)
         try:
-            await self._zookeeper.exists(path, watch=True)
+            return await self._zookeeper.exists(path, watch=True) is not None
         except CoordinationError:
             self._armed.pop(path, None)
             raise
@@ -91,28 +92,41 @@ class ReassignmentWatches:
     """
 
     def __init__(
-        self,
-        zookeeper: ZooKeeper,
-        on_change: Callable[[Era, str], None],
+        self, zookeeper: ZooKeeper, faults: Faults, on_change: Callable[[Era, str], None]
     ) -> None:
         self._zookeeper = zookeeper
+        self._faults = faults
         self._on_change = on_change
         self._armed: dict[str, tuple[Era, WatchKind]] = {}
         """Topic -> the era in which its watch was set, and the kind of the watch."""
+        self._written: dict[str, dict[TopicPartition, int]] = {}
+        """Topic -> the partitions that have a reassignment, each with the number of its last write."""
 
-    async def arm(self, era: Era, topic: str) -> bool:
-        """Set the watch of a topic if it is not set; return True if it was not. Raises CoordinationError."""
+    async def arm(self, era: Era, topic: str) -> set[TopicPartition]:
+        """Set the watch of a topic if it is not set; return the partitions whose reassignment has changed since.
+
+        Raises CoordinationError.
+        """
         if topic in self._armed and self._armed[topic][0] is era:
-            return False
+            return set()
         path = reassignments.parent_of(topic)
-        try:
-            await self._arm(era, topic, WatchKind.CHILDREN, path)
-        except NoNode:
-            await self._zookeeper.unwatch(WatchKind.CHILDREN, path)
-            await self._arm(era, topic, WatchKind.EXISTS, path)
-        return True
+        names: list[str] = []
+        while True:
+            try:
+                names = await self._arm(era, topic, WatchKind.CHILDREN, path)
+                break
+            except NoNode:
+                await self._zookeeper.unwatch(WatchKind.CHILDREN, path)
+            if not await self._arm(era, topic, WatchKind.EXISTS, path):
+                break
+            await self.remove(topic)  # the node was created in between: watch its children
+        written = await reassignments.read_writes(self._zookeeper, topic, names, self._faults)
+        before = self._written.get(topic, {})
+        self._written[topic] = written
+        return {tp for tp, _ in written.items() ^ before.items()}
 
-    async def _arm(self, era: Era, topic: str, kind: WatchKind, path: str) -> None:
+    async def _arm(self, era: Era, topic: str, kind: WatchKind, path: str) -> list[str]:
+        """Set a watch; return the names of the children, or, for EXISTS, any name if the node exists."""
         armed = self._armed[topic] = era, kind
         watch = self._zookeeper.watch(kind, path)
 
@@ -124,15 +138,15 @@ class ReassignmentWatches:
         watch.on_signal(fired)
         try:
             if kind is WatchKind.CHILDREN:
-                await self._zookeeper.children(path, watch=True)
-            else:
-                await self._zookeeper.exists(path, watch=True)
+                return (await self._zookeeper.children(path, watch=True))[0]
+            return [] if await self._zookeeper.exists(path, watch=True) is None else [path]
         except CoordinationError:
             self._armed.pop(topic, None)
             raise
 
     async def remove(self, topic: str) -> None:
-        """Remove the watch of a topic that this broker no longer leads a partition of. Raises CoordinationError."""
+        """Remove the watch of a topic, if it is set. Raises CoordinationError."""
+        self._written.pop(topic, None)
         armed = self._armed.pop(topic, None)
         if armed is not None:
             await self._zookeeper.unwatch(armed[1], reassignments.parent_of(topic))
@@ -140,3 +154,4 @@ class ReassignmentWatches:
     def clear(self) -> None:
         """Forget all watches: the era has ended."""
         self._armed.clear()
+        self._written.clear()

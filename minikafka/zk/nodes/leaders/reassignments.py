@@ -7,12 +7,16 @@ in the same multi: its new version makes a completion fail that the leader has d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import parse_number
 from minikafka.base.ports import Create, Delete, MultiOp, Set, ZooKeeper
 from minikafka.leaders.model import PartitionView, Replicas
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import layout
+from minikafka.zk.nodes.reader import NodeReader
 
 DIRECTORY: Final = layout.REASSIGNMENTS
 """Parent of the topics' parents."""
@@ -24,6 +28,23 @@ parent_of = layout.reassignments_path
 async def ensure_parent(zookeeper: ZooKeeper, topic: str) -> None:
     """Create the parent of a topic's reassignments if it does not exist. Raises CoordinationError."""
     await zookeeper.ensure(layout.reassignments_path(topic))
+
+
+async def read_writes(
+    nodes: NodeReader, topic: str, names: Sequence[str], faults: Faults
+) -> dict[TopicPartition, int]:
+    """Return the zxid of the last write of each request that exists among `names`, the children of a topic's parent.
+
+    Other names are reported to `faults`. Raises CoordinationError.
+    """
+    tps = []
+    for name in names:
+        try:
+            tps.append(TopicPartition(topic, parse_number(name)))
+        except ValueError as fault:
+            faults.report(f"{layout.reassignments_path(topic)}/{name}", fault)
+    found = await nodes.get_many([layout.reassignment_path(tp) for tp in tps])
+    return {tp: node.stat.mzxid for tp, node in zip(tps, found, strict=True) if node is not None}
 
 
 def request(tp: TopicPartition, replicas: Replicas) -> Create:

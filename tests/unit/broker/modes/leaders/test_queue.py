@@ -223,6 +223,27 @@ async def test_receiver_creates_its_queue_again_if_somebody_has_deleted_it(world
     assert (await waiting)[1] == start()
 
 
+async def test_long_queue_is_read_once_for_many_requests(world: World) -> None:
+    """A broker that returns after a long time looks after each request whether its queue is empty."""
+    for number in range(250):
+        world.put(f"q-{number:010d}", start(number))
+    session = world.sessions[RECEIVER]
+    read, reads = session.get_many, list[int]()
+
+    async def counted(paths: Sequence[str]) -> object:
+        reads.append(len(paths))
+        return await read(paths)
+
+    session.get_many = counted  # type: ignore[method-assign, assignment]
+    for number in range(250):
+        name, request = await world.receiver.first()
+        assert request == start(number)
+        assert await world.receiver.has_requests()
+        await world.receiver.consume(name)
+    assert reads == [100, 100, 50]
+    assert not await world.receiver.has_requests()
+
+
 # A full queue.
 
 

@@ -1,0 +1,37 @@
+"""A ZooKeeper session for one command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from minikafka.base.errors import CoordinationError
+from minikafka.base.ports import Clock, Rng, ZooKeeper
+from minikafka.cluster.directory import ClusterError
+from minikafka.runtime.tasks import TaskRegistry
+from minikafka.zk.client import ZooKeeperClient
+
+_SESSION_TIMEOUT_MS: Final = 6_000
+_CONNECT_TIMEOUT_MS: Final = 3_000
+
+
+@asynccontextmanager
+async def zookeeper_session(connect: str, clock: Clock, rng: Rng) -> AsyncIterator[ZooKeeper]:
+    """Yield a ZooKeeper client whose session ends with the `with` block.
+
+    `connect`: host:port[/chroot]. Raises ClusterError and ConfigError.
+    """
+    tasks = TaskRegistry()
+    zookeeper = ZooKeeperClient(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks)
+    try:
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT_MS / 1000):
+                await zookeeper.start()
+        except (TimeoutError, CoordinationError) as error:
+            raise ClusterError(f"ZooKeeper at {connect} does not answer; is it running?") from error
+        yield zookeeper
+        await zookeeper.close()
+    finally:
+        await tasks.close()

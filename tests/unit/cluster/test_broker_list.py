@@ -1,0 +1,55 @@
+"""The queues of brokers that commands add and remove."""
+
+from __future__ import annotations
+
+import pytest
+from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+
+from minikafka.base.errors import ConfigError
+from minikafka.cluster import broker_list
+from minikafka.cluster.directory import ClusterError
+from minikafka.zk.nodes import coordination
+from minikafka.zk.nodes.leaders import layout
+
+
+def session(ensemble: Ensemble) -> MemoryZooKeeper:
+    zookeeper = MemoryZooKeeper(ensemble)
+    zookeeper.attach()
+    return zookeeper
+
+
+@pytest.fixture
+def ensemble() -> Ensemble:
+    made = Ensemble()
+    made.put(coordination.PATH, b"leaders")
+    for path in layout.PERSISTENT:
+        made.put(path, b"")
+    return made
+
+
+@pytest.mark.row("C26")
+async def test_broker_is_added_once_and_removed_with_its_queue(ensemble: Ensemble) -> None:
+    zookeeper = session(ensemble)
+    assert await broker_list.add(zookeeper, 4)
+    assert not await broker_list.add(zookeeper, 4)
+    assert layout.queue_path(4) in ensemble.nodes
+    await broker_list.remove(zookeeper, 4)
+    assert layout.queue_path(4) not in ensemble.nodes
+
+
+async def test_removal_of_an_unknown_or_running_broker_is_refused(ensemble: Ensemble) -> None:
+    zookeeper = session(ensemble)
+    await broker_list.add(zookeeper, 1)
+    with pytest.raises(ClusterError, match="there is no broker 9; the cluster has 1"):
+        await broker_list.remove(zookeeper, 9)
+    ensemble.put(f"{layout.BROKER_IDS}/1", b"{}")
+    with pytest.raises(ConfigError, match="broker 1 is running"):
+        await broker_list.remove(zookeeper, 1)
+
+
+async def test_brokers_of_a_cluster_with_a_controller_are_not_added(ensemble: Ensemble) -> None:
+    ensemble.put(coordination.PATH, b"controller")
+    with pytest.raises(ClusterError, match="has the coordination mode controller"):
+        await broker_list.add(session(ensemble), 4)
+    with pytest.raises(ClusterError, match="no broker has been started"):
+        await broker_list.add(session(Ensemble()), 4)
