@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import BrokerId, TopicPartition
 
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 """Kafka's rule for topic names, which become names of directories and znodes."""
@@ -37,6 +37,11 @@ _SHOWN: Final = 60
 def is_internal(topic: str) -> bool:
     """True if the name begins with two underscores, as the names of topics that no user has made."""
     return topic.startswith("__")
+
+
+def ids(brokers: Iterable[BrokerId]) -> str:
+    """Return broker ids as text, for example `1,2,3`."""
+    return ",".join(map(str, brokers))
 
 
 def listed(partitions: Iterable[TopicPartition], most: int) -> str:

@@ -147,24 +147,6 @@ def verdict(histories: Sequence[History], reading: Reading) -> Verdict:
     return Verdict(*(totals[field.name] for field in fields(Verdict)))
 
 
-def disagreements(first: Reading, second: Reading) -> list[tuple[int, int]]:
-    """Compare two readings of a topic. Return each (partition, offset) whose record was lost or changed in between.
-
-    `second` must be the later reading. An offset is returned if `first` has a record there, and `second` has no
-    record or another payload. An offset that only `second` contains is not returned, because its record was
-    written after the first reading.
-    """
-    found = []
-    for partition, deliveries in first.items():
-        later = dict(second.get(partition, ()))
-        found += [
-            (partition, offset)
-            for offset, payload in deliveries
-            if later.get(offset, _NO_RECORD) != payload
-        ]
-    return found
-
-
 class _Comparison:
     """The sends of all producers, by acknowledged offset. Sends without a known offset are counted by payload."""
 

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.base.names import ids
 from minikafka.controller import elections
 from minikafka.controller.context import Context, PartitionStatus
 from minikafka.controller.elections import Choice, Election, Refusal, Verdict
@@ -39,7 +40,6 @@ from minikafka.controller.state_change_log import (
     Decision,
     StateChangeLog,
     describe,
-    ids,
     shortened,
 )
 

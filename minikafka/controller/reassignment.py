@@ -25,6 +25,7 @@ from minikafka.base.model import (
     ReplicaAssignment,
     TopicPartition,
 )
+from minikafka.base.names import ids
 from minikafka.controller.context import Context, PartitionStatus, ReplicaStatus
 from minikafka.controller.elections import Election, Refusal
 from minikafka.controller.events import (
@@ -48,7 +49,6 @@ from minikafka.controller.state_change_log import (
     REFUSE,
     Decision,
     StateChangeLog,
-    ids,
 )
 from minikafka.controller.steps import REASSIGNMENT
 

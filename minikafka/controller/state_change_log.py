@@ -55,11 +55,6 @@ PARTITION: Final = "partition"
 REPLICA: Final = "replica"
 
 
-def ids(brokers: Iterable[BrokerId]) -> str:
-    """Format a list of broker ids as Kafka does."""
-    return ",".join(map(str, brokers))
-
-
 def describe(state: LeaderAndIsr) -> str:
     """Format a leader-and-ISR state as Kafka does."""
     return (

@@ -8,6 +8,7 @@ from itertools import count
 
 import kafka
 import pytest
+from support.readings import disagreements
 from support.real_clients import CLIENTS, Client, ConfluentKafka, KafkaPython, Writing
 from support.running_cluster import (
     BROKERS,
@@ -21,7 +22,7 @@ from support.running_cluster import (
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client as NativeClient
-from minikafka.client.history import Reading, disagreements, verdict
+from minikafka.client.history import Reading, verdict
 from minikafka.cluster import LocalCluster
 
 # kafka-python leaves the sockets of lost connections to the garbage collector.

@@ -15,6 +15,7 @@ import click
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
+from minikafka.base.names import ids
 from minikafka.cli.arguments import placement
 from minikafka.cli.arguments.partition_arguments import Named
 from minikafka.cli.arguments.placement import Plan
@@ -23,7 +24,6 @@ from minikafka.cli.reassign import throttle
 from minikafka.cli.reassign.outcome import (
     SHORT_PATIENCE_MS,
     MoveState,
-    ids,
     measure,
     read_results,
 )

@@ -6,11 +6,12 @@ replicas equal the target, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
+from minikafka.base.names import ids
 from minikafka.base.ports import Clock
 from minikafka.cli.arguments.placement import Plan
 from minikafka.cli.execution.blocked import Blocked
@@ -75,11 +76,6 @@ class MoveResult(NamedTuple):
             "error": self.error.code.name if self.error else None,
             "message": self.error.message if self.error else None,
         }
-
-
-def ids(replicas: Sequence[BrokerId]) -> str:
-    """Return broker ids as text, for example `1,2,3`."""
-    return ",".join(map(str, replicas))
 
 
 async def read_results(

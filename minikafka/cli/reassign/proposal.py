@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, TopicPartition
+from minikafka.base.names import ids
 from minikafka.cli.arguments import placement
 from minikafka.cli.arguments.placement import Plan
-from minikafka.cli.reassign.outcome import ids
 from minikafka.cli.terminal.result import show
 from minikafka.cli.terminal.topic_errors import unknown_topics
 from minikafka.client.admin import Admin

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.base.names import ids
 from minikafka.cli.terminal.topic_errors import unknown_topics
 from minikafka.client import PartitionInfo, TopicInfo
 from minikafka.client.admin import Admin
@@ -120,13 +121,9 @@ def lines(topic: TopicInfo, view: TopicView, *, with_header: bool) -> Iterator[s
         text = (
             f"\tTopic: {topic.name}\tPartition: {number}"
             f"\tLeader: {partition.leader if partition.leader >= 0 else 'none'}"
-            f"\tReplicas: {_ids(partition.replicas)}\tIsr: {_ids(partition.isr)}"
+            f"\tReplicas: {ids(partition.replicas)}\tIsr: {ids(partition.isr)}"
         )
         if moving.is_being_reassigned:
-            text += f"\tAdding Replicas: {_ids(moving.adding)}"
-            text += f"\tRemoving Replicas: {_ids(moving.removing)}"
+            text += f"\tAdding Replicas: {ids(moving.adding)}"
+            text += f"\tRemoving Replicas: {ids(moving.removing)}"
         yield text
-
-
-def _ids(brokers: Sequence[int]) -> str:
-    return ",".join(map(str, brokers))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hashlib import sha256
 
 import pytest
+from support.readings import disagreements
 
-from minikafka.client.history import History, Reading, disagreements, verdict
+from minikafka.client.history import History, Reading, verdict
 
 
 def sent(*payloads: str) -> History:
