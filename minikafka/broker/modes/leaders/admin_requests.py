@@ -1,7 +1,7 @@
 """The state-change requests that an administrator's side sends, without a leader (note of the design, rows 11 to 13).
 
-Many requests are added to the queues in one multi. A broker carries out the requests of its queue in order, so that
-the last entry of a queue stands for all requests that were sent to it before.
+Many requests are added to the queues in one multi, which does not return the names of their nodes: the sender waits
+for all nodes that the queues have then.
 """
 
 from __future__ import annotations
@@ -99,18 +99,20 @@ class AdminRequests:
             yield sent[first : first + size]
 
     async def _entries(self, sent: Sequence[Addressed]) -> list[Entry]:
+        """Return an entry for each request, and for each node of the queues: some nodes stand for these requests."""
         receivers = sorted({receiver for receiver, _ in sent})
         paths = [queues.path_of(receiver) for receiver in receivers]
-        last: dict[BrokerId, str] = {}
+        entries = []
         found = await self._zookeeper.children_many(paths)
         for receiver, names in zip(receivers, found, strict=True):
-            if ordered := queues.in_order(receiver, names or (), self._faults):
-                last[receiver] = ordered[-1]
-        return [
-            Entry(receiver, last[receiver], request)
-            for receiver, request in sent
-            if receiver in last
-        ]
+            requests = [request for to, request in sent if to == receiver]
+            there = queues.in_order(receiver, names or (), self._faults)
+            count = max(len(requests), len(there)) if there else 0
+            entries += [
+                Entry(receiver, there[min(n, len(there) - 1)], requests[min(n, len(requests) - 1)])
+                for n in range(count)
+            ]
+        return entries
 
     async def wait(self, entries: Iterable[Entry], timeout_ms: int) -> list[Entry]:
         """Wait until the live receivers have carried out these requests; return those that were not in time.

@@ -48,6 +48,8 @@ _WAIT_MS: Final = 30_000
 """Time that a live replica has to carry out a close request of a clean-up."""
 _PATIENCE_MS: Final = 2_000
 """Time that a request to delete a topic waits for the end of the deletion."""
+_RESUMED_AFTER_MS: Final = 3_000
+"""Time after which a deletion that has not ended may have lost its broker. The other brokers are asked then."""
 _POLL_MS: Final = 200
 """Time between two looks at partitions that still have a leader."""
 _RETRY_MS: Final = 2_000
@@ -81,6 +83,8 @@ class Deletions:
         self._refresh = refresh
         self._deleting: dict[str, asyncio.Event] = {}
         """Topics that have a task of this broker, and an event at its end."""
+        self._noticed: dict[str, int] = {}
+        """Topics whose deletion this broker may have to go on with, and since when."""
 
     # Beginning.
 
@@ -163,12 +167,18 @@ class Deletions:
         self, views: Mapping[TopicPartition, PartitionView], live: Collection[BrokerId]
     ) -> None:
         """Go on with the deletions that nobody performs. `views`: all partitions; `live`: the registered brokers."""
-        if self._broker_id != min(live, default=None):
-            return
-        marked = {tp.topic for tp, one in views.items() if one.is_readable and one.is_being_deleted}
-        for topic in marked:
-            if topic not in self._deleting and topic not in self._work:
-                self._spawn(topic, is_resumed=True)
+        marked: set[str] = set()
+        if self._broker_id == min(live, default=None):
+            marked = {
+                tp.topic for tp, one in views.items() if one.is_readable and one.is_being_deleted
+            }
+        now = self._clock.now()
+        self._noticed = {topic: self._noticed.get(topic, now) for topic in marked}
+        for topic, since in self._noticed.items():
+            if now - since < _RESUMED_AFTER_MS or topic in self._deleting or topic in self._work:
+                continue
+            self._noticed[topic] = now
+            self._spawn(topic, is_resumed=True)
 
     def begin(self, topic: str) -> None:
         """Delete the marked partitions of a topic in the background."""

@@ -12,6 +12,7 @@ import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import (
@@ -27,7 +28,7 @@ from minikafka.base.errors import (
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, MultiOp, Watch, WatchKind, ZooKeeper
 from minikafka.leaders import shrinking
-from minikafka.leaders.model import StateChange
+from minikafka.leaders.model import Operation, StateChange
 from minikafka.zk.nodes import registrations
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import queues, tree
@@ -96,6 +97,21 @@ class StateChangeQueue:
                 if not self._next:
                     await watch.wait()
 
+    async def next_requests(self) -> list[tuple[str, StateChange]]:
+        """Wait for a request in the own queue; return the oldest requests, each of another partition.
+
+        They may be carried out side by side, because the order of requests matters within a partition only. A request
+        to scan all replicas is returned alone. Raises Closed.
+        """
+        found = [await self.first()]
+        tps = {found[0][1].tp}
+        for name, request in islice(self._next, 1, None):
+            if Operation.RESCAN in (found[0][1].operation, request.operation) or request.tp in tps:
+                break
+            tps.add(request.tp)
+            found.append((name, request))
+        return found
+
     async def has_requests(self) -> bool:
         """Return True if the own queue has a request that can be carried out. Raises CoordinationError."""
         if self._next and self._generation == self._zookeeper.generation:
@@ -113,8 +129,7 @@ class StateChangeQueue:
                 break
             except (NotConnected, OutcomeUnknown, StaleSession):
                 await self._zookeeper.connected()
-        if self._next and self._next[0][0] == name:
-            self._next.popleft()
+        self._next = deque(one for one in self._next if one[0] != name)
 
     async def _read_own(self) -> Watch:
         """Read the next requests of the own queue, and return the watch that fires when the queue changes."""

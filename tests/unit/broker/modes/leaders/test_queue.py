@@ -107,6 +107,22 @@ async def test_requests_are_received_in_order_and_deleted_when_consumed(world: W
     assert not await world.receiver.has_requests()
 
 
+async def test_next_requests_are_of_different_partitions_and_a_rescan_is_alone(
+    world: World,
+) -> None:
+    sent = [start(0), start(1), close(0), rescan(SENDER)]
+    for number, request in enumerate(sent):
+        world.put(f"q-{number:010}", request)
+    received = []
+    for _ in range(3):
+        part = await world.receiver.next_requests()
+        received.append([request for _, request in part])
+        for name, _ in reversed(part):
+            await world.receiver.consume(name)
+    assert received == [[start(0), start(1)], [close(0)], [rescan(SENDER)]]
+    assert world.requests() == []
+
+
 async def test_receiver_waits_for_a_request(world: World) -> None:
     waiting = asyncio.ensure_future(world.consume())
     for request in (start(), close()):
