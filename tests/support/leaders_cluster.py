@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
 from minikafka.base.model import PartitionState, TopicPartition
+from minikafka.broker.capabilities.mode import CoordinationMode
+from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record
 
@@ -20,13 +24,38 @@ _LATEST_S = 120
 class LeadersCluster(MemoryCluster):
     """A cluster with topic t, whose partition 0 has a replica on each broker."""
 
-    def __init__(self, brokers: int = 3, **config: object) -> None:
+    def __init__(
+        self, brokers: int = 3, *, topic_replicas: Sequence[int] | None = None, **config: object
+    ) -> None:
         super().__init__(brokers, coordination=LEADERS, **config)
+        self.topic_replicas = topic_replicas
+        """The replicas of partition 0; None: all brokers, in any order."""
+        self.notes: list[tuple[str, str]] = []
+        """Each call of a broker at ZooKeeper: the method, and its path, or the first of its paths."""
 
-    async def create(self, partitions: int = 1) -> None:
+    def new_mode(self, config: BrokerConfig, ports: BrokerPorts) -> CoordinationMode:
+        mode = super().new_mode(config, ports)
+        session = self.sessions[config.broker_id]
+        for method in ("children", "children_many", "exists", "create", "delete"):
+            setattr(session, method, self._noted(method, getattr(session, method)))
+        return mode
+
+    def _noted(self, method: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(path: Any, *arguments: Any, **keywords: Any) -> Any:
+            self.notes.append((method, path if isinstance(path, str) else next(iter(path), "")))
+            return call(path, *arguments, **keywords)
+
+        return noted
+
+    async def create(self) -> None:
+        """Create topic t; return when all its replicas are in the ISR."""
+        topic = NewTopic("t", 1, len(self.brokers))
+        if self.topic_replicas is not None:
+            topic = NewTopic("t", assignment={0: tuple(self.topic_replicas)})
         async with self.client() as client:
-            await client.create_topics(NewTopic("t", partitions, len(self.brokers)))
-        await self.until_in_sync()
+            await client.create_topics(topic)
+        wanted = {*self.brokers} if self.topic_replicas is None else {*self.topic_replicas}
+        await self.until(lambda: self.isr == wanted)
 
     async def produce(self, *values: bytes) -> None:
         async with self.client() as client:
@@ -80,7 +109,7 @@ class LeadersCluster(MemoryCluster):
 
 
 def run_leaders(
-    seed: int, scenario: Callable[[LeadersCluster], Awaitable[None]], **config: object
+    seed: int, scenario: Callable[[LeadersCluster], Awaitable[None]], **config: Any
 ) -> None:
     """Run a scenario with a new cluster in a seeded loop."""
 

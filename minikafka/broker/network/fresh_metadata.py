@@ -9,7 +9,8 @@ most `WAIT_MS`, and the attempt of the mode continues when the wait is over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -66,7 +67,7 @@ class _Asking:
         waited = self._source.asked(names, is_missing=missing)
         if waited is None:
             return self._handler(services, request, context)
-        return self._handle_later(waited, services, request, context)
+        return _Begun(partial(self._handle_later, waited, services, request, context))
 
     async def _handle_later(
         self,
@@ -79,6 +80,16 @@ class _Asking:
         await asyncio.wait([waited], timeout=WAIT_MS / 1_000)
         result = self._handler(services, request, context)
         return await result if isawaitable(result) else result
+
+
+class _Begun:
+    """An awaitable that calls `begin` when it is awaited: if it never is, no coroutine is left behind."""
+
+    def __init__(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._begin = begin
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._begin().__await__()
 
 
 def topics_of(api: int, request: Entity, version: int) -> list[str | bytes] | None:

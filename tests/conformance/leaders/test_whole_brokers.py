@@ -68,10 +68,10 @@ def test_broker_scans_when_the_start_requests_in_its_full_queue_were_dropped() -
         assert errors == {}
         queue = cluster.ensemble.nodes["/leaders/brokers/state/2"]
         assert 1 <= len(queue.children) <= 2
-        broker = await cluster.start(2)
-        assert {tp.partition for tp in broker.replicas.partitions if tp.topic == "u"} == {
-            *assignment
-        }
+        hosted = (await cluster.start(2)).replicas.partitions
+        await cluster.until(
+            lambda: {tp.partition for tp in hosted if tp.topic == "u"} == {*assignment}
+        )
         assert not cluster.ensemble.nodes["/leaders/brokers/state/2"].children
 
     run_leaders(1, scenario, minikafka_leaders_queue_max=2)
