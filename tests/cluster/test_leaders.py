@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -23,10 +24,13 @@ from minikafka.record.batch import Record
 
 BROKERS = (1, 2, 3, 4)
 ROOT = "/leaders/brokers"
+QUEUE_MAX = 30
+"""Requests at which the queue of a broker is full."""
 KEYS = {
     "zookeeper.session.timeout.ms": 3_000,
     "replica.lag.time.max.ms": 10_000,
     "minikafka.leaders.election.wait.ms": 200,
+    "minikafka.leaders.queue.max": QUEUE_MAX,
     "auto.leader.rebalance.enable": False,
     "log.segment.delete.delay.ms": 100,
     "replica.high.watermark.checkpoint.interval.ms": 200,
@@ -108,6 +112,12 @@ class Stage:
         """Add a request to the queue of a broker."""
         text = json.dumps({"partition": 0, **fields}).encode()
         self.zookeeper.create(f"{ROOT}/state/{broker}/q-", text, sequence=True)
+
+    def requests(self, broker: int) -> list[dict[str, Any]]:
+        """Return the requests in the queue of a broker, in order."""
+        names = self.children(f"state/{broker}")
+        texts = [self.data(f"state/{broker}/{name}") for name in names]
+        return [json.loads(text) for text in texts if text is not None]
 
 
 @pytest.fixture(scope="module")
@@ -263,6 +273,40 @@ async def test_forged_and_stale_requests_are_refused_consumed_and_in_the_ledger(
     await stage.produce("forged", b"b")
     assert stage.isr("forged")[0] == {1, 2}
     assert await stage.consume("forged") == [b"a", b"b"]
+
+
+@pytest.mark.row("C12", "C13", "C22")
+async def test_full_queue_of_a_broker_that_is_down_keeps_the_closes_until_it_starts(
+    stage: Stage,
+) -> None:
+    for topic in ("shrinks", "waits"):
+        await stage.create(topic, 1, 4)
+    await stage.cluster.kill(4)
+    await stage.until(lambda: "4" not in stage.children("ids"))
+    request = {"topic": "strange", "topic_id": "B" * 22, "sender": 1}
+    for epoch in range(QUEUE_MAX):
+        operation = "close-replica" if epoch % 2 else "start-replica"
+        fields = {"operation": operation, "epoch": epoch, "partition": epoch // 10}
+        stage.send(4, **request, **fields)
+    async with Client(stage.cluster.bootstrap) as client:
+        await client.delete_topics("shrinks")
+        await stage.until(lambda: "shrinks" not in stage.children("topics"))
+        kept = [(row["operation"], row["topic"], row["epoch"]) for row in stage.requests(4)]
+        closes = [("close-replica", "strange", epoch) for epoch in (9, 19, 29)]
+        assert kept[:4] == [*closes, ("rescan", "", -1)]
+        assert {topic for _, topic, _ in kept[4:]} == {"shrinks"}
+        for number in range(QUEUE_MAX):
+            fields = {"operation": "close-replica", "epoch": 1, "partition": 100 + number}
+            stage.send(4, **request, **fields)
+    stage.zookeeper.create(f"{ROOT}/partitions_reassigned/waits/0", b"", makepath=True)
+    logs = [stage.cluster.directory.logs / f"broker-{id_}.log" for id_ in (1, 2, 3)]
+    full = "FollowerStateChangeQueueFull: the queue of broker 4"
+    await stage.until(lambda: any(full in log.read_text() for log in logs))
+    assert "waits" in stage.children("topics")
+    await stage.cluster.start(4)
+    await stage.until(lambda: "waits" not in stage.children("topics"))
+    await stage.until(lambda: not stage.children("state/4"))
+    await stage.until(lambda: not stage.hosts("waits") | stage.hosts("shrinks"))
 
 
 @pytest.mark.row("C1", "C35", "C42")
