@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from support.leaders_cluster import T0, LeadersCluster, run_leaders
+
+from minikafka.base.model import TopicPartition
+from minikafka.client import NewTopic
 
 SEEDS = range(1, 6)
 
@@ -104,3 +108,38 @@ def test_records_are_kept_when_all_brokers_stop_and_start_again(seed: int) -> No
         await cluster.until_in_sync()
 
     run_leaders(seed, scenario)
+
+
+@pytest.mark.row("C35")
+def test_replica_that_won_an_election_does_not_lead_after_its_lease_has_ended() -> None:
+    """The broker has read that it leads, and waits for the topic's settings when the lease ends."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        broker, session, tp = cluster.brokers[0], cluster.sessions[0], TopicPartition("u", 0)
+        is_reading, may_go_on = asyncio.Event(), asyncio.Event()
+        read = broker.replicas.configs.read
+
+        async def slow(*arguments: Any, **keywords: Any) -> None:
+            await read(*arguments, **keywords)
+            is_reading.set()
+            await may_go_on.wait()
+
+        broker.replicas.configs.read = slow  # type: ignore[method-assign]
+        async with cluster.client() as client:
+            creating = asyncio.ensure_future(
+                client.create_topics(NewTopic("u", assignment={0: (0,)}))
+            )
+            await is_reading.wait()
+            session.suspend()
+            session.lose_lease()
+            await asyncio.sleep(1)
+            may_go_on.set()
+            await asyncio.sleep(1)
+            partition = broker.replicas.partitions.get(tp)
+            assert partition is None or not partition.is_leader
+            session.attach()
+            await cluster.until(lambda: tp in broker.replicas.partitions)
+            await cluster.until(lambda: broker.replicas.partitions[tp].is_open)
+            creating.cancel()
+
+    run_leaders(1, scenario)
