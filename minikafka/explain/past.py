@@ -86,9 +86,31 @@ class Past:
         return not self._own
 
     def replicas(self) -> tuple[int, ...]:
-        """Return the sorted ids of the brokers with a replica, according to the controller's last decisions."""
+        """Return the sorted ids of the brokers with a replica, according to the last decisions in the ledgers."""
+        if moves := self._moves():
+            return tuple(sorted(id_ for id_, line in moves.items() if line["target"] != "absent"))
         known = {broker for broker, state in self.replica_states().items() if state != _DELETED}
         return tuple(sorted(known.union(self.states[-1].isr if self.states else ())))
+
+    def leadership(self) -> tuple[int, int] | None:
+        """Return the last leader that served clients in the mode leaders, and its last epoch; None without one.
+
+        A leader that leads on with other replicas raises its epoch, which its requests to other brokers then have.
+        """
+        found: tuple[int, int] | None = None
+        for line in self._own:
+            if line["kind"] != STATE_CHANGE:
+                continue
+            if line["fact"] == "move" and line["target"] == "leading":
+                found = line["broker"], line["epoch"]
+            elif line["fact"] == "requested" and found and line["sender"] == found[0]:
+                found = found[0], max(found[1], line["epoch"])
+        return found
+
+    def _moves(self) -> dict[int, Line]:
+        """Return the last move of each broker's replica in the mode leaders."""
+        moves = (line for line in self._own if line["kind"] == STATE_CHANGE)
+        return {line["broker"]: line for line in moves if line["fact"] == "move"}
 
     def replica_states(self) -> dict[int, str]:
         """Return the states of the replicas by broker id, according to the controller's last decisions."""

@@ -139,6 +139,9 @@ class Picture:
         best = max(replicas, key=lambda r: (r["leader_epoch"], r["role"] == "leader"), default=None)
         if best is not None:
             return best["leader"], best["leader_epoch"], tuple(best["isr"]), "its replicas"
+        if led := self.past.leadership():
+            isrs = [state.isr for state in self.past.states if state.leader_epoch == led[1]]
+            return *led, isrs[-1] if isrs else (), "the ledger"
         if self.past.states:
             last = self.past.states[-1]
             return last.leader, last.leader_epoch, last.isr, "the ledger"

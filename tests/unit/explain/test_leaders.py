@@ -253,3 +253,19 @@ def test_broker_that_has_not_stopped_is_named_at_the_end(ledger: Lines) -> None:
     ledger.add("broker", "", 2, fact="registered")
     [sentence] = Story(ledger.lines, TP).endings(10_000, [1])
     assert sentence.startswith("broker 2 does not answer; its last line in the ledger is from")
+
+
+def test_ledgers_show_the_last_leader_and_replicas_while_everything_is_down(ledger: Lines) -> None:
+    move(ledger, 1, "opening", "leading")
+    ledger.isr(5, 1, 1, [1, 2, 3], [1, 2])
+    for broker in (2, 3):
+        move(ledger, broker, "waiting", "following")
+    move(ledger, 2, "opening", "leading", 2)
+    move(ledger, 1, "waiting", "following", 2)
+    move(ledger, 3, "waiting", "absent", 2)
+    request(ledger, 2, "requested", "…", sender=2)
+    made = Scene()
+    made.ledger, made.coordination = ledger, "leaders"
+    picture = made.all_dead().picture()
+    assert (picture.leader, picture.leader_epoch, picture.isr) == (2, 10, ())
+    assert (picture.assignment.replicas, picture.source) == ((1, 2), "the ledger")
