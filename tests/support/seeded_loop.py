@@ -180,7 +180,17 @@ class SeededLoop(asyncio.AbstractEventLoop):
             for task in tasks:
                 task.cancel()
             self.run_until_complete(asyncio.wait(tasks))
+            self._run_ready()
         self.errors = errors
+
+    def _run_ready(self) -> None:
+        """Run the callbacks that are ready: those of ended tasks close the coroutines that never ran."""
+        asyncio._set_running_loop(self)
+        try:
+            while self._ready:
+                self._run_one_of(self._choose())
+        finally:
+            asyncio._set_running_loop(None)
 
     def _running(self) -> list[asyncio.Task[Any]]:
         tasks = (task for process in self._processes for task in process.tasks)
