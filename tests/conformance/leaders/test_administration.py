@@ -277,3 +277,20 @@ def test_last_in_sync_replica_that_shuts_down_stays_in_the_isr() -> None:
         assert await consumed(cluster) == [b"x"]
 
     run_admin(scenario)
+
+
+@pytest.mark.row("R23")
+def test_broker_that_shuts_down_stays_in_an_isr_with_an_unassigned_replica() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        assert (await create(cluster, {0: (0, 1)})).ok
+        await produce(cluster, b"x")
+        cluster.brokers[0].gate.hold("reassignment.complete")
+        assert await alter(cluster, (0, 2)) == OK
+        await cluster.until(lambda: isr(cluster) == {0, 1, 2})
+        cluster.kill_with_session(0)
+        await cluster.stop(1)
+        assert 1 in isr(cluster)
+        await cluster.start(1)
+        assert await consumed(cluster) == [b"x"]
+
+    run_admin(scenario)

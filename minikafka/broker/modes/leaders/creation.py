@@ -32,6 +32,7 @@ from minikafka.broker.turns.side_by_side import all_of
 from minikafka.leaders.model import Replicas
 from minikafka.leaders.steps import CREATION
 from minikafka.zk.nodes import configs
+from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import reassignments, topics
 
 logger = logging.getLogger(__name__)
@@ -43,8 +44,11 @@ WAIT_MS: Final = 30_000
 class Creations:
     """Writes new topics and partitions. Nobody else may work on the topic."""
 
-    def __init__(self, zookeeper: ZooKeeper, requests: AdminRequests, gate: Gate) -> None:
+    def __init__(
+        self, zookeeper: ZooKeeper, requests: AdminRequests, gate: Gate, faults: Faults
+    ) -> None:
         self._zookeeper = zookeeper
+        self._faults = faults
         self._requests = requests
         self._gate = gate
 
@@ -101,7 +105,19 @@ class Creations:
             named = ", ".join(sorted({str(entry.broker_id) for entry in late}))
             message = f"brokers that have not started their replicas in time: {named}"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
+        await self._gate.reached(CREATION, "replicas")
+        await self._check_id(group[0][0].topic, topic_id)
         await all_of(self._complete(version, *one) for one in group)
+
+    async def _check_id(self, topic: str, topic_id: bytes) -> None:
+        """Raise KafkaError if the topic was deleted, and perhaps created again, while the replicas started.
+
+        The nodes of a topic that was created again can have the versions that the fence checks.
+        """
+        found = await topics.read_ids(self._zookeeper, [topic], self._faults)
+        if found.get(topic) != topic_id:
+            message = f"The topic '{topic}' was deleted or created again by another request."
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
 
     async def _request(self, version: int, tp: TopicPartition, replicas: Replicas) -> None:
         await self._gate.reached(CREATION, "request")
@@ -109,7 +125,6 @@ class Creations:
         await self._write([topics.fence(tp.topic, version), create], create)
 
     async def _complete(self, version: int, tp: TopicPartition, replicas: Replicas) -> None:
-        await self._gate.reached(CREATION, "replicas")
         node, assigned = topics.assignment(tp, replicas)
         removal = reassignments.removal(tp, 0)
         await self._write([topics.fence(tp.topic, version), node, assigned, removal], assigned)

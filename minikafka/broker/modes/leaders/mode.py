@@ -155,5 +155,5 @@ class LeadersMode:
             refresh,
         )
         metadata.on_read = deletions.noticed
-        creations = Creations(session, requests, gate)
+        creations = Creations(session, requests, gate, faults)
         return LeadersTopics(session, creations, deletions, work, peers, faults, refresh)
