@@ -45,7 +45,12 @@ class PartitionWatches:
 
     async def arm_replicas(self, era: Era, tp: TopicPartition) -> bool:
         """Watch `replicas`, which did not exist just now; return True if it exists. Raises CoordinationError."""
-        return tp in self._hosted and await self._arm(era, tp, partitions.replicas_path(tp))
+        path = partitions.replicas_path(tp)
+        if tp not in self._hosted or not await self._arm(era, tp, path):
+            return False
+        self._armed.pop(path, None)
+        await self._zookeeper.unwatch(WatchKind.EXISTS, path)  # only a missing list is watched
+        return True
 
     async def arm_reassignment(self, era: Era, tp: TopicPartition) -> None:
         """Watch a reassignment whose replicas an administrator may replace. Raises CoordinationError."""
