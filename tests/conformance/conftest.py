@@ -1,7 +1,16 @@
-"""Real ZooKeeper servers that the tests of this folder share."""
+"""Real ZooKeeper servers that the tests of this folder share, and a fixture that runs a test in both modes."""
 
 from __future__ import annotations
 
+import pytest
+from support import proof
+from support.memory_cluster import MemoryCluster
 from support.zookeepers import connect, ensemble, server, shared_ensemble, shared_server
 
-__all__ = ["connect", "ensemble", "server", "shared_ensemble", "shared_server"]
+__all__ = ["connect", "each_mode", "ensemble", "server", "shared_ensemble", "shared_server"]
+
+
+@pytest.fixture(params=proof.MODES)
+def each_mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the test once in each coordination mode, which is the mode of its in-memory clusters."""
+    monkeypatch.setattr(MemoryCluster, "default_coordination", request.param)

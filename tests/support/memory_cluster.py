@@ -182,8 +182,12 @@ class MemoryCluster:
     """A cluster of in-memory brokers, used as `async with MemoryCluster() as cluster`.
 
     Broker ids are `ids`, by default 0 to `brokers` - 1. Keys of `config` are Kafka's, with underscores for dots.
-    `offsets_ms`: by broker, how far its wall clock is ahead of the cluster's. `coordination`: the mode.
+    `offsets_ms`: by broker, how far its wall clock is ahead of the cluster's. `coordination`: the mode, by default
+    `default_coordination`.
     """
+
+    default_coordination = CONTROLLER
+    """The mode of clusters made without one. The fixture `each_mode` sets it for a test that runs in both modes."""
 
     def __init__(
         self,
@@ -191,10 +195,10 @@ class MemoryCluster:
         *,
         ids: range | None = None,
         offsets_ms: Mapping[int, int] | None = None,
-        coordination: str = CONTROLLER,
+        coordination: str = "",
         **config: object,
     ) -> None:
-        self.coordination = coordination
+        self.coordination = coordination or self.default_coordination
         self.ensemble = Ensemble()
         self.clock = LoopClock()
         self.ensemble.wall_ms = self.clock.wall_ms

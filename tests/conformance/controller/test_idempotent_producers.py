@@ -15,6 +15,7 @@ from support.until import until
 from minikafka.client import NewTopic
 from minikafka.record.batch import records
 
+pytestmark = pytest.mark.usefixtures("each_mode")
 PRODUCERS = (Librdkafka, JavaClient)
 SEEDS = range(8)
 RECORDS = 60

@@ -17,6 +17,7 @@ from support.seeded_loop import run_seeded
 from minikafka.client import NewTopic
 from minikafka.groups.state.states import STABLE
 
+pytestmark = pytest.mark.usefixtures("each_mode")
 KEYS = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1_000,

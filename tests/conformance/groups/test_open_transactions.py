@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from support.group_client import GroupClient
 from support.logs import end_marker
 from support.memory_cluster import MemoryCluster
@@ -22,6 +23,7 @@ from minikafka.record.batch import Record, build
 from minikafka.record.header import TRANSACTIONAL
 from minikafka.wire.versions import OFFSET_FETCH
 
+pytestmark = pytest.mark.usefixtures("each_mode")
 P0 = TopicPartition(GROUP_TOPIC, 0)
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 PRODUCER = 7

@@ -18,6 +18,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import NewTopic
 
+pytestmark = pytest.mark.usefixtures("each_mode")
 KEYS = {
     "group_initial_rebalance_delay_ms": 0,
     "group_min_session_timeout_ms": 1_000,
