@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -118,6 +119,21 @@ class Stage:
         names = self.children(f"state/{broker}")
         texts = [self.data(f"state/{broker}/{name}") for name in names]
         return [json.loads(text) for text in texts if text is not None]
+
+    def watchers(self, topic: str) -> dict[str, int]:
+        """Return the number of sessions that watch the data of each node of a topic, from ZooKeeper's `wchp`."""
+        host, port = self.cluster.zookeeper.partition("/")[0].rsplit(":", 1)
+        with socket.create_connection((host, int(port)), 10) as connection:
+            connection.sendall(b"wchp")
+            answer = b"".join(iter(lambda: connection.recv(1 << 16), b"")).decode()
+        found: dict[str, int] = {}
+        path = ""
+        for line in answer.splitlines():
+            if not line.startswith("\t"):
+                path = line
+            elif f"/topics/{topic}/" in path:
+                found[path] = found.get(path, 0) + 1
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -332,3 +348,14 @@ async def test_leader_whose_session_expires_registers_again_and_follows(stage: S
     assert after[1].ephemeralOwner not in (0, before[1].ephemeralOwner)
     assert stage.leader("lonely") == other, "no other partition has another epoch"
     assert await stage.consume("session") == [b"a", b"b"]
+
+
+@pytest.mark.row("C36")
+async def test_brokers_have_one_watch_on_data_per_partition_that_they_host(stage: Stage) -> None:
+    """ZooKeeper does not count watches on children: one per queue, and those of leaders on reassignments."""
+    numbers = range(20)
+    async with Client(stage.cluster.bootstrap) as client:
+        replicas = dict.fromkeys(numbers, (1, 2, 3))
+        await client.create_topics(NewTopic("watched", assignment=replicas))
+    expected = {f"{ROOT}/topics/watched/{number}/leader": 3 for number in numbers}
+    await stage.until(lambda: stage.watchers("watched") == expected)
