@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.memory_cluster import MemoryCluster, MemoryControlPlane
 from support.seeded_loop import run_seeded
+from support.until import until
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import TopicPartition
@@ -21,6 +22,7 @@ from minikafka.log.log import Log
 from minikafka.record.batch import Record, build
 from minikafka.runtime.tasks import TaskRegistry
 
+pytestmark = pytest.mark.usefixtures("each_mode")
 T0 = TopicPartition("t", 0)
 MINUTE = 60_000
 
@@ -96,6 +98,7 @@ async def test_broker_process_uses_the_configured_addresses_and_timeouts(
     monkeypatch.setattr(broker_process, "HttpControlPlane", control_plane)
     monkeypatch.setattr(broker_process, "create_broker", create)
     monkeypatch.setattr(broker_process, "ControllerMode", lambda *_: None)
+    monkeypatch.setattr(broker_process, "LeadersMode", lambda *_: None)
     config = BrokerConfig.from_mapping(
         {
             "broker.id": 1,
@@ -104,6 +107,7 @@ async def test_broker_process_uses_the_configured_addresses_and_timeouts(
             "zookeeper.session.timeout.ms": 7,
             "zookeeper.connection.timeout.ms": 8,
             "minikafka.cluster.secret": "s" * 16,
+            "minikafka.coordination": MemoryCluster.default_coordination,
         }
     )
     started: Any = await broker_process.start(config, lambda name, error: None)
@@ -161,6 +165,8 @@ def test_producer_expiry_and_checkpoints_run_at_the_configured_intervals() -> No
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.create_topics(NewTopic("t"))
         replicas, storage = cluster.brokers[0].replicas, cluster.storages[0]
+        # In the leaders mode the elected leader is known before it opens; a client's request is repeated meanwhile.
+        await until(lambda: T0 in replicas.partitions and replicas.partitions[T0].is_open)
         record = Record(timestamp=cluster.clock.wall_ms(), value=b"v")
         batch = build([record], producer_id=7, producer_epoch=0, base_sequence=0)
         await replicas.append(T0, batch)

@@ -19,6 +19,7 @@ from minikafka.record.header import ATTRIBUTES, CODEC_MASK, HEADER
 from minikafka.replication.reader import PartitionReader
 from minikafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT
 
+pytestmark = pytest.mark.usefixtures("each_mode")
 P0 = TopicPartition(GROUP_TOPIC, 0)
 MINUTE = 60_000
 ONE = {
