@@ -195,8 +195,6 @@ class Runner:
                 read = await self._reads.one(tp)
                 if read.view.replicas is None and await self._watches.arm_replicas(era, tp):
                     read = await self._reads.one(tp)
-                    if read.view.replicas is not None:
-                        await self._watches.disarm_replicas(tp)
                 elif _is_led_with_reassignment(read.view):
                     await self._watches.arm_reassignment(era, tp)
                     read = await self._reads.one(tp)

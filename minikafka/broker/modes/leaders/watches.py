@@ -52,10 +52,6 @@ class PartitionWatches:
         await self._zookeeper.unwatch(WatchKind.EXISTS, path)  # only a missing list is watched
         return True
 
-    async def disarm_replicas(self, tp: TopicPartition) -> None:
-        """Remove a watch on `replicas` that was set too late to fire. Raises CoordinationError."""
-        await self._remove(partitions.replicas_path(tp))
-
     async def arm_reassignment(self, era: Era, tp: TopicPartition) -> None:
         """Watch a reassignment whose replicas an administrator may replace. Raises CoordinationError."""
         if tp in self._hosted:
@@ -85,11 +81,8 @@ class PartitionWatches:
         self._hosted.discard(tp)
         paths = partitions.leader_path(tp), partitions.replicas_path(tp), reassignments.path_of(tp)
         for path in paths:
-            await self._remove(path)
-
-    async def _remove(self, path: str) -> None:
-        if self._armed.pop(path, None) is not None:
-            await self._zookeeper.unwatch(WatchKind.EXISTS, path)
+            if self._armed.pop(path, None) is not None:
+                await self._zookeeper.unwatch(WatchKind.EXISTS, path)
 
     def clear(self) -> None:
         """Forget all watches: the era has ended."""
