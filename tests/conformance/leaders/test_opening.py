@@ -6,12 +6,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from support.few_descriptors import FewDescriptors
 from support.hosted import batch
 from support.leaders_cluster import T0, LeadersCluster, run_leaders
+from support.memory_cluster import MemoryCluster
+from support.until import until
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.capabilities.stores import TopicPlan
+from minikafka.client import NewTopic, Record
 from minikafka.client.network import Address, Network, request
 from minikafka.wire.versions import PRODUCE
 
@@ -114,3 +118,14 @@ def test_every_broker_reports_the_requests_that_wait_for_a_broker_that_is_down()
         await cluster.until(lambda: report()["backlog"].get("2") == 0)
 
     run_leaders(1, scenario)
+
+
+async def test_leader_without_descriptors_opens_once_it_has_some() -> None:
+    async with MemoryCluster(1, coordination="leaders") as cluster, cluster.client() as client:
+        few = FewDescriptors(cluster.storages[0])
+        few.fail_all("/data/t-0")
+        created = asyncio.ensure_future(client.create_topics(NewTopic("t", 1, 1)))
+        await until(lambda: few.failed > 1)
+        few.heal()
+        await created
+        await client.produce("t", [Record(value=b"stored")])

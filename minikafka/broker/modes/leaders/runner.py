@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import Closed, CoordinationError
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import Epoch, TopicPartition
 from minikafka.base.ports import Clock, Gate, Ledger, Tasks, ZooKeeper
 from minikafka.broker.capabilities.roles import Orders
 from minikafka.broker.capabilities.stores import IsrOutcome
@@ -49,7 +49,13 @@ from minikafka.leaders.events import (
     WatchReassignments,
 )
 from minikafka.leaders.machine import LeadersMachine
-from minikafka.leaders.model import Operation, PartitionView, ReplicaStatus, StateChange
+from minikafka.leaders.model import (
+    Operation,
+    PartitionView,
+    Replicas,
+    ReplicaStatus,
+    StateChange,
+)
 from minikafka.rpc.coordination import Look
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import partitions
@@ -259,11 +265,23 @@ class Runner:
     async def _wait_to_open(self, era: Era, effect: BecomeLeader) -> None:
         tp, leader = effect.tp, effect.view.leader
         assert leader is not None, effect
-        in_sync = await self._orders.caught_up(
-            tp, leader.epoch, self._catch_up_ms, self._may_be_alive
+        while not era.is_over and self._is_opening(tp, leader.epoch):
+            in_sync = await self._orders.caught_up(
+                tp, leader.epoch, self._catch_up_ms, self._may_be_alive
+            )
+            if in_sync:
+                self._later(era, tp, partial(_caught_up, tp, in_sync))
+                return
+            # The broker creates the replica later if a file descriptor was missing.
+            await self._clock.sleep(_RETRY_MS)
+
+    def _is_opening(self, tp: TopicPartition, epoch: Epoch) -> bool:
+        replica = self.machine.replicas.get(tp)
+        return (
+            replica is not None
+            and replica.status is ReplicaStatus.OPENING
+            and replica.epoch == epoch
         )
-        if in_sync and not era.is_over:
-            self._later(era, tp, lambda read: CaughtUp(tp, in_sync))
 
     def _may_be_alive(self, broker_id: int) -> bool:
         """True if a broker counts as alive: before this broker has registered, no broker is known to be dead."""
@@ -387,6 +405,10 @@ class Runner:
 def _is_led_with_reassignment(view: PartitionView) -> bool:
     """True if this broker leads a partition in the view that has a reassignment."""
     return view.reassignment is not None and view.leader is not None and view.leader.is_ours
+
+
+def _caught_up(tp: TopicPartition, in_sync: Replicas, _: Read) -> CaughtUp:
+    return CaughtUp(tp, in_sync)
 
 
 def _partition_of(effect: Effect) -> TopicPartition:
