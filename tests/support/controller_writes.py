@@ -40,6 +40,7 @@ _UNFENCED: Final = (
     (CREATE, re.compile(r"/log_dir_event_notification/log_dir_event_\d+")),
     (SET, re.compile(layout.PRODUCER_ID_BLOCK)),
     (CREATE, re.compile(r"/cluster(/id)?")),
+    (CREATE, re.compile(r"/minikafka(/coordination)?")),
     (CREATE, re.compile(layout.CONTROLLER_EPOCH)),
     (CREATE, re.compile(r"/(brokers|config|admin)")),
     *((CREATE, re.compile(re.escape(path))) for path in layout.PERSISTENT),
