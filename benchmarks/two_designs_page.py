@@ -55,10 +55,11 @@ def read(path: Path) -> dict[str, Any]:
 
 def replaced(page: str, name: str, table: str) -> str:
     """Return the page with `table` between the comments that name it. Raises ValueError without the comments."""
-    pattern = rf"(<!-- {name} -->\n).*?(\n<!-- end -->)"
+    pattern = rf"<!-- {name} -->\n.*?<!-- end -->"
     if not re.search(pattern, page, re.DOTALL):
         raise ValueError(f"{PAGE.name} has no place for the table {name!r}")
-    return re.sub(pattern, lambda match: match[1] + table + match[2], page, flags=re.DOTALL)
+    block = f"<!-- {name} -->\n{table}\n<!-- end -->"
+    return re.sub(pattern, lambda _: block, page, count=1, flags=re.DOTALL)
 
 
 def tables(figures: Figures) -> dict[str, str]:
