@@ -1,0 +1,1 @@
+"""What enters and leaves the transaction coordinator: requests, responses, commands and records."""
