@@ -39,7 +39,7 @@ from minikafka.record.header import (
     TRANSACTIONAL,
     Header,
 )
-from minikafka.record.transactions import COMMIT, Marker, marker_type
+from minikafka.record.transactions import ABORT, COMMIT, MARKER_KEY, Marker, marker_type
 from minikafka.record.varints import read_varint, varint
 
 UNDATED: Final = -(2**63) - 1
@@ -70,7 +70,6 @@ _unpack_header: Final = HEADER.unpack_from
 
 _CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _INVALID_RECORD: Final = int(ErrorCode.INVALID_RECORD)
-_NO_TRANSACTION: Final = int(ErrorCode.INVALID_TXN_STATE)
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
 _UNSUPPORTED_CODEC: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _MAGIC_AT: Final = 16
@@ -97,8 +96,7 @@ def check_produced(field: memoryview, header: Header, internal: bool) -> int:
 
     `header` is `HEADER` unpacked from the field. The rules are Kafka's (ProduceRequest, UnifiedLog, LogValidator).
     The CRC is checked last, because it costs most. `internal`: one of the broker's own coordinators wrote the batch.
-    Such a batch may be a control batch, may be transactional, and needs no sequence number. A transactional batch
-    of a client gets INVALID_TXN_STATE, because this broker has no open transactions.
+    Such a batch may be a control batch, and needs no sequence number.
     """
     _, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if (
@@ -115,8 +113,6 @@ def check_produced(field: memoryview, header: Header, internal: bool) -> int:
         error = _refusal(len(field), header, internal)
         if error:
             return error
-        if attributes & TRANSACTIONAL and not internal:
-            return _NO_TRANSACTION if crc32c(field[CRC_START:]) == crc else _CORRUPT
     return 0 if crc32c(field[CRC_START:]) == crc else _CORRUPT
 
 
@@ -403,6 +399,31 @@ def build(
     batch[HEADER_BYTES:] = body
     _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
     return bytes(batch)
+
+
+def build_marker(
+    producer_id: int,
+    producer_epoch: int,
+    *,
+    committed: bool,
+    coordinator_epoch: int,
+    timestamp: int,
+) -> bytes:
+    """Return the control batch that ends a producer's transaction, as Kafka's transaction coordinator writes it.
+
+    `timestamp`: Unix milliseconds. `coordinator_epoch`: the coordinator's leader epoch.
+    """
+    marker = Record(
+        timestamp=timestamp,
+        key=MARKER_KEY.pack(0, COMMIT if committed else ABORT),
+        value=_END_TRANSACTION.pack(0, coordinator_epoch),
+    )
+    return build(
+        [marker],
+        attributes=TRANSACTIONAL | CONTROL,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
 
 
 def _as_int64(number: int) -> int:

@@ -22,13 +22,21 @@ from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionSta
 from minikafka.log.log import Log
 from minikafka.log.state.producers import APPEND
 from minikafka.record.batch import check_produced, refusal_of_fragment, stamp_append_time
-from minikafka.record.header import HEADER, HEADER_BYTES, PRODUCER_ID
+from minikafka.record.header import (
+    ATTRIBUTES,
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+)
 from minikafka.record.walk import rules_of
 from minikafka.replication.early import FIRST_BATCHES_MS, EarlyBatches, result_of_unexpected
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.read_limits import ReadLimits
 from minikafka.replication.throttle import Throttle
+from minikafka.replication.verification import NO_GUARD, Verifications
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +100,7 @@ class Partition(ReadLimits):
         "topic",
         "tp",
         "under_min_isr",
+        "verifications",
     )
 
     def __init__(
@@ -136,6 +145,7 @@ class Partition(ReadLimits):
         """Followers that consumers were told to read from → last time (ms). They get the high watermark promptly."""
         self.appended_base = -1
         self.early_batches = EarlyBatches()
+        self.verifications = Verifications()
 
     # ---- roles
 
@@ -163,6 +173,7 @@ class Partition(ReadLimits):
         if new_epoch:
             self.epoch_start_offset = self.log.log_end_offset
             self.log.epochs.assign(state.leader_epoch, self.epoch_start_offset)
+            self.verifications.begin_leader_epoch()
         # Keep the progress of a replica that a reassignment removes: it can be elected until it leaves the ISR.
         others = dict.fromkeys((*state.replicas, *state.isr))
         others.pop(self.broker_id, None)
@@ -318,12 +329,14 @@ class Partition(ReadLimits):
         *,
         internal: bool = False,
         invalid: int = 0,
+        guard: int = NO_GUARD,
     ) -> int:
         """Append one batch as leader: the records field of a produce request, a slice of the receive buffer.
 
         Return the offset after the batch, or a negated error code; set `appended_base` to the batch's base offset.
         `internal`: one of the broker's own coordinators wrote the batch. `invalid`: the error code from the check of
-        the records (`record/walk.py`), which is returned if the header is valid. Raises StorageFailed.
+        the records (`record/walk.py`), which is returned if the header is valid. `guard`: the result of
+        `verification_of` before the batch was verified. Raises StorageFailed.
         """
         log = self.log
         if not self.is_open or self.offline:
@@ -336,17 +349,30 @@ class Partition(ReadLimits):
         error = check_produced(field, header, internal) or invalid
         if error:
             return -error
-        if len(field) > self.max_message_bytes:
+        if len(field) > self.max_message_bytes and not header[ATTRIBUTES] & CONTROL:
             return -_TOO_LARGE
-        if header[PRODUCER_ID] >= 0 and not internal:
-            known = log.producers.check(header)
-            if known != APPEND and (result := result_of_unexpected(self, header, known, now)):
-                return result
+        if header[PRODUCER_ID] >= 0:
+            if not internal:
+                known = log.producers.check(header)
+                if known != APPEND and (result := result_of_unexpected(self, header, known, now)):
+                    return result
+            if header[ATTRIBUTES] & TRANSACTIONAL or log.producers.transactions:
+                transactional = field, header, guard, internal
+                if error := self.verifications.refusal(log.producers, *transactional):
+                    return -error
         if self.log_append_time:
             stamp_append_time(field, wall_ms)
             header = _unpack_header(field)
         self.appended_base = log.append(field, header, self.leader_epoch, wall_ms)
         return log.log_end_offset
+
+    def verification_of(self, batch: memoryview) -> int:
+        """Begin the verification of a batch that was refused with INVALID_TXN_STATE; return its guard.
+
+        Pass the guard to `append_as_leader` when the coordinator has verified the batch. Return `NO_GUARD` if
+        verification does not help: the batch is not transactional, or its transaction is open in this log.
+        """
+        return self.verifications.guard_of(self.log.producers, _unpack_header(batch))
 
     def written(self, now: int) -> bool:
         """Advance the high watermark after a flush if this replica is alone in the ISR; return True if it moved."""

@@ -20,6 +20,7 @@ from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.metrics import Histogram
 from minikafka.base.ports import Clock, Slice
 from minikafka.replication.partition import Partition, ProduceWaiter
+from minikafka.replication.verification import NO_GUARD
 from minikafka.replication.waiters import Waiter
 
 logger = logging.getLogger(__name__)
@@ -359,6 +360,7 @@ class Purgatory:
         *,
         internal: bool = False,
         invalid: int = 0,
+        guard: int = NO_GUARD,
     ) -> int:
         """Append one batch as leader; the batch is written at the end of the event-loop tick.
 
@@ -369,7 +371,7 @@ class Purgatory:
             self.dirty.append(partition)
         try:
             return partition.append_as_leader(
-                field, acks, now, wall_ms, internal=internal, invalid=invalid
+                field, acks, now, wall_ms, internal=internal, invalid=invalid, guard=guard
             )
         except StorageFailed as failure:
             self.storage_failed(partition, failure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,11 +12,10 @@ from minikafka.base.ports import Storage
 from minikafka.log.log import Log
 from minikafka.log.replacement import Replacement
 from minikafka.log.segments.segment import Segment
-from minikafka.record.batch import Record, build, records
+from minikafka.record.batch import Record, build, build_marker, records
 from minikafka.record.header import (
     BASE_OFFSET,
     BATCH_LENGTH,
-    CONTROL,
     HEADER,
     OVERHEAD,
     TRANSACTIONAL,
@@ -78,17 +76,13 @@ def end_marker(
     timestamp: int = 1000,
 ) -> bytearray:
     """Return the control batch with which a transaction coordinator commits or aborts a transaction."""
-    record = Record(
-        timestamp=timestamp,
-        key=struct.pack(">hh", 0, commit),
-        value=struct.pack(">hi", 0, coordinator_epoch),
-    )
     return bytearray(
-        build(
-            [record],
-            producer_id=producer,
-            producer_epoch=epoch,
-            attributes=TRANSACTIONAL | CONTROL,
+        build_marker(
+            producer,
+            epoch,
+            committed=commit,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=timestamp,
         )
     )
 

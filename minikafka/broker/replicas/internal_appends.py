@@ -19,6 +19,7 @@ from minikafka.record.header import HEADER
 from minikafka.record.transactions import Marker, is_control
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import Purgatory
+from minikafka.replication.verification import NO_GUARD
 
 _ALL: Final = -1
 """The `acks` value of an internal append: all in-sync replicas."""
@@ -57,8 +58,13 @@ class InternalAppends:
         self.on_marker: list[Callable[[TopicPartition, Marker], None]] = []
         """Called for each marker of a transaction, once the marker is committed."""
 
-    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
-        """Append a batch now. Return a future that gets the batch's base offset when the batch is committed."""
+    def append(
+        self, tp: TopicPartition, batch: bytes, guard: int = NO_GUARD
+    ) -> asyncio.Future[int]:
+        """Append a batch now. Return a future that gets the batch's base offset when the batch is committed.
+
+        `guard`: see `Partition.verification_of`.
+        """
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         partition = self._lookup(tp)
         if partition is None:
@@ -72,6 +78,7 @@ class InternalAppends:
             self._clock.now(),
             self._clock.wall_ms(),
             internal=True,
+            guard=guard,
         )
         if required < 0:
             done.set_exception(_error(-required, tp))

@@ -56,6 +56,7 @@ from minikafka.replication.reader import PartitionReader
 from minikafka.replication.replica_selector import forget_former_readers
 from minikafka.replication.sessions import Session
 from minikafka.replication.throttle import RETRY_MS
+from minikafka.replication.verification import NO_GUARD
 
 logger = logging.getLogger(__name__)
 state_change_logger = logging.getLogger("state-change")
@@ -181,16 +182,18 @@ class ReplicaManager:
         """Return the result of `error_for` for a topic name as bytes, which may be invalid UTF-8."""
         return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
 
-    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
+    def append(
+        self, tp: TopicPartition, batch: bytes, guard: int = NO_GUARD
+    ) -> asyncio.Future[int]:
         """Append one record batch of magic 2 as leader; return a future of its base offset.
 
         The future is done when the batch is committed. The batch is in the log when `append` returns, so batches
         are appended in the order of the calls. Can be called at any time, even while received requests are being
-        handled. The future raises KafkaError with a produce error code: NOT_LEADER_OR_FOLLOWER (also when
-        leadership ends before the batch is committed), NOT_ENOUGH_REPLICAS(_AFTER_APPEND), MESSAGE_TOO_LARGE,
-        CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR. The future has no timeout; the caller sets a timeout if necessary.
+        handled. The future raises KafkaError with a produce error code, such as NOT_LEADER_OR_FOLLOWER (also when
+        leadership ends before the batch is committed). `guard`: see `Partition.verification_of`. The future has no
+        timeout; the caller sets a timeout if necessary.
         """
-        return self._appends.append(tp, batch)
+        return self._appends.append(tp, batch, guard)
 
     def on_marker(self, callback: Callable[[TopicPartition, Marker], None]) -> None:
         """Call `callback(tp, marker)` for every transaction marker that `append` appends, once it is committed."""

@@ -178,6 +178,16 @@ class ProducerStates:
         state = self._states.get(producer_id)
         return (_NONE, _NONE) if state is None else (state.epoch, state.last_sequence)
 
+    def epochs_of(self, producer_id: int) -> tuple[int, int]:
+        """Return the producer's epoch, and its coordinator's epoch in the last marker; -1 for an unknown value."""
+        state = self._states.get(producer_id)
+        return (_NONE, _NONE) if state is None else (state.epoch, state.coordinator_epoch)
+
+    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Return True if the producer has an open transaction in this log, and this is its current epoch."""
+        state = self._states.get(producer_id)
+        return state is not None and state.transaction_start >= 0 and state.epoch == epoch
+
     def written_below(self, producer_id: int) -> int:
         """Return the base offset of the producer's oldest remembered batch.
 

@@ -50,7 +50,9 @@ class Scene:
 
     async def append(self, batch: bytes | bytearray) -> None:
         leader, _ = await self.client.find()
-        await self.cluster.brokers[leader].replicas.append(P0, bytes(batch))
+        replicas = self.cluster.brokers[leader].replicas
+        guard = replicas.partitions[P0].verification_of(memoryview(batch))
+        await replicas.append(P0, bytes(batch), guard)
 
     async def move(self) -> None:
         """Restart the coordinator's broker, so that the other broker loads the group."""

@@ -90,7 +90,6 @@ REFUSED: list[tuple[str, Callable[[bytes], bytes], ErrorCode]] = [
     ),
     ("of a producer without sequence", lambda data: patched(data, producer_id=1), INVALID),
     ("transactional of no producer", lambda data: patched(data, attributes=b.TRANSACTIONAL), INVALID),
-    ("transactional in no transaction", lambda data: transactional(), ErrorCode.INVALID_TXN_STATE),
     ("transactional with a wrong CRC", lambda data: transactional()[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
     ("of an unknown codec", lambda data: patched(data, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     ("longer than the field", lambda data: patched(data, batch_length=10_000), INVALID),

@@ -11,6 +11,7 @@ from minikafka.base.model import LeaderAndIsr, PartitionState
 from minikafka.record.batch import Record, build
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
 from minikafka.replication.progress import FollowerProgress
+from minikafka.replication.verification import NO_GUARD
 from minikafka.wire.fetch import finished
 
 NO_RECORDS = (bytearray(), memoryview(b""), 0, 0)
@@ -497,10 +498,13 @@ class TestLastStableOffset:
         return r
 
     def append(self, r: Replicas, batch: bytearray, *, internal: bool = False) -> int:
+        """Append a batch, which is verified if it is internal."""
         replica = r[0]
         replica.purgatory.dirty.append(replica.partition)
+        field = memoryview(batch)
+        guard = replica.partition.verification_of(field) if internal else NO_GUARD
         required = replica.partition.append_as_leader(
-            memoryview(batch), -1, r.now, 0, internal=internal
+            field, -1, r.now, 0, internal=internal, guard=guard
         )
         replica.purgatory.finish_tick(r.now)
         return required
@@ -535,7 +539,7 @@ class TestLastStableOffset:
         assert next(r[0].log.producers.active()).coordinator_epoch == 5
         assert list(r[1].log.producers.active()) == list(r[0].log.producers.active())
 
-    def test_transactional_batch_of_a_client_is_refused(self) -> None:
+    def test_transactional_batch_of_a_client_is_refused_without_verification(self) -> None:
         r = self.led()
         assert self.append(r, transactional_batch(0)) == -ErrorCode.INVALID_TXN_STATE
         assert r[0].log.log_end_offset == 1

@@ -48,7 +48,9 @@ def append(partition: Partition, timestamp: int) -> None:
 
 
 def append_batch(partition: Partition, batch: bytearray) -> None:
-    assert partition.append_as_leader(memoryview(batch), 1, 0, 0, internal=True) > 0
+    field = memoryview(batch)
+    guard = partition.verification_of(field)
+    assert partition.append_as_leader(field, 1, 0, 0, internal=True, guard=guard) > 0
     partition.log.flush()
     partition.written(0)
 

@@ -297,7 +297,8 @@ class TestReadCommitted:
         """Return a consumer of a log where offset 5 is in an open transaction and offset 6 is in none."""
         batch = transactional_batch(0)
         replica = replicas[0]
-        replica.purgatory.append(replica.partition, memoryview(batch), -1, 0, 0, internal=True)
+        guard = replica.partition.verification_of(memoryview(batch))
+        replica.purgatory.append(replica.partition, memoryview(batch), -1, 0, 0, guard=guard)
         replicas.produce(0, b"006")
         return Consumer(replica)
 
