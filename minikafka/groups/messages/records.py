@@ -12,6 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
+from minikafka.base.fields import NEVER_FLEXIBLE, Fields, encode_string
 from minikafka.base.model import NO_EPOCH, TopicPartition
 
 NO_TIMESTAMP: Final = -1
@@ -26,7 +27,6 @@ _WRITTEN: Final = 3
 _FLEXIBLE: Final = 4
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
-_STRING_MAX: Final = 0x7FFF
 _OFFSET_HEAD: Final = Struct(">hqi")
 """Version, offset and leader epoch of an offset value of version 3."""
 _OLD_OFFSET_HEAD: Final = Struct(">hq")
@@ -102,8 +102,8 @@ def offset_commit_key(group: str, tp: TopicPartition) -> bytes:
     return b"".join(
         (
             _INT16.pack(_OFFSET_KEY),
-            _string(group),
-            _string(tp.topic),
+            encode_string(group),
+            encode_string(tp.topic),
             _INT32.pack(tp.partition),
         )
     )
@@ -114,7 +114,7 @@ def offset_commit_value(value: OffsetAndMetadata) -> bytes:
 
     The value has version 1 if the offset has an expire timestamp, else version 3.
     """
-    metadata = _string(value.metadata)
+    metadata = encode_string(value.metadata)
     if value.expire_timestamp != NO_TIMESTAMP:
         head = _OLD_OFFSET_HEAD.pack(_WITH_EXPIRY, value.offset)
         return head + metadata + _TWO_INT64.pack(value.commit_timestamp, value.expire_timestamp)
@@ -124,26 +124,26 @@ def offset_commit_value(value: OffsetAndMetadata) -> bytes:
 
 def group_metadata_key(group: str) -> bytes:
     """Return the key of a group. Raises ValueError if the name is longer than 32,767 bytes."""
-    return _INT16.pack(_GROUP_KEY) + _string(group)
+    return _INT16.pack(_GROUP_KEY) + encode_string(group)
 
 
 def group_metadata_value(value: GroupMetadataValue) -> bytes:
     """Return the value of a group in version 3. Raises ValueError if a string is longer than 32,767 bytes."""
     parts = [
         _INT16.pack(_WRITTEN),
-        _string(value.protocol_type),
+        encode_string(value.protocol_type),
         _INT32.pack(value.generation),
-        _string(value.protocol),
-        _string(value.leader),
+        encode_string(value.protocol),
+        encode_string(value.leader),
         _INT64.pack(value.current_state_timestamp),
         _INT32.pack(len(value.members)),
     ]
     for member in value.members:
         parts += (
-            _string(member.member_id),
-            _string(member.group_instance_id),
-            _string(member.client_id),
-            _string(member.client_host),
+            encode_string(member.member_id),
+            encode_string(member.group_instance_id),
+            encode_string(member.client_id),
+            encode_string(member.client_host),
             _INT32.pack(member.rebalance_timeout_ms),
             _INT32.pack(member.session_timeout_ms),
             _INT32.pack(len(member.subscription)),
@@ -154,24 +154,12 @@ def group_metadata_value(value: GroupMetadataValue) -> bytes:
     return b"".join(parts)
 
 
-def _string(text: str | None) -> bytes:
-    """Encode a nullable string: its length as int16, then its bytes. Raises ValueError if it is too long."""
-    if text is None:
-        return b"\xff\xff"
-    data = text.encode()
-    if len(data) > _STRING_MAX:
-        raise ValueError(
-            f"a string of {len(data)} bytes is too long: at most {_STRING_MAX} are allowed"
-        )
-    return _INT16.pack(len(data)) + data
-
-
 # Reading.
 
 
 def read_key(data: bytes) -> Key:
     """Decode a key of an offset, a group, or an unknown version. Raises ValueError if the key is too short."""
-    fields = _Fields(data)
+    fields = Fields(data, _FLEXIBLE)
     version = fields.version
     if version in _OFFSET_KEYS:
         return OffsetKey(fields.string(), TopicPartition(fields.string(), fields.int32()))
@@ -182,8 +170,8 @@ def read_key(data: bytes) -> Key:
 
 def read_offset(data: bytes) -> OffsetAndMetadata:
     """Decode the value of a committed offset, versions 0 to 4. Raises ValueError."""
-    fields = _Fields(data)
-    version = fields.known_version()
+    fields = Fields(data, _FLEXIBLE)
+    version = fields.known_version(_FLEXIBLE)
     offset = fields.int64()
     leader_epoch = fields.int32() if version >= 3 else NO_EPOCH
     metadata = fields.string()
@@ -197,8 +185,8 @@ def read_group(data: bytes) -> GroupMetadataValue:
 
     Version 0 has no rebalance timeout. As in Kafka, the session timeout is used instead.
     """
-    fields = _Fields(data)
-    version = fields.known_version()
+    fields = Fields(data, _FLEXIBLE)
+    version = fields.known_version(_FLEXIBLE)
     return GroupMetadataValue(
         protocol_type=fields.string(),
         generation=fields.int32(),
@@ -209,7 +197,7 @@ def read_group(data: bytes) -> GroupMetadataValue:
     )
 
 
-def _member(fields: _Fields, version: int) -> MemberMetadata:
+def _member(fields: Fields, version: int) -> MemberMetadata:
     member_id = fields.string()
     group_instance_id = fields.nullable_string() if version >= 3 else None
     client_id, client_host = fields.string(), fields.string()
@@ -234,10 +222,9 @@ def subscribed_topics(subscription: bytes) -> frozenset[str]:
 
     Every version begins with the fields of version 0. Only these fields are read.
     """
-    fields = _Fields(subscription)
+    fields = Fields(subscription, NEVER_FLEXIBLE)
     if fields.version < 0:
         raise ValueError(f"the subscription has version {fields.version}; versions begin at 0")
-    fields.is_flexible = False
     topics = frozenset(fields.string() for _ in range(fields.count()))
     fields.nullable_data()  # the user data
     return topics
@@ -248,94 +235,8 @@ def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
 
     Every version begins with the fields of version 0. Only these fields are read.
     """
-    fields = _Fields(assignment)
-    fields.is_flexible = False
+    fields = Fields(assignment, NEVER_FLEXIBLE)
     return {
         fields.string(): [fields.int32() for _ in range(fields.count())]
         for _ in range(fields.count())
     }
-
-
-class _Fields:
-    """A decoder of bytes that begin with a version, followed by fields.
-
-    Raises ValueError if a field ends after the last byte.
-    """
-
-    __slots__ = ("_at", "_data", "is_flexible", "version")
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-        self.version = int.from_bytes(self._take(2), "big", signed=True)
-        self.is_flexible = self.version >= _FLEXIBLE
-
-    def known_version(self) -> int:
-        """Return the version of a value. Raises ValueError if it is not in 0 to 4."""
-        if not 0 <= self.version <= _FLEXIBLE:
-            raise ValueError(
-                f"the value has version {self.version}; Kafka 3.9 reads versions 0 to 4"
-            )
-        return self.version
-
-    def _take(self, size: int) -> bytes:
-        end = self._at + size
-        if end > len(self._data):
-            raise ValueError(f"a field ends at byte {end}, the data at {len(self._data)}")
-        found = self._data[self._at : end]
-        self._at = end
-        return found
-
-    def int32(self) -> int:
-        return int.from_bytes(self._take(4), "big", signed=True)
-
-    def int64(self) -> int:
-        return int.from_bytes(self._take(8), "big", signed=True)
-
-    def string(self) -> str:
-        found = self.nullable_string()
-        if found is None:
-            raise ValueError("a string that must not be null is null")
-        return found
-
-    def nullable_string(self) -> str | None:
-        """Read a nullable string. Malformed UTF-8 becomes U+FFFD, as in Java."""
-        size = self._size(2)
-        return None if size < 0 else self._take(size).decode(errors="replace")
-
-    def data(self) -> bytes:
-        found = self.nullable_data()
-        if found is None:
-            raise ValueError("bytes that must not be null are null")
-        return found
-
-    def nullable_data(self) -> bytes | None:
-        size = self._size(4)
-        return None if size < 0 else self._take(size)
-
-    def count(self) -> int:
-        """Read the length of an array. Raises ValueError if it is negative or exceeds the number of bytes."""
-        count = self._size(4)
-        if not 0 <= count <= len(self._data):
-            raise ValueError(f"an array declares {count} elements in {len(self._data)} bytes")
-        return count
-
-    def _size(self, width: int) -> int:
-        """Read a length: an integer of `width` bytes, or in version 4 a varint with the length plus 1."""
-        if self.is_flexible:
-            return self._uvarint() - 1
-        return int.from_bytes(self._take(width), "big", signed=True)
-
-    def _uvarint(self) -> int:
-        number = 0
-        for shift in range(0, 35, 7):
-            (byte,) = self._take(1)
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number
-        raise ValueError("a varint of more than 5 bytes")
-
-    def skip_tags(self) -> None:
-        """Skip the tagged fields of a struct. Only values of version 4 have tagged fields."""
-        for _ in range(self._uvarint() if self.is_flexible else 0):
-            self._uvarint()
-            self._take(self._uvarint())

@@ -1,1 +1,1 @@
-"""What enters and leaves the transaction coordinator: requests, responses, commands and records."""
+"""What enters and leaves the transaction coordinator: requests, responses and commands."""

@@ -38,13 +38,17 @@ class DropMarkers(NamedTuple):
 
 
 class EndedTransaction(NamedTuple):
-    """What the markers of one ended transaction contain. `coordinator_epoch`: the coordinator's leader epoch."""
+    """What the markers of one ended transaction contain. `coordinator_epoch`: the coordinator's leader epoch.
+
+    `number` is not in the markers. It tells the transactions of one epoch apart: a host returns it as it got it.
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     committed: bool
+    number: int = 0
 
 
 Command: TypeAlias = Answer | Append | AllocateProducerId | SendMarkers | DropMarkers

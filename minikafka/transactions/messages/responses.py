@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from minikafka.base.model import TopicPartition
 from minikafka.transactions.messages.requests import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -30,15 +30,18 @@ class EndResponse(NamedTuple):
 
 
 class DescribedTransaction(NamedTuple):
-    """A transactional id. `start_ms`: Unix milliseconds, -1 without an open transaction."""
+    """A transactional id. `start_ms`: the start of its last transaction in Unix milliseconds, -1 if it had none.
+
+    With an error, every other field is as in Kafka's response: empty or 0.
+    """
 
     transactional_id: str
     error: int
     state: str = ""
     timeout_ms: int = 0
-    start_ms: int = -1
-    producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
+    start_ms: int = 0
+    producer_id: int = 0
+    producer_epoch: int = 0
     partitions: Sequence[TopicPartition] = ()
 
 
@@ -62,3 +65,8 @@ class ListResponse(NamedTuple):
     error: int
     unknown_states: Sequence[str] = ()
     transactions: Sequence[ListedTransaction] = ()
+
+
+Response: TypeAlias = (
+    InitProducerIdResponse | AddPartitionsResponse | EndResponse | DescribeResponse | ListResponse
+)

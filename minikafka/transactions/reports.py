@@ -1,0 +1,58 @@
+"""Descriptions and lists of transactional ids (KIP-664, KIP-994)."""
+
+from __future__ import annotations
+
+from minikafka.base.errors import ErrorCode
+from minikafka.transactions.messages.requests import ListRequest
+from minikafka.transactions.messages.responses import (
+    DescribedTransaction,
+    ListedTransaction,
+    ListResponse,
+)
+from minikafka.transactions.state.metadata import Metadata
+from minikafka.transactions.state.picture import Picture
+from minikafka.transactions.states import TransactionState
+
+
+def describe(picture: Picture, name: str) -> DescribedTransaction:
+    """Return the description of a transactional id. While a transaction ends, it has the partitions without marker."""
+    if not name:
+        return DescribedTransaction(name, ErrorCode.INVALID_REQUEST)
+    found = picture.find(name)
+    if isinstance(found, ErrorCode):
+        return DescribedTransaction(name, found or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    txn, stored = found
+    partitions = sorted(txn.remaining if txn.is_prepared else stored.partitions)
+    return DescribedTransaction(
+        name,
+        ErrorCode.NONE,
+        stored.state.value,
+        stored.timeout_ms,
+        stored.started_ms,
+        stored.producer_id,
+        txn.producer_epoch,
+        partitions,
+    )
+
+
+def list_transactions(picture: Picture, request: ListRequest, wall_ms: int) -> ListResponse:
+    """Return the transactional ids that pass the filters of the request."""
+    if picture.loads:
+        return ListResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    names = {state.value for state in TransactionState}
+    unknown = [name for name in request.states if name not in names]
+    listed = [
+        ListedTransaction(txn.name, txn.stored.producer_id, txn.stored.state.value)
+        for txn in picture.ids.values()
+        if txn.stored is not None and _passes(txn.stored, request, wall_ms)
+    ]
+    return ListResponse(ErrorCode.NONE, unknown, listed)
+
+
+def _passes(stored: Metadata, request: ListRequest, wall_ms: int) -> bool:
+    """True if an id passes all filters. As in Kafka, an id that never had a transaction passes every duration."""
+    if request.producer_ids and stored.producer_id not in request.producer_ids:
+        return False
+    if request.states and stored.state.value not in request.states:
+        return False
+    return request.min_duration_ms < 0 or wall_ms - stored.started_ms > request.min_duration_ms
