@@ -1,0 +1,47 @@
+"""The logs of all replicas in the brokers' log directories, for the isolation checker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from minikafka.base.model import TopicPartition
+from minikafka.client.isolation.logs import Stored, stored
+from minikafka.pipeline.check import replicas
+
+Logs = dict[TopicPartition, dict[int, list[Stored]]]
+
+
+def read_logs(
+    directories: Iterable[str],
+    topics: Sequence[str],
+    ends: Mapping[TopicPartition, int] | None = None,
+) -> Logs:
+    """Return the logs of each partition by broker, up to the high watermark.
+
+    `ends`: the high watermark of each partition; None: the highest one in the brokers' checkpoints. Raises
+    PipelineError for a wrong directory, CorruptBatch for a damaged log.
+    """
+    found, segments = replicas.find(replicas.log_directories(directories), topics)
+    limits = _checkpointed(found) if ends is None else ends
+    logs: Logs = {}
+    for (broker, *place), files in groupby(
+        segments, lambda one: (one.broker, one.topic, one.partition)
+    ):
+        tp = TopicPartition(*place)
+        end = limits.get(tp)
+        own = logs.setdefault(tp, {})[broker] = []
+        for file in files:
+            entries = stored(Path(file.path).read_bytes(), tp)
+            own += [entry for entry in entries if end is None or entry.offset < end]
+    return logs
+
+
+def _checkpointed(found: Iterable[replicas.Replica]) -> dict[TopicPartition, int]:
+    ends: dict[TopicPartition, int] = {}
+    for replica in found:
+        if replica.high_watermark is not None:
+            tp = TopicPartition(replica.topic, replica.partition)
+            ends[tp] = max(ends.get(tp, 0), replica.high_watermark)
+    return ends
