@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from minikafka.base.config.coordinators import CoordinatorKeys
 from minikafka.base.config.keys import (
     INT_MAX,
     LONG_MAX,
@@ -52,7 +53,7 @@ _KAFKA_VERSION: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(CoordinatorKeys):
     """Settings of one broker. The attribute of a key is the key's name with `_` instead of `.`."""
 
     # Identity and listeners.
@@ -406,77 +407,6 @@ class BrokerConfig:
     )
     controlled_shutdown_retry_backoff_ms: int = key(
         LONG, 5_000, "Pause between attempts of a controlled shutdown.", low=0
-    )
-
-    # Consumer groups.
-    group_min_session_timeout_ms: int = key(
-        INT, 6_000, "Minimum session timeout of a group's member.", low=0
-    )
-    group_max_session_timeout_ms: int = key(
-        INT, 1_800_000, "Maximum session timeout of a group's member.", low=0
-    )
-    group_initial_rebalance_delay_ms: int = key(
-        INT,
-        3_000,
-        "Time for which the first rebalance of an empty group waits for more members.",
-        low=0,
-    )
-    group_max_size: int = key(INT, INT_MAX, "Maximum number of members of a group.", low=1)
-    minikafka_groups_memory_max_bytes: int = key(
-        LONG,
-        100_663_296,
-        "Maximum bytes of memory for all groups of a coordinator and their members, with the metadata and assignments "
-        "that clients send. A JoinGroup that needs more gets COORDINATOR_LOAD_IN_PROGRESS; one that needs 32 KiB or "
-        "more may use only half.",
-        low=65_536,
-    )
-    minikafka_offsets_memory_max_bytes: int = key(
-        LONG,
-        134_217_728,
-        "Maximum bytes of memory for all committed offsets of a coordinator. An OffsetCommit of new partitions that "
-        "needs more gets COORDINATOR_LOAD_IN_PROGRESS; one that needs 32 KiB or more may use only half.",
-        low=65_536,
-    )
-    offset_metadata_max_bytes: int = key(
-        INT, 4_096, "Maximum size of the metadata of one committed offset.", low=0
-    )
-    offsets_topic_num_partitions: int = key(
-        INT, 50, "Number of partitions of __consumer_offsets when it is created.", low=1
-    )
-    offsets_topic_replication_factor: int = key(
-        INT,
-        3,
-        "Replication factor of __consumer_offsets, which is created once this many brokers are live.",
-        low=1,
-        high=32_767,
-    )
-    offsets_topic_segment_bytes: int = key(
-        INT, 104_857_600, "segment.bytes of __consumer_offsets when it is created.", low=14
-    )
-    offsets_topic_compression_codec: int = key(
-        INT,
-        0,
-        "Codec of the batches in __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
-        low=0,
-        high=4,
-    )
-    offsets_load_buffer_size: int = key(
-        INT,
-        5_242_880,
-        "Maximum bytes that a coordinator reads at once while it loads a partition of __consumer_offsets.",
-        low=1,
-    )
-    offsets_commit_timeout_ms: int = key(
-        INT, 5_000, "Maximum time until a commit is on all in-sync replicas.", low=1
-    )
-    offsets_retention_minutes: int = key(
-        INT,
-        10_080,
-        "Time after which a committed offset expires if no member of the group uses it.",
-        low=1,
-    )
-    offsets_retention_check_interval_ms: int = key(
-        LONG, 600_000, "Interval at which expired offsets are removed.", low=1
     )
 
     # Client connections.

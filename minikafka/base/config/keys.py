@@ -210,9 +210,9 @@ def first_set(values: Mapping[str, Any], synonyms: Iterable[tuple[str, int]]) ->
 
 
 def table(cls: Any) -> dict[str, Key]:
-    """Return the keys of a config dataclass by Kafka name, in the order of the class body."""
+    """Return the keys of a config dataclass by Kafka name: in the order of the class body, then the inherited ones."""
     rows = {}
-    for item in fields(cls):
+    for item in sorted(fields(cls), key=lambda item: item.name not in cls.__annotations__):
         if "key" in item.metadata:
             name = item.name.replace("_", ".")
             rows[name] = replace(item.metadata["key"], name=name)

@@ -60,6 +60,16 @@ KAFKA_DEFAULTS = {
     "offsets.commit.timeout.ms": 5_000,
     "offsets.retention.minutes": 10_080,
     "offsets.retention.check.interval.ms": 600_000,
+    "transaction.max.timeout.ms": 900_000,
+    "transactional.id.expiration.ms": 604_800_000,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 10_000,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 3_600_000,
+    "transaction.partition.verification.enable": True,
+    "transaction.state.log.num.partitions": 50,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "transaction.state.log.segment.bytes": 104_857_600,
+    "transaction.state.log.load.buffer.size": 5_242_880,
 }
 
 
@@ -90,6 +100,7 @@ NARROWER = {
     "group.initial.rebalance.delay.ms": "-1",
     "offset.metadata.max.bytes": "-1",
     "offsets.topic.segment.bytes": "1",
+    "transaction.state.log.segment.bytes": "1",
     "offsets.topic.compression.codec": "-1 2147483647",
     "log.cleaner.threads": "0",
     "log.cleaner.io.buffer.load.factor": "-1",
