@@ -22,9 +22,9 @@ _MEANINGS: Final[Mapping[ErrorCode, str]] = {
     _CODE.STALE_CONTROLLER_EPOCH: "the request comes from a former controller",
     _CODE.OFFSET_METADATA_TOO_LARGE: "the metadata of the commit is longer than offset.metadata.max.bytes",
     _CODE.NETWORK_EXCEPTION: "the connection to the broker was lost",
-    _CODE.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still loading the group",
-    _CODE.COORDINATOR_NOT_AVAILABLE: "the group has no coordinator at the moment",
-    _CODE.NOT_COORDINATOR: "the broker that was asked does not coordinate the group",
+    _CODE.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still loading what it coordinates",
+    _CODE.COORDINATOR_NOT_AVAILABLE: "no broker is the coordinator at the moment",
+    _CODE.NOT_COORDINATOR: "the broker that was asked is not the coordinator",
     _CODE.INVALID_TOPIC_EXCEPTION: "the name is not allowed for a topic, or the topic is internal",
     _CODE.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas demands",
     _CODE.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "the records were written, but then fewer replicas were in sync "

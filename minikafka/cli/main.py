@@ -38,7 +38,7 @@ _COMMANDS: Final = {
     ),
     "start": _Entry("processes.start_stop", "Start one broker, or ZooKeeper, that is down."),
     "stop": _Entry(
-        "processes.start_stop", "Stop one broker after its leaderships have moved, or ZooKeeper."
+        "processes.start_stop", "Stop a broker after its leaderships have moved, or ZooKeeper."
     ),
     "restart": _Entry(
         "processes.restart", "Restart brokers, so that they read their configuration."
@@ -59,6 +59,7 @@ _COMMANDS: Final = {
     ),
     "configs": _Entry("configs", "Show and change settings of topics and brokers."),
     "groups": _Entry("groups.groups", "Show consumer groups and their lag, reset offsets."),
+    "transactions": _Entry("transactions.transactions", "Show, find and abort transactions."),
     "produce": _Entry("records.produce", "Send each line of standard input as a record."),
     "consume": _Entry("records.consume", "Print the records of a topic, alone or in a group."),
     "trace": _Entry(
@@ -71,7 +72,9 @@ _COMMANDS: Final = {
 """Every command by its name, in the order of `--help`."""
 
 
-_GROUPS: Final = ("topics", "brokers", "cluster", "configs", "groups", "plan", "pipeline")
+_GROUPS: Final = (
+    *("topics", "brokers", "cluster", "configs", "groups", "transactions", "plan", "pipeline"),
+)
 """The commands that have subcommands."""
 
 

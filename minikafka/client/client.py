@@ -28,6 +28,7 @@ from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, 
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
 from minikafka.client.retries import GRACE_MS, Retries
+from minikafka.client.transactions import TransactionAdmin
 from minikafka.client.waits import Waits
 from minikafka.record.batch import UNDATED, Record, build
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -125,6 +126,9 @@ class Client:
         )
         api_retries = Retries(self._clock, self._metadata, api_timeout_ms)
         self.groups = GroupAdmin(self._network, self._metadata, api_retries, request_timeout_ms)
+        self.transactions = TransactionAdmin(
+            self._network, self._metadata, api_retries, request_timeout_ms
+        )
         self.log_offsets = LogOffsets(
             self._network, self._metadata, api_retries, request_timeout_ms
         )

@@ -34,6 +34,7 @@ VERSIONS: Final = {
     versions.DELETE_TOPICS: 5,
     versions.DELETE_RECORDS: 2,
     versions.INIT_PRODUCER_ID: 4,
+    versions.WRITE_TXN_MARKERS: 1,
     versions.DESCRIBE_CONFIGS: 4,
     versions.DESCRIBE_LOG_DIRS: 4,
     versions.CREATE_PARTITIONS: 3,
@@ -43,8 +44,12 @@ VERSIONS: Final = {
     versions.ALTER_PARTITION_REASSIGNMENTS: 0,
     versions.LIST_PARTITION_REASSIGNMENTS: 0,
     versions.OFFSET_DELETE: 0,
+    versions.DESCRIBE_PRODUCERS: 0,
+    versions.DESCRIBE_TRANSACTIONS: 0,
+    versions.LIST_TRANSACTIONS: 1,
 }
-"""API version of each request that the client sends; minikafka and Kafka 3.3 to 4.x serve them all."""
+"""API version of each request that the client sends; minikafka and Kafka 3.3 to 4.x serve them all, except that
+ListTransactions 1 came with Kafka 3.8."""
 
 CONNECT_TIMEOUT_MS: Final = 10_000
 """Kafka's `socket.connection.setup.timeout.ms`."""

@@ -58,6 +58,13 @@ def groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return _items(_ask(ctx, _groups), incomplete)
 
 
+def transactions(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the transactional ids that begin with `incomplete`."""
+    return _items(_ask(ctx, _transactions), incomplete)
+
+
 def brokers(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the ids of the brokers, running or not, that begin with `incomplete`."""
     return _items(_known_brokers(ctx), incomplete)
@@ -83,6 +90,10 @@ async def _partitions(client: Client) -> Iterable[str]:
 
 async def _groups(client: Client) -> Iterable[str]:
     return sorted(group.group for group in await client.groups.list_groups())
+
+
+async def _transactions(client: Client) -> Iterable[str]:
+    return [listing.transactional_id for listing in await client.transactions.list_transactions()]
 
 
 def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

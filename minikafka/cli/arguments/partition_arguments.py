@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 
 _TOGETHER: Final = "name partitions as TOPIC-PARTITION, or by --topic and --partition, not both"
 
+_ONE: Final = "name a partition, TOPIC-PARTITION or --topic T --partition N"
+_ONE_OR_GROUP: Final = f"{_ONE}, or a group, --group G"
+
+topic_of_partition = click.option(
+    "-t",
+    "--topic",
+    metavar="TOPIC",
+    help="Topic of the partition.",
+    shell_complete=completion.topics,
+)
+number_of_partition = click.option(
+    "-p", "--partition", type=click.IntRange(0), metavar="N", help="Its number."
+)
+
 
 class Named(NamedTuple):
     """The partitions that a command line names: single partitions, all partitions of topics, or none."""
@@ -42,14 +56,8 @@ def partition_or_group(command: Callable[..., None]) -> Callable[..., None]:
         required=False,
         shell_complete=completion.partitions,
     )
-    @click.option(
-        "-t",
-        "--topic",
-        metavar="TOPIC",
-        help="Topic of the partition.",
-        shell_complete=completion.topics,
-    )
-    @click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="Its number.")
+    @topic_of_partition
+    @number_of_partition
     @click.option(
         "--group",
         metavar="GROUP",
@@ -67,22 +75,42 @@ def partition_or_group(command: Callable[..., None]) -> Callable[..., None]:
         is_named = named is not None or topic is not None or partition is not None
         if is_named and group is not None:
             raise click.UsageError("name a partition or a --group, not both")
-        tp = None if group is not None else _partition(named, topic, partition)
+        tp = None if group is not None else _partition(named, topic, partition, _ONE_OR_GROUP)
         command(tp=tp, group=group, **rest)
 
     return with_partition
 
 
-def _partition(named: str | None, topic: str | None, number: int | None) -> TopicPartition:
-    """Return the partition that the arguments name. Raises UsageError."""
+def partition_argument(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with TOPIC-PARTITION (or `-t TOPIC -p N`), which is passed as `tp`."""
+
+    @click.argument(
+        "named",
+        metavar="[TOPIC-PARTITION]",
+        required=False,
+        shell_complete=completion.partitions,
+    )
+    @topic_of_partition
+    @number_of_partition
+    @wraps(command)
+    def with_partition(
+        named: str | None, topic: str | None, partition: int | None, **rest: object
+    ) -> None:
+        command(tp=_partition(named, topic, partition, _ONE), **rest)
+
+    return with_partition
+
+
+def _partition(
+    named: str | None, topic: str | None, number: int | None, needed: str
+) -> TopicPartition:
+    """Return the partition that the arguments name. Raises UsageError, with the text `needed` if they name none."""
     if named is not None:
         if topic is not None or number is not None:
             raise click.UsageError(_TOGETHER)
         return parse_partition(named)
     if topic is None or number is None:
-        raise click.UsageError(
-            "name a partition, TOPIC-PARTITION or --topic T --partition N, or a group, --group G"
-        )
+        raise click.UsageError(needed)
     return TopicPartition(topic, number)
 
 

@@ -6,10 +6,11 @@ offset, no leader, or no member that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
+from minikafka.cli.terminal.columns import table_lines
 from minikafka.client import Client
 from minikafka.client.groups.admin import GroupDescription, MemberDescription
 from minikafka.client.log_offsets import LATEST
@@ -101,7 +102,7 @@ def offset_lines(group: str, rows: Sequence[OffsetRow]) -> Iterator[str]:
         *("CONSUMER-ID", "HOST", "CLIENT-ID"),
     )
     widths = (_WIDTH, _WIDTH, 10, 15, 15, 15, _WIDTH, _WIDTH, 0)
-    return _table(header, cells, widths, growing=(0, 1, 6, 7))
+    return table_lines(header, cells, widths, growing=(0, 1, 6, 7))
 
 
 def member_lines(group: GroupDescription, *, verbose: bool) -> Iterator[str]:
@@ -124,7 +125,7 @@ def member_lines(group: GroupDescription, *, verbose: bool) -> Iterator[str]:
         for row in (header, widths, *cells):
             del row[2]  # type: ignore[attr-defined]
     growing = range(5 if has_static else 4)
-    return _table(header, [row[: len(header)] for row in cells], widths, growing=growing)
+    return table_lines(header, [row[: len(header)] for row in cells], widths, growing=growing)
 
 
 def state_lines(group: GroupDescription) -> Iterator[str]:
@@ -139,7 +140,7 @@ def state_lines(group: GroupDescription) -> Iterator[str]:
     )
     header = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
     widths = (_WIDTH, _COORDINATOR_WIDTH, 20, 20, 0)
-    return _table(header, [cells], widths, growing=(0, 1))
+    return table_lines(header, [cells], widths, growing=(0, 1))
 
 
 def assignment_text(partitions: Sequence[TopicPartition]) -> str:
@@ -210,20 +211,6 @@ def as_json_state(group: GroupDescription) -> dict[str, Any]:
         "state": group.state,
         "members": len(group.members),
     }
-
-
-def _table(
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    widths: Sequence[int],
-    growing: Iterable[int],
-) -> Iterator[str]:
-    """Yield lines of left-aligned columns. `growing`: indexes of columns that grow to their longest cell."""
-    sizes = list(widths)
-    for column in growing:
-        sizes[column] = max([sizes[column], *(len(row[column]) for row in rows)])
-    for row in (header, *rows):
-        yield " ".join(cell.ljust(size) for cell, size in zip(row, sizes, strict=True)).rstrip()
 
 
 def _shown(number: int | None) -> str:

@@ -7,18 +7,16 @@ refused.
 
 from __future__ import annotations
 
-import asyncio
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from minikafka.base.arguments import several
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import Node, TopicPartition
 from minikafka.client.admin_results import Outcome
-from minikafka.client.groups.coordinator_client import CoordinatorClient, read_coordinator
+from minikafka.client.coordinators import GROUP, MOVED, Coordinators
+from minikafka.client.groups.coordinator_client import CoordinatorClient
 from minikafka.client.groups.offsets import (
     OffsetAndMetadata,
     commit_request,
@@ -29,16 +27,11 @@ from minikafka.client.groups.offsets import (
 )
 from minikafka.client.groups.protocol import PROTOCOL_TYPE, decode_assignment
 from minikafka.client.metadata import Metadata, error_code
-from minikafka.client.network import Address, Network, request
+from minikafka.client.network import Network, request
 from minikafka.client.retries import Retries
 from minikafka.wire import versions
 
 T = TypeVar("T")
-_MOVED: Final = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-)
 
 
 class GroupListing(NamedTuple):
@@ -84,34 +77,21 @@ class GroupAdmin:
         self._metadata = metadata
         self._retries = retries
         self._timeout_ms = request_timeout_ms
+        self._coordinators = Coordinators(GROUP, network, metadata, retries, request_timeout_ms)
 
     async def list_groups(self, states: Sequence[str] = ()) -> list[GroupListing]:
         """Return the consumer groups of all brokers, sorted by name. `states`: only groups in these states.
 
         Raises KafkaError if a broker does not answer, because the groups of this broker would be missing.
         """
-        found = await self._retries(partial(self._list, several(str, states)))
+        body = request(versions.LIST_GROUPS, states_filter=several(str, states))
+        answers = await self._coordinators.call_every_broker(versions.LIST_GROUPS, body)
+        found = {
+            GroupListing(group.group_id, group.protocol_type, group.group_state)
+            for _, answer in answers
+            for group in answer.groups
+        }
         return sorted(g for g in found if g.protocol_type in (PROTOCOL_TYPE, ""))
-
-    async def _list(self, states: Sequence[str]) -> set[GroupListing]:
-        cluster, _ = await self._metadata.describe(())
-        body = request(versions.LIST_GROUPS, states_filter=states)
-        answers = await asyncio.gather(
-            *(
-                self._network.call(
-                    Address(node.host, node.port), versions.LIST_GROUPS, self._timeout_ms, body
-                )
-                for node in cluster.brokers.values()
-            )
-        )
-        found = set()
-        for answer in answers:
-            code = error_code(answer.error_code)
-            if code is not ErrorCode.NONE:
-                raise AnsweredError(code, "list of groups")
-            for group in answer.groups:
-                found.add(GroupListing(group.group_id, group.protocol_type, group.group_state))
-        return found
 
     async def describe(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
         """Return the state and the members of these groups. Raises KafkaError."""
@@ -127,7 +107,7 @@ class GroupAdmin:
         def body(some: Sequence[str]) -> Any:
             return request(versions.DESCRIBE_GROUPS, groups=some)
 
-        outcomes = await self._at_coordinators(groups, versions.DESCRIBE_GROUPS, body, read)
+        outcomes = await self._coordinators.call(groups, versions.DESCRIBE_GROUPS, body, read)
         for name, outcome in outcomes.items():
             if not outcome.ok:
                 raise AnsweredError(outcome.code, f"group {name}")
@@ -135,7 +115,7 @@ class GroupAdmin:
 
     async def delete(self, groups: Iterable[str]) -> dict[str, Outcome]:
         """Delete groups without members, with their offsets; return the outcomes by name."""
-        return await self._at_coordinators(
+        return await self._coordinators.call(
             groups,
             versions.DELETE_GROUPS,
             lambda some: request(versions.DELETE_GROUPS, groups_names=some),
@@ -219,51 +199,6 @@ class GroupAdmin:
 
         return await self._retries(again, f"the coordinator of group {group}")
 
-    async def _at_coordinators(
-        self,
-        groups: Iterable[str],
-        api: int,
-        body_of: Callable[[Sequence[str]], Any],
-        read: Callable[[Node, Any], dict[str, Outcome]],
-    ) -> dict[str, Outcome]:
-        """Send one request to each coordinator of these groups; return the outcomes by group.
-
-        The request is sent again for groups whose coordinator has moved.
-        """
-        wanted = list(dict.fromkeys(several(str, groups)))
-        found: dict[str, Outcome] = {}
-
-        async def attempt() -> None:
-            left = [name for name in wanted if name not in found]
-            by_node: defaultdict[Node, list[str]] = defaultdict(list)
-            for name, node in zip(left, await self._find(left), strict=True):
-                by_node[node].append(name)
-            answers = await asyncio.gather(
-                *(
-                    self._network.call(
-                        Address(node.host, node.port), api, self._timeout_ms, body_of(some)
-                    )
-                    for node, some in by_node.items()
-                )
-            )
-            for node, answer in zip(by_node, answers, strict=True):
-                outcomes = read(node, answer)
-                found.update({n: o for n, o in outcomes.items() if o.code not in _MOVED})
-            if missing := [name for name in wanted if name not in found]:
-                raise AnsweredError(ErrorCode.NOT_COORDINATOR, f"group {missing[0]}")
-
-        await self._retries(attempt)
-        return {name: found[name] for name in wanted}
-
-    async def _find(self, groups: Sequence[str]) -> list[Node]:
-        """Return the coordinators of these groups, in order. Raises KafkaError if a group has no coordinator."""
-        body = request(versions.FIND_COORDINATOR, key_type=0, coordinator_keys=groups)
-        address = await self._metadata.any_address()
-        api = versions.FIND_COORDINATOR
-        response = await self._network.call(address, api, self._timeout_ms, body)
-        found = {answer.key: read_coordinator(answer) for answer in response.coordinators}
-        return [found[name] for name in groups]
-
 
 def _description(group: Any, node: Node) -> GroupDescription:
     is_consumer = group.protocol_type == PROTOCOL_TYPE
@@ -296,6 +231,6 @@ def _outcomes(codes: Mapping[TopicPartition, ErrorCode]) -> dict[TopicPartition,
     Raises KafkaError if a code means that the coordinator has moved, is not available, or is still loading.
     """
     for tp, code in codes.items():
-        if code in _MOVED:
+        if code in MOVED:
             raise AnsweredError(code, str(tp))
     return {tp: Outcome(code) for tp, code in codes.items()}

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Node
-from minikafka.client.metadata import Metadata, error_code
+from minikafka.client.coordinators import GROUP, read_coordinator
+from minikafka.client.metadata import Metadata
 from minikafka.client.network import Address, Network, request
 from minikafka.wire import versions
 
@@ -50,17 +50,10 @@ class CoordinatorClient:
             raise
 
     async def _find(self) -> Node:
-        body = request(versions.FIND_COORDINATOR, key_type=0, coordinator_keys=[self.group])
+        body = request(
+            versions.FIND_COORDINATOR, key_type=GROUP.number, coordinator_keys=[self.group]
+        )
         address = await self._metadata.any_address()
         api = versions.FIND_COORDINATOR
         response = await self._network.call(address, api, self._timeout_ms, body)
         return read_coordinator(response.coordinators[0])
-
-
-def read_coordinator(answer: Any) -> Node:
-    """Return the coordinator in one item of a FindCoordinator response. Raises KafkaError."""
-    code = error_code(answer.error_code)
-    if code is not ErrorCode.NONE:
-        detail = answer.error_message or "no broker is its coordinator at the moment"
-        raise KafkaError(code, f"group {answer.key}: {detail}")
-    return Node(int(answer.node_id), answer.host, answer.port, None)

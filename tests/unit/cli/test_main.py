@@ -47,7 +47,7 @@ def test_help_lists_every_command_with_its_whole_summary(
         assert re.search(rf"^  {name} +{re.escape(summary)}$", shown, re.MULTILINE), name
 
 
-@pytest.mark.parametrize("group", ["topics", "cluster", "configs", "plan"])
+@pytest.mark.parametrize("group", ["topics", "cluster", "configs", "transactions", "plan"])
 def test_help_of_a_command_group_does_not_shorten_the_summaries(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], group: str
 ) -> None:

@@ -1,0 +1,1 @@
+"""`minikafka transactions`: the functions of Kafka's kafka-transactions.sh."""

@@ -1,0 +1,110 @@
+"""The output of `transactions`: the columns of kafka-transactions.sh, or JSON. A missing value is "-", or null."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from minikafka.base.model import TopicPartition
+from minikafka.cli.terminal.columns import fitted_lines
+from minikafka.cli.transactions.hanging import OpenTransaction
+from minikafka.client.transactions import (
+    ProducerState,
+    TransactionDescription,
+    TransactionListing,
+)
+
+_MINUTE_MS: Final = 60_000
+
+
+def listing_lines(found: Sequence[TransactionListing]) -> Iterator[str]:
+    """Yield the header and a line for each transactional id."""
+    rows = [(one.transactional_id, one.coordinator, one.producer_id, one.state) for one in found]
+    return fitted_lines(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), rows)
+
+
+def description_lines(found: Sequence[TransactionDescription], now: int) -> Iterator[str]:
+    """Yield the header and a line for each transactional id. `now`: Unix ms."""
+    header = (
+        *("CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState"),
+        *("TransactionTimeoutMs", "CurrentTransactionStartTimeMs", "TransactionDurationMs"),
+        "TopicPartitions",
+    )
+    rows = [
+        (
+            *(one.coordinator, one.transactional_id, one.producer_id, one.producer_epoch),
+            *(one.state, one.timeout_ms, one.start_ms, duration_ms(one, now)),
+            ",".join(map(str, one.partitions)),
+        )
+        for one in found
+    ]
+    return fitted_lines(header, rows)
+
+
+def producer_lines(producers: Sequence[ProducerState]) -> Iterator[str]:
+    """Yield the header and a line for each producer."""
+    header = (
+        *("ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence"),
+        *("LastTimestamp", "CurrentTransactionStartOffset"),
+    )
+    rows = [
+        (
+            *(one.producer_id, one.producer_epoch, one.coordinator_epoch, one.last_sequence),
+            *(one.last_timestamp, one.start_offset),
+        )
+        for one in producers
+    ]
+    return fitted_lines(header, rows)
+
+
+def hanging_lines(found: Sequence[OpenTransaction], now: int) -> Iterator[str]:
+    """Yield the header and a line for each hanging transaction. `now`: Unix ms."""
+    header = (
+        *("Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset"),
+        *("LastTimestamp", "Duration(min)"),
+    )
+    rows = [
+        (
+            *(one.tp.topic, one.tp.partition, one.producer.producer_id),
+            *(one.producer.producer_epoch, one.producer.coordinator_epoch, one.start_offset),
+            *(one.producer.last_timestamp, (now - one.producer.last_timestamp) // _MINUTE_MS),
+        )
+        for one in found
+    ]
+    return fitted_lines(header, rows)
+
+
+def duration_ms(one: TransactionDescription, now: int) -> int | None:
+    """Return for how long the transaction has been open; None without an open transaction. `now`: Unix ms."""
+    return None if one.start_ms is None else max(now - one.start_ms, 0)
+
+
+def as_json_description(one: TransactionDescription, now: int) -> dict[str, Any]:
+    """Return the JSON object of a transactional id."""
+    return {
+        "transactional_id": one.transactional_id,
+        "coordinator": one.coordinator,
+        "producer_id": one.producer_id,
+        "producer_epoch": one.producer_epoch,
+        "state": one.state,
+        "timeout_ms": one.timeout_ms,
+        "start_time_ms": one.start_ms,
+        "duration_ms": duration_ms(one, now),
+        "partitions": [_as_json_partition(tp) for tp in one.partitions],
+    }
+
+
+def as_json_open(one: OpenTransaction) -> dict[str, Any]:
+    """Return the JSON object of a transaction that is open in a partition."""
+    return {
+        **_as_json_partition(one.tp),
+        "producer_id": one.producer.producer_id,
+        "producer_epoch": one.producer.producer_epoch,
+        "coordinator_epoch": one.producer.coordinator_epoch,
+        "start_offset": one.producer.start_offset,
+        "last_timestamp": one.producer.last_timestamp,
+    }
+
+
+def _as_json_partition(tp: TopicPartition) -> dict[str, Any]:
+    return {"topic": tp.topic, "partition": tp.partition}
