@@ -23,7 +23,9 @@ TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 """Kafka's rule for topic names, which become names of directories and znodes."""
 GROUP_TOPIC: Final = "__consumer_offsets"
 """Kafka's internal topic with the groups and their committed offsets."""
-INTERNAL_TOPICS: Final = frozenset({GROUP_TOPIC, "__transaction_state"})
+TRANSACTION_TOPIC: Final = "__transaction_state"
+"""Kafka's internal topic with the transactional ids and their transactions."""
+INTERNAL_TOPICS: Final = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})
 """The topics that Kafka reserves for its coordinators. Clients may read these topics, but not write to them."""
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _CLUSTER_ID: Final = re.compile(r"[!-~]{1,255}")

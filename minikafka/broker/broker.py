@@ -35,6 +35,9 @@ from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.groups import GroupLags, GroupService, offsets_topic
 from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.transactional_ids import TransactionalClients
+from minikafka.broker.coordinators.transactions.marker_appends import CALL_WAIT_MS, MarkerAppends
+from minikafka.broker.coordinators.transactions.markers import MarkerSender
+from minikafka.broker.coordinators.transactions.peer_calls import Peers
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
@@ -62,6 +65,7 @@ from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager
 from minikafka.rpc import messages
+from minikafka.rpc import transactions as transaction_messages
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +149,8 @@ class Broker:
         self._controller_client = self._new_controller_client(control)
         self.admin = self._new_admin(ports)
         self.groups = self._new_groups(ports)
+        self.marker_appends = MarkerAppends(self.replicas, ports.clock)
+        self.markers = self._new_marker_sender(control)
         self.leader_ends = LeaderEnds(
             config.broker_id, self.replicas, self.metadata, self.control_plane, control
         )
@@ -221,6 +227,18 @@ class Broker:
         )
         self.metadata.on_topics_deleted(groups.topics_deleted)
         return groups
+
+    def _new_marker_sender(self, listener: str) -> MarkerSender:
+        return MarkerSender(
+            self.config.broker_id,
+            self.marker_appends,
+            self.metadata,
+            self.capabilities.metadata,
+            Peers(self.metadata, self.control_plane, listener),
+            self.gate,
+            self.clock,
+            self.tasks,
+        )
 
     def _new_services(self, ports: BrokerPorts, cluster_id: str) -> Services:
         return Services(
@@ -311,6 +329,10 @@ class Broker:
         if call.method == messages.LOG_ENDS:
             ends = self.leader_ends.own(messages.decode_ends_asked(call.body))
             return messages.encode_ends(ends)
+        if call.method == transaction_messages.WRITE_MARKERS:
+            markers = transaction_messages.decode_markers(call.body)
+            errors = await self.marker_appends.write(markers, CALL_WAIT_MS)
+            return transaction_messages.encode_errors(errors)
         if call.method == messages.PLAN:
             return {"lines": await self.capabilities.diagnostics.plan(call.body)}
         if call.method == messages.RECONFIGURE:

@@ -1,7 +1,7 @@
 """Encoding of control-plane bodies: msgpack maps with text keys, of limited size.
 
 A partition in a LeaderAndIsr request takes 30 bytes plus the topic's name. So a body of `BODY_MAX_BYTES` has
-room for `messages.ROWS_MAX` partitions.
+room for `fields.ROWS_MAX` partitions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgpack
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.rpc.messages import ROWS_MAX, Rows
+from minikafka.rpc.fields import ROWS_MAX
+from minikafka.rpc.messages import Rows
 
 BODY_MAX_BYTES: Final = 64 * 1024 * 1024
 TEXT_MAX_BYTES: Final = 64 * 1024

@@ -9,11 +9,10 @@ a row (a list of fixed length), because one LeaderAndIsr request contains thousa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from minikafka.base.endpoints import Endpoint, SecurityProtocol
-from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
@@ -30,6 +29,22 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.names import TOPIC_NAME
+from minikafka.rpc.fields import (
+    INT16_MAX,
+    INT32_MAX,
+    INT64_MAX,
+    Body,
+    as_boolean,
+    as_broker_id,
+    as_error,
+    as_integer,
+    as_map,
+    as_row,
+    as_rows,
+    as_text,
+    as_topic_partition,
+    invalid,
+)
 
 LEADER_AND_ISR: Final = "leader_and_isr"
 UPDATE_METADATA: Final = "update_metadata"
@@ -71,8 +86,6 @@ and the steps at which an operation is blocked.
 GATE_CALLS: Final = frozenset({HOLD_STEP, RELEASE_STEP, STEPS})
 """Calls with which a tool blocks, releases and watches a broker's named steps (`broker/cluster/step_gate.py`)."""
 
-ROWS_MAX: Final = 262_144
-"""Maximum number of partitions, brokers or topics in one body."""
 REPLICAS_MAX: Final = 1024
 _LISTENER_NAME: Final = re.compile(r"[A-Z0-9._-]{1,255}")
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
@@ -89,12 +102,6 @@ _VALUE: Final = re.compile(r"(?s).{0,10000}")
 _CHALLENGE: Final = re.compile(r"[0-9a-f-]{1,100}")
 _STEP: Final = re.compile(r"[a-zA-Z0-9._-]{1,64}")
 _STEP_WAIT_MAX_MS: Final = 60_000
-_INT16_MAX: Final = 2**15 - 1
-_INT32_MAX: Final = 2**31 - 1
-_INT64_MAX: Final = 2**63 - 1
-
-Body: TypeAlias = dict[str, Any]
-T = TypeVar("T")
 
 
 class SettingChange(NamedTuple):
@@ -166,24 +173,24 @@ def encode(request: ControllerRequest, shared: SharedRows | None = None) -> tupl
 def decode(method: str, body: object) -> ControllerRequest:
     """Decode the body of a controller request. Raises KafkaError(INVALID_REQUEST)."""
     if method == STOP_REPLICA:
-        fields = _fields(body, *_REQUEST_FIELDS)
+        fields = as_map(body, *_REQUEST_FIELDS)
         return StopReplicaRequest(
-            *_epochs(fields), _rows(fields["partitions"], _stop_replica), _cause(fields)
+            *_epochs(fields), as_rows(fields["partitions"], _stop_replica), _cause(fields)
         )
     if method not in STATE_CHANGES:
-        raise _invalid(f"{method[:40]!r} is not a controller request")
+        raise invalid(f"{method[:40]!r} is not a controller request")
     suspects = ("suspects",) if method == UPDATE_METADATA else ()
-    fields = _fields(body, *_REQUEST_FIELDS, "brokers", "topic_ids", *suspects)
+    fields = as_map(body, *_REQUEST_FIELDS, "brokers", "topic_ids", *suspects)
     common = (
         *_epochs(fields),
-        _rows(fields["partitions"], _Decoder().state),
-        _rows(fields["brokers"], _broker),
-        _rows(fields["topic_ids"], _topic_id),
+        as_rows(fields["partitions"], _Decoder().state),
+        as_rows(fields["brokers"], _broker),
+        as_rows(fields["topic_ids"], _topic_id),
         _cause(fields),
     )
     if method == LEADER_AND_ISR:
         return LeaderAndIsrRequest(*common)
-    return UpdateMetadataRequest(*common, _rows(fields["suspects"], _broker_id))
+    return UpdateMetadataRequest(*common, as_rows(fields["suspects"], as_broker_id))
 
 
 def encode_response(response: ControllerResponse) -> Body:
@@ -196,9 +203,9 @@ def encode_response(response: ControllerResponse) -> Body:
 
 def decode_response(body: object) -> ControllerResponse:
     """Decode a broker's response to a controller request. Raises KafkaError(INVALID_REQUEST)."""
-    fields = _fields(body, "error", "partitions")
-    partitions = _rows(fields["partitions"], _Decoder().result)
-    return ControllerResponse(_error(fields["error"]), partitions)
+    fields = as_map(body, "error", "partitions")
+    partitions = as_rows(fields["partitions"], _Decoder().result)
+    return ControllerResponse(as_error(fields["error"]), partitions)
 
 
 def encode_registration(broker_id: int, broker_epoch: int) -> Body:
@@ -208,8 +215,8 @@ def encode_registration(broker_id: int, broker_epoch: int) -> Body:
 
 def decode_registration(body: object) -> tuple[int, int]:
     """Return the (broker id, broker epoch) in the body. Raises KafkaError(INVALID_REQUEST)."""
-    fields = _fields(body, "broker_id", "broker_epoch")
-    return _broker_id(fields["broker_id"]), _integer(fields["broker_epoch"], -1, _INT64_MAX)
+    fields = as_map(body, "broker_id", "broker_epoch")
+    return as_broker_id(fields["broker_id"]), as_integer(fields["broker_epoch"], -1, INT64_MAX)
 
 
 def encode_report(broker_id: int, broker_epoch: int, reporter: int) -> Body:
@@ -219,9 +226,9 @@ def encode_report(broker_id: int, broker_epoch: int, reporter: int) -> Body:
 
 def decode_report(body: object) -> tuple[int, int, int]:
     """Return the (broker id, broker epoch, reporter) in the body. Raises KafkaError(INVALID_REQUEST)."""
-    fields = _fields(body, "broker_id", "broker_epoch", "reporter")
-    epoch = _integer(fields["broker_epoch"], -1, _INT64_MAX)
-    return _broker_id(fields["broker_id"]), epoch, _broker_id(fields["reporter"])
+    fields = as_map(body, "broker_id", "broker_epoch", "reporter")
+    epoch = as_integer(fields["broker_epoch"], -1, INT64_MAX)
+    return as_broker_id(fields["broker_id"]), epoch, as_broker_id(fields["reporter"])
 
 
 def encode_remaining(remaining: Iterable[TopicPartition]) -> Body:
@@ -231,7 +238,7 @@ def encode_remaining(remaining: Iterable[TopicPartition]) -> Body:
 
 def decode_remaining(body: object) -> list[TopicPartition]:
     """Return the partitions that the broker still leads. Raises KafkaError(INVALID_REQUEST)."""
-    return list(_rows(_fields(body, "remaining")["remaining"], _topic_partition))
+    return list(as_rows(as_map(body, "remaining")["remaining"], as_topic_partition))
 
 
 def encode_ends_asked(partitions: Iterable[TopicPartition]) -> Body:
@@ -241,7 +248,7 @@ def encode_ends_asked(partitions: Iterable[TopicPartition]) -> Body:
 
 def decode_ends_asked(body: object) -> list[TopicPartition]:
     """Return the partitions in the body of the call `log_ends`. Raises KafkaError(INVALID_REQUEST)."""
-    return list(_rows(_fields(body, "partitions")["partitions"], _topic_partition))
+    return list(as_rows(as_map(body, "partitions")["partitions"], as_topic_partition))
 
 
 def encode_ends(ends: Mapping[TopicPartition, int]) -> Body:
@@ -251,7 +258,7 @@ def encode_ends(ends: Mapping[TopicPartition, int]) -> Body:
 
 def decode_ends(body: object) -> dict[TopicPartition, int]:
     """Return the high watermarks in the response to `log_ends`. Raises KafkaError(INVALID_REQUEST)."""
-    return dict(_rows(_fields(body, "ends")["ends"], _end))
+    return dict(as_rows(as_map(body, "ends")["ends"], _end))
 
 
 def encode_create_topics(topics: Iterable[RequestedTopic]) -> Body:
@@ -266,7 +273,7 @@ def encode_create_topics(topics: Iterable[RequestedTopic]) -> Body:
 
 def decode_create_topics(body: object) -> list[RequestedTopic]:
     """Return the topics to create. Raises KafkaError(INVALID_REQUEST)."""
-    return list(_rows(_fields(body, "topics")["topics"], _requested_topic))
+    return list(as_rows(as_map(body, "topics")["topics"], _requested_topic))
 
 
 def encode_created(results: Iterable[tuple[str, int]]) -> Body:
@@ -279,7 +286,7 @@ def decode_created(body: object) -> dict[str, int]:
 
     Raises KafkaError(INVALID_REQUEST).
     """
-    return dict(_rows(_fields(body, "topics")["topics"], _created))
+    return dict(as_rows(as_map(body, "topics")["topics"], _created))
 
 
 def encode_settings(settings: Mapping[str, str]) -> Body:
@@ -289,7 +296,7 @@ def encode_settings(settings: Mapping[str, str]) -> Body:
 
 def decode_settings(body: object) -> dict[str, str]:
     """Return the settings by name; the broker checks their values. Raises KafkaError(INVALID_REQUEST)."""
-    return dict(_rows(_fields(body, "settings")["settings"], _setting))
+    return dict(as_rows(as_map(body, "settings")["settings"], _setting))
 
 
 def encode_changes(changes: Iterable[SettingChange]) -> Body:
@@ -299,7 +306,7 @@ def encode_changes(changes: Iterable[SettingChange]) -> Body:
 
 def decode_changes(body: object) -> list[SettingChange]:
     """Return the changed settings in the response to `reconfigure`. Raises KafkaError(INVALID_REQUEST)."""
-    return list(_rows(_fields(body, "changes")["changes"], _change))
+    return list(as_rows(as_map(body, "changes")["changes"], _change))
 
 
 def encode_step(step: str) -> Body:
@@ -315,7 +322,7 @@ def decode_step(body: object) -> str:
 
     Raises KafkaError(INVALID_REQUEST).
     """
-    return _text(_fields(body, "step")["step"], _STEP)
+    return as_text(as_map(body, "step")["step"], _STEP)
 
 
 def encode_steps(step: str, wait_ms: int) -> Body:
@@ -329,8 +336,8 @@ def encode_steps(step: str, wait_ms: int) -> Body:
 
 def decode_steps(body: object) -> tuple[str, int]:
     """Return (step, maximum wait in ms) from the body of the call `steps`. Raises KafkaError(INVALID_REQUEST)."""
-    fields = _fields(body, "step", "wait_ms")
-    return _text(fields["step"], _STEP), _integer(fields["wait_ms"], 0, _STEP_WAIT_MAX_MS)
+    fields = as_map(body, "step", "wait_ms")
+    return as_text(fields["step"], _STEP), as_integer(fields["wait_ms"], 0, _STEP_WAIT_MAX_MS)
 
 
 def encode_gate_state(held: Iterable[str], blocked: Iterable[str]) -> Body:
@@ -346,8 +353,8 @@ def decode_gate_state(body: object) -> tuple[list[str], list[str]]:
 
     An operation that reaches a held step is blocked until the step is released. Raises KafkaError(INVALID_REQUEST).
     """
-    fields = _fields(body, "held", "blocked")
-    return list(_rows(fields["held"], _step)), list(_rows(fields["blocked"], _step))
+    fields = as_map(body, "held", "blocked")
+    return list(as_rows(fields["held"], _step)), list(as_rows(fields["blocked"], _step))
 
 
 def encode_challenge(challenge: str, wall_ms: int) -> Body:
@@ -357,29 +364,29 @@ def encode_challenge(challenge: str, wall_ms: int) -> Body:
 
 def decode_challenge(body: object) -> tuple[str, int]:
     """Return (challenge, wall time of the broker in Unix milliseconds). Raises KafkaError(INVALID_REQUEST)."""
-    fields = _fields(body, "challenge", "wall_ms")
-    wall_ms = _integer(fields["wall_ms"], -_INT64_MAX, _INT64_MAX)
-    return _text(fields["challenge"], _CHALLENGE), wall_ms
+    fields = as_map(body, "challenge", "wall_ms")
+    wall_ms = as_integer(fields["wall_ms"], -INT64_MAX, INT64_MAX)
+    return as_text(fields["challenge"], _CHALLENGE), wall_ms
 
 
 def _setting(row: object) -> tuple[str, str]:
-    name, value = _list(row, 2)
-    return _text(name, _SETTING), _text(value, _VALUE)
+    name, value = as_row(row, 2)
+    return as_text(name, _SETTING), as_text(value, _VALUE)
 
 
 def _change(row: object) -> SettingChange:
-    name, old, new, effect = _list(row, 4)
+    name, old, new, effect = as_row(row, 4)
     return SettingChange(
-        _text(name, _SETTING), _optional_text(old), _optional_text(new), _text(effect, _SETTING)
+        as_text(name, _SETTING), _optional_text(old), _optional_text(new), as_text(effect, _SETTING)
     )
 
 
 def _optional_text(value: object) -> str | None:
-    return None if value is None else _text(value, _VALUE)
+    return None if value is None else as_text(value, _VALUE)
 
 
 def _step(value: object) -> str:
-    return _text(value, _STEP)
+    return as_text(value, _STEP)
 
 
 class _Decoder:
@@ -391,48 +398,48 @@ class _Decoder:
 
     def result(self, row: object) -> tuple[TopicPartition, int]:
         """Decode a row (a list) into a partition and an error code. Raises KafkaError(INVALID_REQUEST)."""
-        topic, partition, error = _list(row, 3)
-        tp = TopicPartition(self._topic(topic), _integer(partition, 0, _INT32_MAX))
-        return tp, _error(error)
+        topic, partition, error = as_row(row, 3)
+        tp = TopicPartition(self._topic(topic), as_integer(partition, 0, INT32_MAX))
+        return tp, as_error(error)
 
     def state(self, row: object) -> PartitionState:
         """Decode a row (a list) into a partition's state. Raises KafkaError(INVALID_REQUEST)."""
-        topic, partition, leader, epoch, isr, state_version, controller_epoch, *rest = _list(
+        topic, partition, leader, epoch, isr, state_version, controller_epoch, *rest = as_row(
             row, 12
         )
         replicas, adding, removing, offline, is_new = rest
         return PartitionState(
-            TopicPartition(self._topic(topic), _integer(partition, 0, _INT32_MAX)),
-            _integer(leader, LEADER_DURING_DELETE, _INT32_MAX),
-            _integer(epoch, EPOCH_DURING_DELETE, _INT32_MAX),
+            TopicPartition(self._topic(topic), as_integer(partition, 0, INT32_MAX)),
+            as_integer(leader, LEADER_DURING_DELETE, INT32_MAX),
+            as_integer(epoch, EPOCH_DURING_DELETE, INT32_MAX),
             self._broker_ids(isr),
-            _integer(state_version, -1, _INT32_MAX),
-            _integer(controller_epoch, -1, _INT32_MAX),
+            as_integer(state_version, -1, INT32_MAX),
+            as_integer(controller_epoch, -1, INT32_MAX),
             self._broker_ids(replicas),
             () if adding == [] else self._broker_ids(adding),
             () if removing == [] else self._broker_ids(removing),
             () if offline == [] else self._broker_ids(offline),
-            _boolean(is_new),
+            as_boolean(is_new),
         )
 
     def _topic(self, name: object) -> str:
         known = self._topics.get(name) if type(name) is str else None
         if known is None:
-            known = _text(name, TOPIC_NAME)
+            known = as_text(name, TOPIC_NAME)
             self._topics[known] = known
         return known
 
     def _broker_ids(self, value: object) -> tuple[int, ...]:
         """Intern equal broker lists as one tuple, to save memory."""
         if not isinstance(value, list | tuple) or len(value) > REPLICAS_MAX:
-            raise _invalid(f"expected a list of at most {REPLICAS_MAX} broker ids")
+            raise invalid(f"expected a list of at most {REPLICAS_MAX} broker ids")
         key = tuple(value)
         try:
             known = self._ids.get(key)
         except TypeError as error:
-            raise _invalid("expected broker ids") from error
+            raise invalid("expected broker ids") from error
         if known is None:
-            known = self._ids[key] = tuple([_broker_id(item) for item in key])
+            known = self._ids[key] = tuple([as_broker_id(item) for item in key])
         return known
 
 
@@ -442,126 +449,72 @@ def _broker_row(broker: Broker) -> list[Any]:
 
 
 def _broker(row: object) -> Broker:
-    broker_id, endpoints, epoch, rack = _list(row, 4)
+    broker_id, endpoints, epoch, rack = as_row(row, 4)
     return Broker(
-        _broker_id(broker_id),
-        _rows(endpoints, _endpoint),
-        _integer(epoch, -1, _INT64_MAX),
+        as_broker_id(broker_id),
+        as_rows(endpoints, _endpoint),
+        as_integer(epoch, -1, INT64_MAX),
         None if rack is None else _rack(rack),
     )
 
 
 def _endpoint(row: object) -> Endpoint:
-    name, host, port, security = _list(row, 4)
+    name, host, port, security = as_row(row, 4)
     try:
         protocol = SecurityProtocol(security)
     except ValueError:
-        raise _invalid("expected the name of a security protocol") from None
+        raise invalid("expected the name of a security protocol") from None
     return Endpoint(
-        _text(name, _LISTENER_NAME), _text(host, _HOST), _integer(port, 1, 65535), protocol
+        as_text(name, _LISTENER_NAME), as_text(host, _HOST), as_integer(port, 1, 65535), protocol
     )
 
 
 def _stop_replica(row: object) -> StopReplicaPartition:
-    topic, partition, leader_epoch, delete = _list(row, 4)
-    epoch = _integer(leader_epoch, min(EPOCH_DURING_DELETE, NO_EPOCH), _INT32_MAX)
-    return StopReplicaPartition(_topic_partition([topic, partition]), epoch, _boolean(delete))
-
-
-def _topic_partition(row: object) -> TopicPartition:
-    topic, partition = _list(row, 2)
-    return TopicPartition(_text(topic, TOPIC_NAME), _integer(partition, 0, _INT32_MAX))
+    topic, partition, leader_epoch, delete = as_row(row, 4)
+    epoch = as_integer(leader_epoch, min(EPOCH_DURING_DELETE, NO_EPOCH), INT32_MAX)
+    return StopReplicaPartition(as_topic_partition([topic, partition]), epoch, as_boolean(delete))
 
 
 def _topic_id(row: object) -> tuple[str, bytes]:
-    topic, identifier = _list(row, 2)
+    topic, identifier = as_row(row, 2)
     if not isinstance(identifier, bytes) or len(identifier) != 16:
-        raise _invalid("a topic id is 16 bytes")
-    return _text(topic, TOPIC_NAME), identifier
+        raise invalid("a topic id is 16 bytes")
+    return as_text(topic, TOPIC_NAME), identifier
 
 
 def _end(row: object) -> tuple[TopicPartition, int]:
-    *tp, end = _list(row, 3)
-    return _topic_partition(tp), _integer(end, 0, _INT64_MAX)
+    *tp, end = as_row(row, 3)
+    return as_topic_partition(tp), as_integer(end, 0, INT64_MAX)
 
 
 def _requested_topic(row: object) -> RequestedTopic:
-    name, partitions, replication_factor, configs = _list(row, 4)
+    name, partitions, replication_factor, configs = as_row(row, 4)
     return RequestedTopic(
-        _text(name, TOPIC_NAME),
-        _integer(partitions, 1, _INT32_MAX),
-        _integer(replication_factor, 1, _INT16_MAX),
-        configs=dict(_rows(configs, _setting)),
+        as_text(name, TOPIC_NAME),
+        as_integer(partitions, 1, INT32_MAX),
+        as_integer(replication_factor, 1, INT16_MAX),
+        configs=dict(as_rows(configs, _setting)),
     )
 
 
 def _created(row: object) -> tuple[str, int]:
-    topic, error = _list(row, 2)
-    return _text(topic, TOPIC_NAME), _error(error)
+    topic, error = as_row(row, 2)
+    return as_text(topic, TOPIC_NAME), as_error(error)
 
 
 def _epochs(fields: Body) -> tuple[int, int, int]:
     return (
-        _broker_id(fields["controller_id"]),
-        _integer(fields["controller_epoch"], 0, _INT32_MAX),
-        _integer(fields["broker_epoch"], -1, _INT64_MAX),
+        as_broker_id(fields["controller_id"]),
+        as_integer(fields["controller_epoch"], 0, INT32_MAX),
+        as_integer(fields["broker_epoch"], -1, INT64_MAX),
     )
 
 
 def _cause(fields: Body) -> str:
-    return _text(fields["cause"], _CAUSE)
-
-
-def _fields(body: object, *names: str) -> Body:
-    """Return the body. Raises KafkaError if it is not a map with exactly these keys."""
-    if not isinstance(body, dict) or body.keys() != set(names):
-        raise _invalid(f"the body must be a map with the keys {', '.join(names)}")
-    return body
-
-
-def _rows(value: object, decode_row: Callable[[object], T]) -> tuple[T, ...]:
-    if not isinstance(value, list) or len(value) > ROWS_MAX:
-        raise _invalid(f"expected a list of at most {ROWS_MAX} rows")
-    return tuple([decode_row(row) for row in value])
-
-
-def _list(value: object, length: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) != length:
-        raise _invalid(f"expected a row of {length} fields")
-    return value
-
-
-def _broker_id(value: object) -> int:
-    return _integer(value, 0, _INT32_MAX)
-
-
-def _error(value: object) -> int:
-    return _integer(value, -1, _INT16_MAX)
-
-
-def _integer(value: object, low: int, high: int) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise _invalid(f"expected an integer in {low}..{high}")
-    return value
-
-
-def _boolean(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise _invalid("expected true or false")
-    return value
-
-
-def _text(value: object, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise _invalid("expected a topic name or host of the allowed characters")
-    return value
+    return as_text(fields["cause"], _CAUSE)
 
 
 def _rack(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable() or len(value) > 255:
-        raise _invalid("expected a rack of at most 255 printable characters")
+        raise invalid("expected a rack of at most 255 printable characters")
     return value
-
-
-def _invalid(detail: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, detail)

@@ -12,10 +12,11 @@ class MetadataSource(Protocol):
 
     def asked(
         self, topics: Collection[str] | None, *, is_missing: bool
-    ) -> asyncio.Future[None] | None:
+    ) -> asyncio.Future[bool] | None:
         """Learn that a client's request needs the metadata of these topics and of the brokers (None: of all topics).
 
         Called before the request is handled, so it must return within microseconds. `is_missing`: the metadata lack
         something that the request names. Return None if the request is to be handled at once. Otherwise return a
-        future, which many requests may share. It is done when newer metadata were passed on, or the attempt has failed.
+        future, which many requests may share. Its result is True when newer metadata were passed on, and False if the
+        attempt has failed.
         """

@@ -1,8 +1,9 @@
 """A gate that can block a broker at named steps.
 
 After `hold`, a step is held: every operation that reaches the step is blocked until `release`. The names are
-`operation.step` for the steps of each mode (`controller/steps.py`, `leaders/steps.py`), and `broker.METHOD` for the
-moment before a broker carries out a controller request with that method. A controller that is blocked at a step
+`operation.step` for the steps of each mode (`controller/steps.py`, `leaders/steps.py`) and of the end of a transaction
+(`transactions/steps.py`), and `broker.METHOD` for the moment before a broker carries out a controller request with that
+method. A controller that is blocked at a step
 handles nothing else and keeps its session. A broker that is blocked at a step handles no other controller request but
 still serves clients. Invariant: while no step is held, passing the gate costs only the check of an empty dict.
 """
@@ -18,6 +19,7 @@ from minikafka.base.ports import Call, Clock
 from minikafka.controller.steps import STEPS
 from minikafka.leaders import steps as leaders_steps
 from minikafka.rpc import messages
+from minikafka.transactions import steps as transaction_steps
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ AT_BROKER: Final = "broker"
 NAMES: Final = frozenset(
     [
         f"{operation}.{step}"
-        for operations in (STEPS, leaders_steps.STEPS)
+        for operations in (STEPS, leaders_steps.STEPS, transaction_steps.STEPS)
         for operation, steps in operations.items()
         for step in steps
     ]
@@ -42,6 +44,11 @@ class StepGate:
         self._held: dict[str, asyncio.Event] = {}
         self._blocked: list[str] = []
         self._watchers: dict[asyncio.Future[None], str] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """True if no step is held."""
+        return not self._held
 
     @property
     def waiting(self) -> str:

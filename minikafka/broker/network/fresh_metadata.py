@@ -71,7 +71,7 @@ class _Asking:
 
     async def _handle_later(
         self,
-        waited: asyncio.Future[None],
+        waited: asyncio.Future[bool],
         services: Services,
         request: Entity,
         context: RequestContext,

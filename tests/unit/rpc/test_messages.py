@@ -23,7 +23,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.rpc import messages
+from minikafka.rpc import fields, messages
 
 STATE = PartitionState(
     TopicPartition("orders", 3),
@@ -237,7 +237,7 @@ def test_partition_with_an_invalid_field_is_refused(index: int, value: object) -
 def test_partition_list_beyond_the_limit_is_refused_before_it_is_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(messages, "ROWS_MAX", 2)
+    monkeypatch.setattr(fields, "ROWS_MAX", 2)
     method, body = messages.encode(STOP_REPLICA)
     assert refused(method, body | {"partitions": [None] * 3})
 

@@ -81,7 +81,7 @@ class LeadersMetadata:
         self._wanted: set[str] = set()
         self._missing: set[BrokerId] = set()
         self._wants_all = False
-        self._next_read: asyncio.Future[None] | None = None
+        self._next_read: asyncio.Future[bool] | None = None
         """Is done when what clients have asked for was read. None if no such read is waiting."""
         self._reading_wanted = asyncio.Lock()
         self._reading_all = asyncio.Lock()
@@ -185,7 +185,7 @@ class LeadersMetadata:
 
     def asked(
         self, topics: Collection[str] | None, *, is_missing: bool
-    ) -> asyncio.Future[None] | None:
+    ) -> asyncio.Future[bool] | None:
         """Return a future that is done when these topics (None: all) were read, None if they were read just now."""
         now = self._clock.now()
         if topics is None or (is_missing and not topics):
@@ -205,20 +205,22 @@ class LeadersMetadata:
     def _is_old(self, topic: str, now: int) -> bool:
         return now - self._read_at.get(topic, self._whole_read_at) >= _FRESH_MS
 
-    async def _read_wanted(self, done: asyncio.Future[None]) -> None:
+    async def _read_wanted(self, done: asyncio.Future[bool]) -> None:
         """Read what clients have asked for since the last such read began. Only one such read is running."""
         async with self._reading_wanted:
             self._next_read = None
             wants_all, self._wants_all = self._wants_all, False
             wanted, self._wanted = self._wanted, set()
+            is_read = False
             try:
                 await (self.refresh() if wants_all else self.refresh_topics(wanted))
+                is_read = True
             except CoordinationError as error:
                 name = type(error).__name__
                 logger.info("the topics of clients cannot be read: %s %s", name, error)
             finally:
                 if not done.done():
-                    done.set_result(None)
+                    done.set_result(is_read)
 
     # Showing.
 

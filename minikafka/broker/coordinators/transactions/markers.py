@@ -1,0 +1,268 @@
+"""The coordinator's side of markers: it sends them to the leaders of partitions until they are written.
+
+Invariant: after `send`, each partition is reported as written once, or the transaction is reported as fenced, or its
+markers are dropped. A partition counts as written when its leader has committed the marker, and, as in Kafka, when the
+partition was deleted. Nothing is reported after `drop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from minikafka.base.errors import ErrorCode, KafkaError, code_name
+from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.names import TRANSACTION_TOPIC
+from minikafka.base.ports import Clock, Tasks
+from minikafka.broker.capabilities.metadata import MetadataSource
+from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.cluster.step_gate import StepGate
+from minikafka.broker.coordinators.transactions.marker_appends import CALL_WAIT_MS, MarkerAppends
+from minikafka.broker.coordinators.transactions.peer_calls import PeerCalls, Peers
+from minikafka.rpc.transactions import WRITE_MARKERS, MarkerRow, decode_errors, encode_markers
+from minikafka.transactions.messages.commands import EndedTransaction, SendMarkers
+from minikafka.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSACTION
+
+logger = logging.getLogger(__name__)
+
+CALL_TIMEOUT_MS: Final = 2 * CALL_WAIT_MS
+RETRY_MS: Final = 100
+RETRY_MAX_MS: Final = 800
+"""The wait before markers are sent again. It begins with `RETRY_MS` and doubles up to `RETRY_MAX_MS`. Metadata that are
+read after the first wait were not read before `send`: the source takes no metadata for new that are 100 ms old."""
+_NO_ANSWER: Final = int(ErrorCode.NETWORK_EXCEPTION)
+_FENCED: Final = frozenset(
+    map(int, (ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
+)
+"""Errors after which, as in Kafka, no marker of the transaction is sent any more: another coordinator has ended it."""
+_USUAL: Final = frozenset(
+    map(
+        int,
+        (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            ErrorCode.REQUEST_TIMED_OUT,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.NETWORK_EXCEPTION,
+        ),
+    )
+)
+"""Errors after which Kafka sends a marker again. Any other error has the same effect, and is logged."""
+
+
+class _Sending:
+    """The markers of one transaction. `left`: partitions that do not have the marker yet.
+
+    `later`: partitions for which a task waits to try again. `since`: time of the first attempt (monotonic ms).
+    """
+
+    __slots__ = ("ended", "home", "is_over", "later", "left", "progress", "since")
+
+    def __init__(self, command: SendMarkers, now: int) -> None:
+        self.home = command.partition
+        self.ended = command.ended
+        self.left = set(command.partitions)
+        self.later: set[TopicPartition] = set()
+        self.since = now
+        self.is_over = False
+        self.progress = asyncio.Event()
+        """Is set when a partition has the marker, and when no more markers are to be sent."""
+
+    def end(self) -> None:
+        """Send no more markers, and report nothing."""
+        self.is_over = True
+        self.progress.set()
+
+
+class _Item(NamedTuple):
+    """The partitions of one transaction that get the marker from one leader."""
+
+    sending: _Sending
+    row: MarkerRow
+
+
+class MarkerSender:
+    """The markers that this broker sends as transaction coordinator. `listener`: name of the control listener.
+
+    The owner sets `on_written(ended, partitions)` and `on_fenced(ended)` before the first `send`. `source`: newer
+    metadata, in a mode in which `metadata` may be old.
+    """
+
+    on_written: Callable[[EndedTransaction, Sequence[TopicPartition]], None]
+    on_fenced: Callable[[EndedTransaction], None]
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        appends: MarkerAppends,
+        metadata: MetadataCache,
+        source: MetadataSource | None,
+        peers: Peers,
+        gate: StepGate,
+        clock: Clock,
+        tasks: Tasks,
+    ) -> None:
+        self._broker_id = broker_id
+        self._appends = appends
+        self._metadata = metadata
+        self._source = source
+        self._peers = peers
+        self._gate = gate
+        self._clock = clock
+        self._tasks = tasks
+        self._calls: PeerCalls[_Item] = PeerCalls(tasks, self._call, "markers-to")
+        self._sendings: dict[int, dict[str, _Sending]] = {}
+        """Partition of `__transaction_state` -> transactional id -> markers that are not all written."""
+
+    def send(self, command: SendMarkers) -> None:
+        """Send markers until they are written, or until `drop` is called for the coordinator's partition."""
+        sending = _Sending(command, self._clock.now())
+        sendings = self._sendings.setdefault(sending.home, {})
+        former = sendings.get(sending.ended.transactional_id)
+        if former is not None:
+            former.end()
+        sendings[sending.ended.transactional_id] = sending
+        if self._gate.is_open:
+            self._route(sending, command.partitions)
+        else:
+            steps = self._send_in_steps(sending, command.partitions)
+            self._tasks.spawn(steps, "markers-in-steps")
+
+    def drop(self, partition: int) -> None:
+        """Stop sending the markers of this partition of `__transaction_state`."""
+        for sending in self._sendings.pop(partition, {}).values():
+            sending.end()
+
+    async def _send_in_steps(self, sending: _Sending, partitions: Sequence[TopicPartition]) -> None:
+        """Send the markers, and wait at each step that is held. The first partition gets its marker first."""
+        await self._gate.reached(TRANSACTION, MARKERS)
+        self._route(sending, partitions[:1])
+        await sending.progress.wait()
+        if len(partitions) > 1:
+            await self._gate.reached(TRANSACTION, NEXT_MARKERS)
+            self._route(sending, partitions[1:])
+
+    # ---- leaders
+
+    def _route(
+        self, sending: _Sending, partitions: Iterable[TopicPartition], *, is_fresh: bool = False
+    ) -> None:
+        """Send the marker to the leader of each partition; try again later without a leader.
+
+        `is_fresh`: the metadata of these partitions were read since the marker is to be sent.
+        """
+        if sending.is_over:
+            return
+        led: dict[BrokerId, list[tuple[TopicPartition, int]]] = {}
+        deleted: list[TopicPartition] = []
+        for tp in partitions:
+            state = self._metadata.topics.get(tp.topic, {}).get(tp.partition)
+            if state is not None and state.leader in self._metadata.brokers:
+                led.setdefault(state.leader, []).append((tp, state.leader_epoch))
+            elif state is None and (is_fresh or self._source is None) and self._has_metadata():
+                deleted.append(tp)
+            else:
+                self._try_later(sending, tp)
+        for leader, found in led.items():
+            row = MarkerRow(*sending.ended[1:5], found)
+            if leader == self._broker_id:
+                self._appends.append(row, partial(self._appended, sending))
+            else:
+                self._calls.add(leader, _Item(sending, row))
+        if deleted:
+            self._written(sending, deleted)
+
+    def _has_metadata(self) -> bool:
+        """Return False before this broker has the metadata of its cluster: no partition counts as deleted then."""
+        return TRANSACTION_TOPIC in self._metadata.topics
+
+    async def _call(self, leader: BrokerId, items: Sequence[_Item]) -> None:
+        """Send markers to one leader, and process the results."""
+        items = [item for item in items if not item.sending.is_over]
+        if not items:
+            return
+        lengths = [len(item.row.partitions) for item in items]
+        try:
+            body = encode_markers(item.row for item in items)
+            answer = await self._peers.call(leader, WRITE_MARKERS, body, CALL_TIMEOUT_MS)
+            errors = decode_errors(answer, lengths)
+        except (OSError, KafkaError) as error:
+            logger.info("no answer to markers from broker %d: %s", leader, error)
+            errors = [[_NO_ANSWER] * length for length in lengths]
+        for (sending, row), results in zip(items, errors, strict=True):
+            tps = [tp for tp, _ in row.partitions]
+            self._answered(sending, dict(zip(tps, results, strict=True)))
+
+    # ---- results
+
+    def _appended(self, sending: _Sending, tp: TopicPartition, error: int) -> None:
+        self._answered(sending, {tp: error})
+
+    def _answered(self, sending: _Sending, errors: Mapping[TopicPartition, int]) -> None:
+        if sending.is_over:
+            return
+        if not _FENCED.isdisjoint(errors.values()):
+            self._forget(sending)
+            self.on_fenced(sending.ended)
+            return
+        for tp, error in errors.items():
+            if error:
+                if error not in _USUAL:
+                    logger.warning("marker of %s for %s: %s", sending.ended, tp, code_name(error))
+                self._try_later(sending, tp)
+        written = [tp for tp, error in errors.items() if not error]
+        if written:
+            self._written(sending, written)
+
+    def _written(self, sending: _Sending, partitions: Sequence[TopicPartition]) -> None:
+        sending.left.difference_update(partitions)
+        sending.progress.set()
+        if sending.left or self._gate.is_open:
+            self._report(sending, partitions)
+        else:
+            self._tasks.spawn(self._report_in_steps(sending, partitions), "markers-in-steps")
+
+    async def _report_in_steps(
+        self, sending: _Sending, partitions: Sequence[TopicPartition]
+    ) -> None:
+        await self._gate.reached(TRANSACTION, COMPLETE)
+        if not sending.is_over:
+            self._report(sending, partitions)
+
+    def _report(self, sending: _Sending, partitions: Sequence[TopicPartition]) -> None:
+        if not sending.left:
+            self._forget(sending)
+        self.on_written(sending.ended, partitions)
+
+    def _forget(self, sending: _Sending) -> None:
+        sending.end()
+        del self._sendings[sending.home][sending.ended.transactional_id]
+
+    # ---- further attempts
+
+    def _try_later(self, sending: _Sending, tp: TopicPartition) -> None:
+        if not sending.later:
+            self._tasks.spawn(self._try_again(sending), "markers-again")
+        sending.later.add(tp)
+
+    async def _try_again(self, sending: _Sending) -> None:
+        """Wait, and send the marker again to the partitions that need another attempt."""
+        waited = self._clock.now() - sending.since
+        await self._clock.sleep(min(max(waited, RETRY_MS), RETRY_MAX_MS))
+        later, sending.later = sending.later, set()
+        if sending.is_over:
+            return
+        is_fresh = await self._read_metadata({tp.topic for tp in later})
+        self._route(sending, later, is_fresh=is_fresh)
+
+    async def _read_metadata(self, topics: set[str]) -> bool:
+        """Return True if the metadata of these topics were read now, in a mode in which they may be old."""
+        if self._source is None:
+            return True
+        read = self._source.asked(topics, is_missing=False)
+        return read is None or await read
