@@ -217,6 +217,7 @@ class ClusterMetadata(NamedTuple):
     live_brokers: tuple[Broker, ...]
     topic_ids: tuple[tuple[str, bytes], ...]
     suspects: tuple[BrokerId, ...] = ()
+    """Brokers whose registration has ended."""
 
 
 MetadataUpdate: TypeAlias = ClusterMetadata | UpdateMetadataRequest

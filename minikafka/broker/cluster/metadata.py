@@ -29,7 +29,7 @@ class Snapshot:
     controller_id: BrokerId = -1
     brokers: Mapping[BrokerId, Broker] = field(default_factory=dict)
     suspects: frozenset[BrokerId] = frozenset()
-    """Live brokers that have probably died. Clients may still use them."""
+    """Brokers that have probably died. Clients may still use those that are in `brokers`."""
     topics: Mapping[str, Mapping[int, PartitionState]] = field(default_factory=dict)
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     topic_names: Mapping[bytes, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class MetadataCache:
 
     @property
     def suspects(self) -> frozenset[BrokerId]:
-        """The live brokers that have probably died."""
+        """The brokers that have probably died, registered or not."""
         return self.snapshot.suspects
 
     @property

@@ -105,6 +105,32 @@ def test_follower_leaves_the_isr_after_the_keep_in_sync_time(lag_ms: int) -> Non
     run_leaders(1, scenario, replica_lag_time_max_ms=lag_ms)
 
 
+@pytest.mark.parametrize("min_isr", [1, 2])
+def test_s70_follower_leaves_the_isr_when_its_registration_ends(min_isr: int) -> None:
+    """Writes with acks=all do not wait for the keep-in-sync time, 30 s."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert cluster.leader is not None
+        epoch, leader = cluster.leader[1], cluster.leader[0]
+        first, second = (id_ for id_ in cluster.brokers if id_ != leader)
+        began = loop.time()
+        cluster.kill_with_session(first)
+        await cluster.produce(b"a")
+        assert loop.time() - began < 2
+        assert cluster.isr == {leader, second}
+        cluster.kill_with_session(second)
+        await asyncio.sleep(2)
+        assert cluster.isr == ({leader} if min_isr == 1 else {leader, second})
+        for id_ in (first, second):
+            await cluster.start(id_)
+        await cluster.until_in_sync()
+        assert cluster.leader == (leader, epoch)
+        assert await cluster.consumed() == [b"a"]
+
+    run_leaders(1, scenario, min_insync_replicas=min_isr)
+
+
 @pytest.mark.row("B4", "M5")
 def test_high_watermark_is_checkpointed_at_its_interval_and_survives_a_kill() -> None:
     async def scenario(cluster: LeadersCluster) -> None:

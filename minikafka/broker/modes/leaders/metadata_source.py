@@ -73,6 +73,8 @@ class LeadersMetadata:
         self.shown: dict[str, dict[int, PartitionState]] = {}
         """Topic -> partition number -> the state that clients see."""
         self._given_brokers: tuple[Broker, ...] = ()
+        self._departed: frozenset[BrokerId] = frozenset()
+        """Brokers that were registered before and are not now. Leaders remove them from their ISRs at once (S70)."""
         self._topic_ids: dict[str, bytes] = {}
         self._own: dict[TopicPartition, PartitionView] = {}
         """What this broker has read about its own partitions, and not shown yet."""
@@ -269,6 +271,8 @@ class LeadersMetadata:
         brokers = tuple(self.brokers.values())
         if not changed and brokers == self._given_brokers:
             return
+        former = {broker.id for broker in self._given_brokers}
+        self._departed = (self._departed | former) - self.brokers.keys()
         self._given_brokers = brokers
         self._topic_ids.update(ids)
         for state in changed:
@@ -281,7 +285,13 @@ class LeadersMetadata:
                 del self.shown[topic]
                 self._topic_ids.pop(topic, None)
         self._orders.update_metadata(
-            ClusterMetadata(self._broker_id, tuple(changed), brokers, tuple(ids.items())),
+            ClusterMetadata(
+                self._broker_id,
+                tuple(changed),
+                brokers,
+                tuple(ids.items()),
+                tuple(sorted(self._departed)),
+            ),
             is_whole=False,
         )
 
