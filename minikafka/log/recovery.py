@@ -10,30 +10,27 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Final, NamedTuple
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import Storage
 from minikafka.log.checkpoints import PARTITION_METADATA
+from minikafka.log.replay import batches_from, rebuild_transaction_indexes, reload_producers
 from minikafka.log.segments.segment import DELETED, INDEX, LOG, TIME_INDEX, Segment
 from minikafka.log.segments.swap import finish_swaps
+from minikafka.log.segments.transaction_index import TXN_INDEX
 from minikafka.log.state import epochs as epoch_file
 from minikafka.log.state.epochs import LeaderEpochs
 from minikafka.log.state.producers import ProducerStates
-from minikafka.record.batch import marker_coordinator_epoch
 from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,
-    BATCH_LENGTH,
     CONTROL,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
-    OVERHEAD,
-    PRODUCER_ID,
     Header,
 )
 
@@ -104,6 +101,7 @@ def load(
     if epochs.entries != (known or []):
         epochs.sync()
     producers = ProducerStates(storage, directory)
+    rebuild_transaction_indexes(producers, segments, end_position)
     reload_producers(producers, segments, end_offset, end_position)
     return Loaded(
         segments, epochs, producers, log_start_offset, end_offset, end_position, lost_from
@@ -139,7 +137,7 @@ class Batches(NamedTuple):
     def epochs(self) -> Entries:
         """Return the epochs of all batches, each with its first offset."""
         entries: Entries = []
-        for _, _, header in _batches_from(self.segments, self.start, self.end_position):
+        for _, _, header in batches_from(self.segments, self.start, self.end_position):
             if header[LEADER_EPOCH] > (entries[-1][0] if entries else -1):
                 entries.append((header[LEADER_EPOCH], max(header[BASE_OFFSET], self.start)))
         return entries
@@ -175,46 +173,22 @@ def _new(storage: Storage, directory: str, interval: int, offset: int) -> Loaded
     return Loaded([segment], epochs, ProducerStates(storage, directory), offset, offset, 0)
 
 
-def reload_producers(
-    producers: ProducerStates, segments: list[Segment], end_offset: int, end_position: int
-) -> None:
-    """Load the newest snapshot at or below the log end, then apply the batches after the snapshot."""
-    start = producers.restore(end_offset)
-    for segment, position, header in _batches_from(segments, start, end_position):
-        if header[PRODUCER_ID] >= 0:
-            producers.update(header, header[BASE_OFFSET])
-            if header[ATTRIBUTES] & CONTROL:
-                marker = segment.file.pread(OVERHEAD + header[BATCH_LENGTH], position)
-                producers.update_coordinator(header[PRODUCER_ID], marker_coordinator_epoch(marker))
-    producers.keep_snapshots({segment.base_offset for segment in segments})
-
-
-def _batches_from(
-    segments: list[Segment], offset: int, end_position: int
-) -> Iterator[tuple[Segment, int, Header]]:
-    """Yield (segment, position in its file, header) of every batch whose last offset is `offset` or above."""
-    first = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
-    ends = [segment.start for segment in segments[first + 1 :]] + [end_position]
-    for segment, end in zip(segments[first:], ends, strict=True):
-        size = end - segment.start
-        position = segment.find(offset, size) if offset > segment.base_offset else 0
-        for at, header in segment.headers(position, size):
-            yield segment, at, header
-
-
 def _open_segments(storage: Storage, directory: str, interval: int) -> list[Segment]:
     finish_swaps(storage, directory, interval)
     names = storage.names(directory)
     bases = offsets_of(names, LOG)
     for name in names:
         stem, dot, suffix = name.rpartition(".")
-        orphan = dot + suffix in (INDEX, TIME_INDEX) and stem + LOG not in names
+        kind = dot + suffix
+        orphan = kind in (INDEX, TIME_INDEX, TXN_INDEX) and stem + LOG not in names
         if orphan or name.endswith(_LEFTOVERS):
             storage.remove(f"{directory}/{name}")
     segments = []
     start = 0
-    for base in bases:
+    for base, following in zip_longest(bases, bases[1:]):
         segment = Segment(storage, directory, base, start, interval)
+        if f"{base:020d}{TXN_INDEX}" in names:
+            segment.transactions.load(following)
         segments.append(segment)
         start += segment.file.size()
     return segments
@@ -258,13 +232,17 @@ class _FoundEpochs:
     """Appends the leader epochs of recovered batches to `entries`.
 
     The start offset of an epoch is the log end before the epoch's first batch, as in `Log.append_replicated`.
+    `has_markers`: a control batch was recovered since the attribute was set to False.
     """
 
     def __init__(self, entries: Entries, expected: int) -> None:
         self._entries = entries
         self._expected = expected
+        self.has_markers = False
 
     def on_batch(self, header: Header) -> None:
+        if header[ATTRIBUTES] & CONTROL:
+            self.has_markers = True
         if header[LEADER_EPOCH] > (self._entries[-1][0] if self._entries else -1):
             self._entries.append((header[LEADER_EPOCH], self._expected))
         self._expected = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
@@ -288,7 +266,9 @@ def _recover_from(
     found = _FoundEpochs(epochs, segments[first].base_offset if segments else 0)
     while first < len(segments):
         segment = segments[first]
+        found.has_markers = False
         position, end_offset = segment.recover(found.on_batch, accept_gaps)
+        segment.transactions.replace((), is_complete=not found.has_markers)
         is_torn = position < segment.file.size()
         first += 1
         if first < len(segments) and (

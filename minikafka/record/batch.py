@@ -268,12 +268,16 @@ def _damage(buf: Buffer, view: memoryview, at: int, end: int) -> str:
     return f"has the negative last offset delta {delta}" if delta < 0 else ""
 
 
-def marker_coordinator_epoch(batch: Buffer) -> int:
-    """Return the coordinator epoch in a transaction marker, -1 if the marker has no epoch. Raises CorruptBatch."""
+def end_of_transaction(batch: Buffer) -> tuple[int | None, int]:
+    """Return the type of a transaction marker, such as `ABORT`, and its coordinator epoch. Raises CorruptBatch.
+
+    The type is None and the epoch -1 if the marker does not contain them.
+    """
     for record in records(batch, control=True):
         if record.value is not None and len(record.value) >= _END_TRANSACTION.size:
-            return int(_END_TRANSACTION.unpack_from(record.value)[1])
-    return -1
+            return marker_type(record.key), int(_END_TRANSACTION.unpack_from(record.value)[1])
+        return marker_type(record.key), -1
+    return None, -1
 
 
 def marker_of(batch: memoryview) -> Marker:

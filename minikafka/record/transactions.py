@@ -6,8 +6,9 @@ that commits or aborts it. Until then, it is open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from struct import Struct
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch
@@ -42,11 +43,15 @@ class Marker(NamedTuple):
 
 
 class Aborted(NamedTuple):
-    """An aborted transaction: its producer, its first offset still in the log, its marker's offset (-1: unknown)."""
+    """An aborted transaction: its producer, its first offset still in the log, its marker's offset (-1: unknown).
+
+    `last_stable_offset`: the last stable offset once the marker is committed, -1 if it is unknown.
+    """
 
     producer_id: int
     first_offset: int
     last_offset: int = -1
+    last_stable_offset: int = -1
 
 
 def is_control(header: Header) -> bool:
@@ -74,26 +79,29 @@ def marker_type_in(records: memoryview) -> int | None:
 
 
 class AbortedScan:
-    """A search for aborted transactions in a log, which is read batch by batch from the beginning."""
+    """A search for the aborted transactions of a log, which is read batch by batch.
 
-    def __init__(self) -> None:
-        self.aborted: list[Aborted] = []
-        self._open: dict[int, int] = {}
+    `open_`: producer id → first offset of each transaction that is open where the reading begins.
+    """
 
-    @property
-    def has_open(self) -> bool:
-        """True if the scan has found the beginning of a transaction but not its marker."""
-        return bool(self._open)
+    def __init__(self, open_: Mapping[int, int] = MappingProxyType({})) -> None:
+        self._open = dict(open_)
 
     def batch(self, header: Header) -> None:
         """Process a transactional batch that is not a marker."""
         self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
 
-    def marker(self, header: Header, kind: int | None) -> None:
-        """Process a control batch; `kind` is its type, None if the batch has no record."""
+    def marker(self, header: Header, kind: int | None) -> Aborted | None:
+        """Process a control batch; return the transaction that it aborts.
+
+        `kind`: the type of the marker, None if the batch has no record.
+        """
         first_offset = self._open.pop(header[PRODUCER_ID], None)
-        if kind == ABORT and first_offset is not None:
-            self.aborted.append(Aborted(header[PRODUCER_ID], first_offset, header[BASE_OFFSET]))
+        if kind != ABORT or first_offset is None:
+            return None
+        last_offset = header[BASE_OFFSET]
+        last_stable_offset = min(self._open.values(), default=last_offset + 1)
+        return Aborted(header[PRODUCER_ID], first_offset, last_offset, last_stable_offset)
 
 
 class AbortedBatches:

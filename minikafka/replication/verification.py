@@ -13,7 +13,7 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.log.state.producers import ProducerStates
-from minikafka.record.batch import marker_coordinator_epoch
+from minikafka.record.batch import end_of_transaction
 from minikafka.record.header import (
     ATTRIBUTES,
     CONTROL,
@@ -108,6 +108,6 @@ def _refusal_of_internal(producers: ProducerStates, batch: memoryview, header: H
     epoch, coordinator_epoch = producers.epochs_of(header[PRODUCER_ID])
     if header[PRODUCER_EPOCH] < epoch:
         return _FENCED_PRODUCER
-    if header[ATTRIBUTES] & CONTROL and marker_coordinator_epoch(batch) < coordinator_epoch:
+    if header[ATTRIBUTES] & CONTROL and end_of_transaction(batch)[1] < coordinator_epoch:
         return _FENCED_COORDINATOR
     return 0

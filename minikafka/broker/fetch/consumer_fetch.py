@@ -13,7 +13,13 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode, StorageFailed
-from minikafka.base.fetch_rows import FETCH_OFFSET, PARTITION, PartitionData, RequestRow
+from minikafka.base.fetch_rows import (
+    FETCH_OFFSET,
+    PARTITION,
+    AbortedTransactions,
+    PartitionData,
+    RequestRow,
+)
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
 from minikafka.broker.fetch.consumer_fetches import WAITING_MAX, ConsumerFetches
@@ -440,7 +446,7 @@ class ConsumerFetch:
                 number, 0, -1, -1, start, _NOTHING, 0, partition.diverging(last_epoch, offset)
             )
         hw, stable = partition.high_watermark, partition.last_stable_offset
-        aborted = () if self.request.read_committed else None
+        aborted: AbortedTransactions | None = () if self.request.read_committed else None
         if self.rack and (preferred := self._preferred(partition, offset)) != LEADER:
             return PartitionData(
                 number, 0, hw, stable, start, _NOTHING, 0, None, aborted, preferred
@@ -448,18 +454,20 @@ class ConsumerFetch:
         if offset >= (stable if self.request.read_committed else hw) or left <= 0:
             return PartitionData(number, 0, hw, stable, start, _NOTHING, 0, None, aborted)
         try:
-            data = self._records(partition, row, left, deferred_from)
+            data, end = self._records(partition, row, left, deferred_from)
         except StorageFailed as failure:
             self.fetches.replicas.purgatory.storage_failed(partition, failure)
             return self._refused(topic, number, _STORAGE_ERROR)
         traffic.bytes_out += len(data)
         slices = (data,) if data else _NOTHING
+        if self.request.read_committed and data:
+            aborted = partition.log.aborted_transactions(offset, end)
         return PartitionData(number, 0, hw, stable, start, slices, len(data), None, aborted)
 
     def _records(
         self, partition: Partition, row: RequestRow, left: int, deferred_from: int
-    ) -> bytes | Deferred:
-        """Return records, beginning at the fetch offset of `row`. Raises StorageFailed.
+    ) -> tuple[bytes | Deferred, int]:
+        """Return records, beginning at the fetch offset of `row`, and the offset after them. Raises StorageFailed.
 
         If the first batch exceeds the size limits and the response already has records, return b"". If the response
         has no records yet, return this batch whole.
@@ -477,10 +485,10 @@ class ConsumerFetch:
             partial(fetches.replicas.purgatory.read_failed, partition),
         )
         if len(data) > wanted and left < self.max_bytes:
-            return b""  # only the first batch of a response may exceed the limits
+            return b"", offset  # only the first batch of a response may exceed the limits
         generation = partition.log.layout_generation
         fetches.positions[partition] = (next_offset, next_position, generation)
-        return data
+        return data, next_offset
 
     def _refused(self, topic: bytes, number: int, error: int) -> PartitionData:
         tp = TopicPartition(topic.decode("utf-8", "replace"), number)

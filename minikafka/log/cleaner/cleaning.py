@@ -19,9 +19,9 @@ from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTa
 from minikafka.log.cleaner.transactions import Transactions
 from minikafka.log.segments.segment import INDEX, LOG, TIME_INDEX, Segment
 from minikafka.log.segments.swap import CLEANED
+from minikafka.log.segments.transaction_index import ENTRY, TXN_INDEX, decode
 from minikafka.record.entries import PADDING, entries_of
 from minikafka.record.header import (
-    ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
     COUNT,
@@ -30,15 +30,9 @@ from minikafka.record.header import (
     LAST_OFFSET_DELTA,
     MAGIC,
     OVERHEAD,
-    TRANSACTIONAL,
     Header,
 )
-from minikafka.record.transactions import (
-    Aborted,
-    AbortedScan,
-    is_control,
-    marker_type,
-)
+from minikafka.record.transactions import Aborted, is_control, marker_type
 
 Steps = Generator[int | CleanedGroup, None, CleaningOutcome]
 """A step is the number of bytes read and written since the last step, or a finished group."""
@@ -122,33 +116,31 @@ class _Cleaning:
         return False
 
     def _find_aborted(self) -> Iterable[Aborted]:
-        """Return the aborted transactions that have batches in the segments that are cleaned.
+        """Yield the aborted transactions of the log, from the transaction indexes of its segments.
 
-        Every transaction with such batches has ended: these segments lie below the last stable offset, where
-        the first open transaction begins. The marker of an ended transaction may be in a later segment, even
-        above the last stable offset.
+        Every transaction with batches in the segments that are cleaned has ended: these segments lie below the last
+        stable offset, where the first open transaction begins. Its marker may be in a later segment.
         """
-        scan = AbortedScan()
         for base in self._bases:
-            for batches in self._read(base):
-                for batch, header in batches:
-                    if is_control(header):
-                        scan.marker(header, _kind_of(batch, header))
-                    elif header[ATTRIBUTES] & TRANSACTIONAL:
-                        scan.batch(header)
+            yield from self._aborted_in(base)
         for base in self._task.later_segments:
-            for batches in self._read(base, is_growing=True):
-                if not scan.has_open:
-                    return scan.aborted
-                self._find_markers(batches, scan)
-        return scan.aborted
+            yield from self._aborted_in(base, is_growing=True)
 
-    def _find_markers(
-        self, batches: Iterable[tuple[memoryview, Header]], scan: AbortedScan
-    ) -> None:
-        for batch, header in batches:
-            if is_control(header):
-                scan.marker(header, _kind_of(batch, header))
+    def _aborted_in(self, base: int, *, is_growing: bool = False) -> list[Aborted]:
+        """Return the aborted transactions whose markers are in a segment. Raises CorruptBatch for an invalid index.
+
+        `is_growing`: entries are still being written, so a partial entry at the end is ignored.
+        """
+        path = self._path(base, TXN_INDEX)
+        if not self._storage.exists(path):
+            return []
+        data = self._storage.read(path)
+        if is_growing:
+            data = data[: len(data) - len(data) % ENTRY.size]
+        entries = decode(data)
+        if entries is None:
+            raise CorruptBatch(f"{path} has an invalid entry")
+        return entries
 
     # ---- the second pass
 
@@ -195,22 +187,33 @@ class _Cleaning:
                     self._bytes_written += len(data)
                     yield read + len(data)
             target.sync()
-            self._write_indexes(bases[0], target)
+            self._write_indexes(bases, target)
         finally:
             target.close()
         modified_ms = self._storage.modified_ms(self._path(bases[-1], LOG))
         self._storage.set_modified_ms(path, modified_ms)
         yield CleanedGroup(bases, size)
 
-    def _write_indexes(self, base: int, file: File) -> None:
-        """Read and check the written copy, and write its index files. Raises CorruptBatch."""
+    def _write_indexes(self, bases: list[int], file: File) -> None:
+        """Read and check the written copy of these segments, and write its index files. Raises CorruptBatch.
+
+        The transaction index of the copy has the entries of the markers that the copy has.
+        """
         task = self._task
         segment = Segment(
-            self._storage, task.directory, base, 0, task.index_interval_bytes, file=file
+            self._storage, task.directory, bases[0], 0, task.index_interval_bytes, file=file
         )
-        size, _ = segment.recover(_no_action, accept_gaps=True)
+        markers: set[int] = set()
+
+        def note_marker(header: Header) -> None:
+            if is_control(header) and header[COUNT]:
+                markers.add(header[BASE_OFFSET])
+
+        size, _ = segment.recover(note_marker, accept_gaps=True)
         if size != file.size():
             raise CorruptBatch(f"the copy of {segment.path(LOG)} has an invalid batch")
+        aborted = [one for base in bases for one in self._aborted_in(base)]
+        segment.transactions.replace(one for one in aborted if one.last_offset in markers)
         segment.write_index_files(sealed=True, suffix=CLEANED, sync=True)
 
     # ---- reading
@@ -218,11 +221,8 @@ class _Cleaning:
     def _path(self, base: int, suffix: str) -> str:
         return f"{self._task.directory}/{base:020d}{suffix}"
 
-    def _read(self, base: int, *, is_growing: bool = False) -> Batches:
-        """Yield the batches of a segment, about `io_bytes` at a time. Raises CorruptBatch, StorageFailed.
-
-        `is_growing`: the segment is still being written, so a partial batch at the end is ignored.
-        """
+    def _read(self, base: int) -> Batches:
+        """Yield the batches of a segment, about `io_bytes` at a time. Raises CorruptBatch, StorageFailed."""
         path = self._path(base, LOG)
         file = self._storage.open(path)
         try:
@@ -238,8 +238,6 @@ class _Cleaning:
                 else:
                     count = _size_of_first(data)
                     if count <= len(data) or position + count > end:
-                        if is_growing:
-                            return
                         raise CorruptBatch(f"{path} has no whole batch at byte {position}")
         finally:
             file.close()
@@ -271,7 +269,3 @@ def _kind_of(batch: memoryview, header: Header) -> int | None:
     """Return the type of a control batch, such as `ABORT`, or None if the batch has no record."""
     decoded = entries_of(batch, header).decoded if header[COUNT] else ()
     return marker_type(decoded[0].key) if decoded else None
-
-
-def _no_action(header: Header) -> None:
-    """Do nothing with a batch of the copy: `Segment.recover` has already added the batch to the indexes."""

@@ -19,7 +19,12 @@ def task_of(
     io_bytes: int,
     bytes_per_second: float,
 ) -> CleaningTask:
-    """Return the task that cleans the log up to the uncleanable offset; `wall_ms` is the current Unix time."""
+    """Return the task that cleans the log up to the uncleanable offset; `wall_ms` is the current Unix time.
+
+    The transaction indexes, which the cleaning reads, are written if their files lack entries. Raises StorageFailed.
+    """
+    for segment in log.segments:
+        segment.transactions.write()
     bases = [segment.base_offset for segment in log.segments]
     return CleaningTask(
         directory=log.directory,

@@ -18,6 +18,7 @@ from minikafka.base.ports import File, Storage
 from minikafka.log.segments.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
 from minikafka.log.segments.index_files import ALL, NOTHING, Checked, read_checked, read_entries
 from minikafka.log.segments.stand_ins import UnmadeFile, create_files, undone
+from minikafka.log.segments.transaction_index import TXN_INDEX, TransactionIndex
 from minikafka.log.state.producers import SUFFIX as SNAPSHOT
 from minikafka.record.batch import records, valid_run, whole_batches
 from minikafka.record.header import (
@@ -80,6 +81,7 @@ class Segment:
         "next_index_position",
         "start",
         "storage",
+        "transactions",
         "version",
     )
 
@@ -100,6 +102,7 @@ class Segment:
         self.interval = interval
         self._index = OffsetIndex()
         self._times = TimeIndex()
+        self.transactions = TransactionIndex(storage, self.path(TXN_INDEX))
         self._index_is_loaded = self._end_is_checked = False
         self._unread = NOTHING
         self._entries_on_disk = (-1, -1)
@@ -121,6 +124,7 @@ class Segment:
         segment = cls(storage, directory, base_offset, start, interval)
         with undone(segment.delete):
             segment.file.truncate(0)
+            storage.remove(segment.path(TXN_INDEX))
             segment._use(OffsetIndex(), TimeIndex())
             segment.write_index_files(sealed=False)
         return segment
@@ -147,8 +151,8 @@ class Segment:
         return type(self.file) is not UnmadeFile
 
     def _make_files(self, made: Callable[[], None]) -> File:
-        """Create the log file and the index files, which Kafka's tools expect; return the log file."""
-        self.file = create_files(self.storage, self.paths(), made)
+        """Create the log file and the two indexes that Kafka's tools expect; return the log file."""
+        self.file = create_files(self.storage, self.paths()[1:], made)
         return self.file
 
     def make(self) -> None:
@@ -162,11 +166,11 @@ class Segment:
 
     def paths(self) -> list[str]:
         """Return the paths of the segment's files, the log file last: no crash during deletion leaves only indexes."""
-        return [self.path(suffix) for suffix in (INDEX, TIME_INDEX, LOG)]
+        return [self.path(suffix) for suffix in (TXN_INDEX, INDEX, TIME_INDEX, LOG)]
 
     def derived_paths(self, end_offset: int) -> list[str]:
         """Return the paths of the index files, and of the producer snapshot at the end of the segment."""
-        return [*self.paths()[:2], f"{self.directory}/{end_offset:020d}{SNAPSHOT}"]
+        return [*self.paths()[:3], f"{self.directory}/{end_offset:020d}{SNAPSHOT}"]
 
     # Indexes.
 
@@ -224,6 +228,7 @@ class Segment:
                 path = self.path(kind + suffix)
                 self.storage.write_atomically(path, entries.encode(), sync=sync)
             self._entries_on_disk = (len(index), len(times))
+        self.transactions.write(suffix=suffix, sync=sync)
 
     def _use(self, index: OffsetIndex, times: TimeIndex) -> None:
         """Replace both indexes; set the largest timestamp and the next index position from their last entries.
@@ -244,7 +249,7 @@ class Segment:
         if self._index_is_loaded:
             return
         size = self.file.size()
-        if not size and not any(map(self.storage.exists, self.paths()[:2])):
+        if not size and not any(map(self.storage.exists, self.paths()[1:3])):
             self._use(OffsetIndex(), TimeIndex())
             self._entries_on_disk = _NO_ENTRIES
             return
@@ -452,21 +457,6 @@ class Segment:
                 _, offset = self.times.entry_before(timestamp)
         return self.base_offset + offset
 
-    def largest_timestamp_since(self, from_offset: int, end: int) -> int:
-        """Return the largest timestamp of the records from `from_offset` on and before byte position `end`.
-
-        Return -1 if there is no such record. Raises CorruptBatch, StorageFailed.
-        """
-        largest = -1
-        for position, header in self.headers(self.find(from_offset, end), end):
-            latest = header[MAX_TIMESTAMP]
-            if header[BASE_OFFSET] < from_offset:
-                batch = self.file.pread(OVERHEAD + header[BATCH_LENGTH], position)
-                kept = (row for row in records(batch, control=True) if row.offset >= from_offset)
-                latest = max((row.timestamp for row in kept), default=-1)
-            largest = max(largest, latest)
-        return largest
-
     def entry_at_or_before(self, position: int) -> tuple[int, int]:
         """Return (position, base offset) of the last indexed batch at or before the position.
 
@@ -574,6 +564,7 @@ class Segment:
         self._unread = (0, position)
         end = self.resume()
         self._entries_on_disk = (-1, -1)
+        self.transactions.truncate(end[1])
         self.write_index_files(sealed=False)
         return end
 

@@ -12,8 +12,16 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Storage
 from minikafka.log.segments.segment import Segment
+from minikafka.record.batch import records
 from minikafka.record.codecs import crc32c
-from minikafka.record.header import BASE_OFFSET, HEADER, HEADER_BYTES
+from minikafka.record.header import (
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    HEADER,
+    HEADER_BYTES,
+    MAX_TIMESTAMP,
+    OVERHEAD,
+)
 
 _base_offset: Final = attrgetter("base_offset")
 _start: Final = attrgetter("start")
@@ -87,8 +95,19 @@ class Segments(list[Segment]):
         if found is None and from_offset > self[slot].base_offset:
             # The record with the largest timestamp lies below `from_offset`, in the same segment.
             end_of_segment = self.end_of(slot, end) - self[slot].start
-            largest[0] = self[slot].largest_timestamp_since(from_offset, end_of_segment)
+            largest[0] = _largest_timestamp(self[slot], from_offset, end_of_segment)
             found = self.record_since(max(largest), from_offset, end)
+        return found
+
+    def aborted_transactions(self, offset: int, end: int) -> list[tuple[int, int]]:
+        """Return (producer id, first offset) of the aborted transactions with batches from `offset` to below `end`.
+
+        Every transaction with such batches must have ended.
+        """
+        found: list[tuple[int, int]] = []
+        for slot in range(self.slot_of(offset), len(self)):
+            if self[slot].transactions.collect(offset, end, found):
+                break
         return found
 
     def batch_begin(self, offset: int) -> int:
@@ -164,6 +183,22 @@ class Segments(list[Segment]):
         last = self.unsynced[count - 1]
         del self.unsynced[:count]
         return self[self.index(last) + 1].base_offset
+
+
+def _largest_timestamp(segment: Segment, from_offset: int, end: int) -> int:
+    """Return the largest timestamp of the records from `from_offset` on and before byte position `end`.
+
+    Return -1 if there is no such record. Raises CorruptBatch, StorageFailed.
+    """
+    largest = -1
+    for position, header in segment.headers(segment.find(from_offset, end), end):
+        latest = header[MAX_TIMESTAMP]
+        if header[BASE_OFFSET] < from_offset:
+            batch = segment.file.pread(OVERHEAD + header[BATCH_LENGTH], position)
+            kept = (row for row in records(batch, control=True) if row.offset >= from_offset)
+            latest = max((row.timestamp for row in kept), default=-1)
+        largest = max(largest, latest)
+    return largest
 
 
 def create_or_plan(

@@ -15,6 +15,7 @@ from typing import Final
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import File, Storage
 from minikafka.log.segments.segment import INDEX, LOG, TIME_INDEX, Segment
+from minikafka.log.segments.transaction_index import TXN_INDEX
 from minikafka.record.header import BASE_OFFSET, LAST_OFFSET_DELTA
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ CLEANED: Final = ".cleaned"
 """Suffix of the files of a compacted copy until the swap begins."""
 SWAP: Final = ".swap"
 
-_KINDS: Final = (INDEX, TIME_INDEX, ".txnindex", LOG)
+_KINDS: Final = (INDEX, TIME_INDEX, TXN_INDEX, LOG)
 """Suffixes of a segment's files. The log is renamed last: while its name ends with `.swap`, the swap is incomplete."""
 
 
@@ -57,7 +58,10 @@ def complete(segments: Sequence[Segment], copy: File) -> Segment:
     _rename(first, _KINDS, SWAP, "")
     copy.path = first.path(LOG)
     place = first.storage, first.directory, first.base_offset, first.start, first.interval
-    return Segment(*place, file=copy)
+    cleaned = Segment(*place, file=copy)
+    if first.storage.exists(first.path(TXN_INDEX)):
+        cleaned.transactions.load()
+    return cleaned
 
 
 def _rename(segment: Segment, kinds: Sequence[str], old: str, new: str) -> None:

@@ -44,6 +44,7 @@ from minikafka.record.header import (
     TRANSACTIONAL,
     Header,
 )
+from minikafka.record.transactions import ABORT, Aborted
 
 logger = logging.getLogger(__name__)
 
@@ -233,11 +234,21 @@ class ProducerStates:
             self.transactions[state.transaction_start] = base_offset
             state.transaction_start = _NONE
 
-    def update_coordinator(self, producer_id: int, coordinator_epoch: int) -> None:
-        """Set the producer's coordinator epoch from its newest transaction marker."""
-        state = self._states.get(producer_id)
+    def end_transaction(
+        self, header: Header, base_offset: int, kind: int | None, coordinator_epoch: int
+    ) -> Aborted | None:
+        """Update the state with a marker at this offset; return the transaction that it aborts, if there is one."""
+        before = self._states.get(header[PRODUCER_ID])
+        first = _NONE if before is None else before.transaction_start
+        self.update(header, base_offset)
+        state = self._states.get(header[PRODUCER_ID])
         assert state is not None
         state.coordinator_epoch = coordinator_epoch
+        if kind != ABORT or first < 0:
+            return None
+        still_open = [start for start, marker in self.transactions.items() if marker == OPEN]
+        last_stable_offset = min(still_open, default=base_offset + 1)
+        return Aborted(header[PRODUCER_ID], first, base_offset, last_stable_offset)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Return the first offset of the earliest unstable transaction, None if there is none.
@@ -292,6 +303,18 @@ class ProducerStates:
             self._remove(snapshot)
         return -1
 
+    def open_transactions_at(self, offset: int) -> tuple[int, dict[int, int]]:
+        """Return (offset, producer id → first offset of its open transaction) of the newest snapshot up to `offset`.
+
+        Return (0, {}) if there is no valid snapshot. The state does not change.
+        """
+        for snapshot in reversed(self.snapshot_offsets()):
+            states = self._read(snapshot) if snapshot <= offset else None
+            if states is not None:
+                starts = {one: state.transaction_start for one, state in states.items()}
+                return snapshot, {one: start for one, start in starts.items() if start >= 0}
+        return 0, {}
+
     def keep_snapshots(self, offsets: set[int]) -> None:
         """Delete all snapshots except the newest and the snapshots at `offsets`, the base offsets of segments."""
         for offset in self.snapshot_offsets()[:-1]:
@@ -323,16 +346,22 @@ class ProducerStates:
             + entries
         )
 
-    def _load(self, offset: int) -> bool:
+    def _read(self, offset: int) -> dict[int, ProducerState] | None:
+        """Return the states in the snapshot at this offset, None if the file is missing or invalid."""
         try:
-            states = _decode(self._storage.read(self._path(offset)))
+            return _decode(self._storage.read(self._path(offset)))
         except ValueError as error:
             logger.warning("ignoring the producer snapshot %s: %s", self._path(offset), error)
-            return False
+            return None
         except StorageFailed as failure:
             if isinstance(failure.cause, FileNotFoundError):
-                return False
+                return None
             raise
+
+    def _load(self, offset: int) -> bool:
+        states = self._read(offset)
+        if states is None:
+            return False
         for producer_id, state in states.items():
             state.round = self._states.round
             self._states.put(producer_id, state)

@@ -54,14 +54,25 @@ LOG = [
 
 
 def test_scan_finds_the_aborted_transactions_of_a_log() -> None:
-    scan = AbortedScan()
-    for batch, kind in LOG:
+    assert found(AbortedScan(), LOG) == [Aborted(7, 0, 3, 2), Aborted(8, 6, 8, 9)]
+
+
+def test_scan_from_the_middle_of_a_log_begins_with_the_open_transactions() -> None:
+    assert found(AbortedScan({7: 0, 8: 2}), LOG[3:]) == [
+        Aborted(7, 0, 3, 2),
+        Aborted(8, 6, 8, 9),
+    ]
+
+
+def found(scan: AbortedScan, log: list[tuple[Header, int | None]]) -> list[Aborted]:
+    """Return the aborted transactions that the scan finds in these batches and markers."""
+    aborted = []
+    for batch, kind in log:
         if is_control(batch):
-            scan.marker(batch, kind)
+            aborted.append(scan.marker(batch, kind))
         elif batch[ATTRIBUTES] & TRANSACTIONAL:
             scan.batch(batch)
-    assert scan.aborted == [Aborted(7, 0, 3), Aborted(8, 6, 8)]
-    assert scan.has_open
+    return [one for one in aborted if one is not None]
 
 
 @pytest.mark.parametrize(("start", "expected"), [(0, [0, 6]), (1, [6]), (4, [6]), (7, [])])

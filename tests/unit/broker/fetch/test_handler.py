@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.logs import clean, transactional_batch
+from support.logs import clean, end_marker, transactional_batch
 from support.loop_clock import SeededRng
 from support.manual_clock import ManualClock
 from support.replication import KEY, LAG_MS, TP, Replica, Replicas
@@ -150,6 +150,8 @@ class Consumer:
         min_bytes: int = 1,
         is_new_tick: bool = True,
         wanting: int | None = None,
+        isolation: int = 0,
+        session: tuple[int, int] = (0, -1),
     ) -> bool:
         """Send a fetch that names the partition `rows` times. Return True if the next request must not be parsed yet.
 
@@ -166,6 +168,9 @@ class Consumer:
             max_wait=wait_ms,
             min_bytes=min_bytes,
             max_bytes=1 << 20,
+            isolation_level=isolation,
+            session_id=session[0],
+            session_epoch=session[1],
             topics=topics,
         )
         frame = bytearray(encode_request(FETCH, VERSION, 7, "", body))
@@ -193,6 +198,11 @@ class Consumer:
     def offsets(self, offset: int, *, max_bytes: int = 1 << 20) -> list[int]:
         data = self.fetch(offset, max_bytes=max_bytes).records
         return [record.offset for record in records(data or b"")]
+
+
+def aborted_in(row: Any) -> list[tuple[int, int]]:
+    """Return (producer id, first offset) of each aborted transaction in a partition of a response."""
+    return [(one.producer_id, one.first_offset) for one in row.aborted_transactions]
 
 
 @pytest.fixture
@@ -317,6 +327,59 @@ class TestReadCommitted:
         assert [record.offset for record in records(row.records)] == [4, 5]
         assert (row.last_stable_offset, row.high_watermark) == (5, 7)
         assert row.aborted_transactions is None
+
+    @staticmethod
+    def end(replica: Replica, *, commit: bool) -> None:
+        marker = memoryview(end_marker(commit=commit))
+        replica.purgatory.append(replica.partition, marker, -1, 0, 0, internal=True)
+        replica.purgatory.finish_tick(0)
+
+    @pytest.mark.parametrize(("commit", "aborted"), [(False, [(7, 5)]), (True, [])])
+    def test_read_committed_fetch_names_the_aborted_transactions_of_its_records(
+        self, consumer: Consumer, commit: bool, aborted: list[tuple[int, int]]
+    ) -> None:
+        self.end(consumer.replica, commit=commit)
+        row = consumer.fetch(4, isolation=READ_COMMITTED)
+        assert [record.offset for record in records(row.records)] == [4, 5]
+        assert aborted_in(row) == aborted
+        assert consumer.fetch(4).aborted_transactions is None
+
+    def test_aborted_transactions_outside_of_the_records_are_not_named(
+        self, consumer: Consumer
+    ) -> None:
+        self.end(consumer.replica, commit=False)
+        assert aborted_in(consumer.fetch(4, isolation=READ_COMMITTED, max_bytes=1)) == []
+        assert aborted_in(consumer.fetch(7, isolation=READ_COMMITTED)) == [(7, 5)]
+        assert aborted_in(consumer.fetch(8, isolation=READ_COMMITTED)) == []
+
+    def test_large_read_committed_fetch_names_the_aborted_transactions(
+        self, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(consumer_fetch, "EAGER_BYTES", 1 << 20)  # every record is deferred
+        self.end(consumer.replica, commit=False)
+        assert consumer.api.consumers.max_bytes > 0
+        assert aborted_in(consumer.fetch(5, isolation=READ_COMMITTED)) == [(7, 5)]
+
+    def test_waiting_read_committed_fetch_is_answered_when_the_transaction_ends(
+        self, consumer: Consumer, replicas: Replicas
+    ) -> None:
+        assert not consumer.send_rows(1, 5, wait_ms=60_000, isolation=READ_COMMITTED)
+        replicas.produce(0, b"007")
+        assert consumer.received() == []
+        self.end(consumer.replica, commit=True)
+        assert consumer.received() == [[5]]
+
+    def test_waiting_fetch_of_a_session_is_answered_when_the_transaction_ends(
+        self, consumer: Consumer, replicas: Replicas
+    ) -> None:
+        consumer.send_rows(1, 5, isolation=READ_COMMITTED, session=(0, 0))
+        first = decode_response(FETCH, VERSION, memoryview(consumer.sent.pop())[4:])
+        session_id = int(first.session_id)
+        consumer.send_rows(0, 5, wait_ms=60_000, isolation=READ_COMMITTED, session=(session_id, 1))
+        replicas.produce(0, b"007")
+        assert consumer.received() == []
+        self.end(consumer.replica, commit=False)
+        assert consumer.received() == [[5]]
 
     def test_error_response_has_no_list_of_aborted_transactions(self, consumer: Consumer) -> None:
         row = consumer.fetch(99, isolation=READ_COMMITTED)

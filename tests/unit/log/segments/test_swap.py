@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 import pytest
+from support.aborted import check_indexes
 from support.cleaning import carry_out, task, varied_log
 from support.few_descriptors import FewDescriptors
 from support.logs import (
@@ -34,7 +35,7 @@ from minikafka.record.batch import Record, records
 
 NOW: Final = 20_000_000
 EXPECTED_FILE: Final = re.compile(
-    r"\d{20}\.(log|index|timeindex|snapshot)|leader-epoch-checkpoint|partition\.metadata"
+    r"\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata"
 )
 
 
@@ -108,7 +109,9 @@ def test_cleaning_killed_at_any_file_operation_loses_no_records() -> None:
         }, fatal
         stray = [name for name in storage.names(DIRECTORY) if not EXPECTED_FILE.fullmatch(name)]
         assert stray == [], fatal
+        check_indexes(log)
         clean_all(log)
+        check_indexes(log)
         assert list(records(read_all(log))) == list(records(clean)), fatal
     assert fatal > 60
 
@@ -310,6 +313,7 @@ def test_truncation_killed_during_a_swap_brings_back_no_truncated_records(
         ], fatal
         stray = [name for name in clone.names(DIRECTORY) if not EXPECTED_FILE.fullmatch(name)]
         assert stray == [], fatal
+        check_indexes(found)
     assert end == log.log_end_offset <= cut
     assert fatal > 5
 

@@ -14,6 +14,7 @@ from minikafka.log.state.producer_table import UNPACKED_MAX, ProducerRoom
 from minikafka.log.state.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN, ProducerStates
 from minikafka.record.codecs import crc32c
 from minikafka.record.header import HEADER, Header
+from minikafka.record.transactions import COMMIT
 
 OUT_OF_ORDER = -int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
 FENCED = -int(ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -376,8 +377,8 @@ class TestTransactions:
     def test_snapshot_keeps_the_open_transaction_and_the_coordinator_epoch(
         self, states: ProducerStates
     ) -> None:
+        states.end_transaction(marker(), 49, COMMIT, 3)
         states.update(transactional(0), 50)
-        states.update_coordinator(7, 3)
         entries = struct.pack(">qhiqiqiq", 7, 0, 0, 50, 0, 1000, 3, 50)
         assert states.encode().endswith(entries)
         states.snapshot(51)
