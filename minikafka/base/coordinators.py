@@ -24,17 +24,29 @@ class Answer(NamedTuple):
     response: Any
 
 
+class TransactionalProducer(NamedTuple):
+    """The producer in whose transaction a core appends records.
+
+    `guard`: the guard of the partition's verification, 0 if the transaction is open in the partition's log.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    guard: int = 0
+
+
 class Append(NamedTuple):
     """Append records to a partition of the internal topic with acks=all.
 
     After the append, the host calls `Core.appended(token, error, now)` exactly once, even if the partition has
     been unloaded. The error is 0 on success. Each token is greater than the earlier tokens. The records of a
-    partition are appended in the order of their tokens.
+    partition are appended in the order of their tokens. `producer`: append the records in this producer's transaction.
     """
 
     partition: int
     records: Sequence[KeyValue]
     token: int
+    producer: TransactionalProducer | None = None
 
 
 class LoadedRecord(NamedTuple):

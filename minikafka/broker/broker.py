@@ -34,7 +34,7 @@ from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.groups import GroupLags, GroupService, offsets_topic
 from minikafka.broker.coordinators.internal_topic import InternalTopic
-from minikafka.broker.coordinators.transactional_ids import TransactionalClients
+from minikafka.broker.coordinators.transactions import TransactionService, transactions_topic
 from minikafka.broker.coordinators.transactions.marker_appends import CALL_WAIT_MS, MarkerAppends
 from minikafka.broker.coordinators.transactions.markers import MarkerSender
 from minikafka.broker.coordinators.transactions.peer_calls import Peers
@@ -151,6 +151,7 @@ class Broker:
         self.groups = self._new_groups(ports)
         self.marker_appends = MarkerAppends(self.replicas, ports.clock)
         self.markers = self._new_marker_sender(control)
+        self.transactions = self._new_transactions()
         self.leader_ends = LeaderEnds(
             config.broker_id, self.replicas, self.metadata, self.control_plane, control
         )
@@ -224,6 +225,7 @@ class Broker:
             self.tasks,
             self.ledger,
             self.metrics,
+            lambda tp, transactional_id, producer_id, epoch, done: done(0),
         )
         self.metadata.on_topics_deleted(groups.topics_deleted)
         return groups
@@ -240,6 +242,18 @@ class Broker:
             self.tasks,
         )
 
+    def _new_transactions(self) -> TransactionService:
+        return TransactionService(
+            self.config,
+            self.replicas,
+            InternalTopic(transactions_topic(self.config), self.metadata, self.admin.auto_create),
+            self.clock,
+            self.tasks,
+            self.producer_ids,
+            self.markers,
+            self.gate,
+        )
+
     def _new_services(self, ports: BrokerPorts, cluster_id: str) -> Services:
         return Services(
             broker_id=self.config.broker_id,
@@ -253,11 +267,11 @@ class Broker:
             admin=self.admin,
             producer_ids=self.producer_ids,
             groups=self.groups,
+            transactions=self.transactions,
             administration=self.capabilities.administration,
             control_plane=self.control_plane,
             requests=self.requests,
             pauses=self.admin.pauses,
-            transactional=TransactionalClients(self.clock),
         )
 
     # ---- start

@@ -15,7 +15,7 @@ from minikafka.base.coordinators import Caller, KeyValue
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.groups.messages import commands
-from minikafka.groups.messages.append_errors import offsets_error
+from minikafka.groups.messages.append_errors import MAY_BE_APPENDED, offsets_error
 from minikafka.groups.messages.records import (
     NO_TIMESTAMP,
     TIMESTAMP_MAX,
@@ -42,6 +42,7 @@ from minikafka.groups.state.group import Group
 from minikafka.groups.state.memory import Memory
 from minikafka.groups.state.offsets import CONSUMER, expiry_rule
 from minikafka.groups.state.states import COMPLETING, DEAD, EMPTY, STABLE
+from minikafka.groups.state.transactions import OpenTransactions
 
 _SWEEP_OFFSETS: Final = 20_000
 """Number of offsets after which one call of `sweep` ends, so that the call takes only a few milliseconds."""
@@ -79,15 +80,25 @@ class Commits:
 
     # ---- commit
 
-    def commit(self, group: Group, request: CommitRequest, caller: Caller, now: int) -> None:
-        """Process an OffsetCommit."""
+    def commit(
+        self,
+        group: Group,
+        transactions: OpenTransactions,
+        request: CommitRequest,
+        caller: Caller,
+        now: int,
+    ) -> None:
+        """Process an OffsetCommit or a TxnOffsetCommit.
+
+        `transactions`: the transactions that are open in the group's partition.
+        """
         error = self._commit_error(group, request)
         if error:
             self._note_refusal(group, request, error)
             self.refuse(request, caller, error)
             return
         member = group.members.get(request.member_id)
-        if member is not None:
+        if member is not None and request.producer is None:
             self._rebalances.restart_session(member, now)
         wall = self._wall_ms()
         kept_ms = request.retention_time_ms
@@ -118,26 +129,36 @@ class Commits:
         except ValueError:  # a name is too long for a record
             self.refuse(request, caller, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        done = partial(self._committed, group, token, request, caller)
-        self._outbox.append(group.partition, records, done, token)
+        producer = request.producer
+        if producer is None:
+            done = partial(self._committed, group, token, request, caller)
+        else:
+            transactions.add(producer.producer_id, group.offsets, token)
+            done = partial(self._written, group, transactions, token, request, caller)
+        self._outbox.append(group.partition, records, done, token, producer)
 
     @staticmethod
     def _commit_error(group: Group, request: CommitRequest) -> int:
         """Return the error with which to refuse a commit; NONE if the commit is allowed.
 
-        A client that is not a member may commit only to an empty group.
+        A client that is not a member may commit only to an empty group, or in a transaction: old producers do not
+        send their consumer's member id. A commit in a transaction is not refused during a rebalance.
         """
         is_member = request.generation >= 0 or request.member_id or request.instance_id is not None
         if request.generation < 0 and group.state is EMPTY:
             return ErrorCode.NONE
+        in_transaction = request.producer is not None
         if not is_member:
-            return ErrorCode.NONE if group.state is EMPTY else ErrorCode.UNKNOWN_MEMBER_ID
+            is_allowed = in_transaction or group.state is EMPTY
+            return ErrorCode.NONE if is_allowed else ErrorCode.UNKNOWN_MEMBER_ID
         error = group.check_member(request.member_id, request.instance_id)
         if error:
             return error
         if request.generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        return ErrorCode.REBALANCE_IN_PROGRESS if group.state is COMPLETING else ErrorCode.NONE
+        if group.state is COMPLETING and not in_transaction:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
 
     def _fits(self, metadata: str) -> bool:
         """True if the metadata has at most `offset.metadata.max.bytes` UTF-16 units (Kafka's measure)."""
@@ -194,6 +215,28 @@ class Commits:
             self._outbox.note(commands.APPEND_FAILED, group, what="offsets", error=error)
         else:
             group.offsets.complete(token)
+        self._answer_commit(request, caller, offsets_error(error))
+
+    def _written(
+        self,
+        group: Group,
+        transactions: OpenTransactions,
+        token: int,
+        request: CommitRequest,
+        caller: Caller,
+        error: int,
+        now: int,
+    ) -> None:
+        """Process the result of appending offsets of a transaction, which the transaction's marker completes.
+
+        Offsets that may be in the log stay pending. Without this, a commit marker would complete them only for the
+        next coordinator, which reads them in the log.
+        """
+        if error:
+            self._outbox.note(commands.APPEND_FAILED, group, what="offsets", error=error)
+            if error not in MAY_BE_APPENDED:
+                assert request.producer is not None
+                transactions.drop(request.producer.producer_id, group.offsets, token)
         self._answer_commit(request, caller, offsets_error(error))
 
     # ---- fetch

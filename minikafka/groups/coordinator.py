@@ -120,6 +120,12 @@ class GroupCoordinator:
 
     # ---- which groups are served
 
+    def refusal(self, group_id: str) -> ErrorCode:
+        """Return the error with which any TxnOffsetCommit of a group is refused now, NONE if this broker serves it."""
+        if group_id and group_id in self.groups:
+            return ErrorCode.NONE
+        return self._refusal(group_id)
+
     def _refusal(self, group_id: str, needs_name: bool = True) -> ErrorCode:
         """Return the error for a request about a group that `groups` does not contain.
 
@@ -229,14 +235,15 @@ class GroupCoordinator:
     # ---- offsets
 
     def commit(self, request: CommitRequest, caller: Caller, now: int) -> list[Command]:
-        """Process an OffsetCommit.
+        """Process an OffsetCommit or a TxnOffsetCommit.
 
         The coordinator answers after the offsets are written, or immediately with an error.
         """
+        in_transaction = request.producer is not None
         group = self.groups.get(request.group_id)
-        if group is None:
-            error = self._refusal(request.group_id, needs_name=False)
-            if not error and request.generation >= 0:
+        if group is None or (in_transaction and not request.group_id):
+            error = self._refusal(request.group_id, needs_name=in_transaction)
+            if not error and request.generation >= 0 and not in_transaction:
                 error = ErrorCode.ILLEGAL_GENERATION
             if not error and not self.memory.fits(group_bytes(request.group_id), now):
                 error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -244,7 +251,8 @@ class GroupCoordinator:
                 self._commits.refuse(request, caller, error)
                 return self._outbox.take()
             group = self._create(request.group_id)
-        self._commits.commit(group, request, caller, now)
+        transactions = self._owned[group.partition]
+        self._commits.commit(group, transactions, request, caller, now)
         self._drop_unused(group)
         return self._outbox.take()
 

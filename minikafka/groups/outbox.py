@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from minikafka.base.coordinators import Answer, Append, Caller, KeyValue
+from minikafka.base.coordinators import Answer, Append, Caller, KeyValue, TransactionalProducer
 from minikafka.groups.messages.commands import Command, Note
 from minikafka.groups.messages.responses import Response
 from minikafka.groups.state.group import Group
@@ -46,12 +46,13 @@ class Outbox:
         records: Sequence[KeyValue],
         on_appended: OnAppended,
         token: int | None = None,
+        producer: TransactionalProducer | None = None,
     ) -> None:
         """Add a command to append records. `on_appended` is called once with the result."""
         if token is None:
             token = self.new_token()
         self._appends[token] = on_appended
-        self._commands.append(Append(partition, records, token))
+        self._commands.append(Append(partition, records, token, producer))
 
     def appended(self, token: int, error: int, now: int) -> None:
         """Call the callback of an append with the result. Raises KeyError if it was already called."""

@@ -374,6 +374,13 @@ class Partition(ReadLimits):
         """
         return self.verifications.guard_of(self.log.producers, _unpack_header(batch))
 
+    def verification_for(self, producer_id: int, epoch: int) -> int:
+        """Begin the verification of a producer's next transactional batch; return its guard.
+
+        Return `NO_GUARD` if the batch needs no verification, because the transaction is open in this log.
+        """
+        return self.verifications.guard_for(self.log.producers, producer_id, epoch)
+
     def written(self, now: int) -> bool:
         """Advance the high watermark after a flush if this replica is alone in the ISR; return True if it moved."""
         return (

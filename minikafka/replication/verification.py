@@ -57,9 +57,13 @@ class Verifications:
 
         Verifications of a producer at the same time share their guard.
         """
-        producer_id, epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
-        is_transactional = header[ATTRIBUTES] & TRANSACTIONAL
-        if not is_transactional or producers.is_in_transaction(producer_id, epoch):
+        if not header[ATTRIBUTES] & TRANSACTIONAL:
+            return NO_GUARD
+        return self.guard_for(producers, header[PRODUCER_ID], header[PRODUCER_EPOCH])
+
+    def guard_for(self, producers: ProducerStates, producer_id: int, epoch: int) -> int:
+        """Return the guard of a producer's next transactional batch, `NO_GUARD` if its transaction is open."""
+        if producers.is_in_transaction(producer_id, epoch):
             return NO_GUARD
         known = self._guards.get(producer_id)
         if known is not None and known[0] == epoch:

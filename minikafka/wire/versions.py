@@ -68,6 +68,10 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     DELETE_RECORDS: (0, 2),
     INIT_PRODUCER_ID: (0, 5),
     OFFSET_FOR_LEADER_EPOCH: (0, 4),
+    ADD_PARTITIONS_TO_TXN: (0, 5),
+    ADD_OFFSETS_TO_TXN: (0, 4),
+    END_TXN: (0, 4),
+    TXN_OFFSET_COMMIT: (0, 4),
     DESCRIBE_ACLS: (0, 3),
     DESCRIBE_CONFIGS: (0, 4),
     ALTER_CONFIGS: (0, 2),
@@ -82,6 +86,8 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     OFFSET_DELETE: (0, 0),
     DESCRIBE_CLUSTER: (0, 1),
     DESCRIBE_PRODUCERS: (0, 0),
+    DESCRIBE_TRANSACTIONS: (0, 0),
+    LIST_TRANSACTIONS: (0, 1),
 }
 """API key → (lowest, highest) version. Produce 0–2 are advertised but refused. Without them in the ApiVersions
 response, older librdkafka sends its batches uncompressed instead of with gzip, snappy or lz4 (KAFKA-18659)."""
@@ -117,6 +123,10 @@ NAMES: Final[dict[int, str]] = {
     DELETE_RECORDS: "DeleteRecords",
     INIT_PRODUCER_ID: "InitProducerId",
     OFFSET_FOR_LEADER_EPOCH: "OffsetForLeaderEpoch",
+    ADD_PARTITIONS_TO_TXN: "AddPartitionsToTxn",
+    ADD_OFFSETS_TO_TXN: "AddOffsetsToTxn",
+    END_TXN: "EndTxn",
+    TXN_OFFSET_COMMIT: "TxnOffsetCommit",
     DESCRIBE_ACLS: "DescribeAcls",
     DESCRIBE_CONFIGS: "DescribeConfigs",
     ALTER_CONFIGS: "AlterConfigs",
@@ -131,6 +141,8 @@ NAMES: Final[dict[int, str]] = {
     OFFSET_DELETE: "OffsetDelete",
     DESCRIBE_CLUSTER: "DescribeCluster",
     DESCRIBE_PRODUCERS: "DescribeProducers",
+    DESCRIBE_TRANSACTIONS: "DescribeTransactions",
+    LIST_TRANSACTIONS: "ListTransactions",
 }
 
 _FLEXIBLE_SINCE: Final[dict[int, int]] = {

@@ -299,7 +299,7 @@ def state(
     )
 
 
-def context(version: int, software: str = "") -> RequestContext:
+def context(version: int) -> RequestContext:
     """Return the context of a request of this API version, for a handler that does not call `context.answer`."""
-    connection = ClientConnection(1, "PLAINTEXT", "127.0.0.1:50000", software=software)
+    connection = ClientConnection(1, "PLAINTEXT", "127.0.0.1:50000")
     return RequestContext(connection, "client", version, lambda response: None)

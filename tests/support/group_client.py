@@ -49,6 +49,9 @@ class Unanswered(Exception):
 class GroupClient:
     """Sends requests to the coordinator of one group. `home`: index of the broker that gets FindCoordinator first."""
 
+    key_type = 0
+    """The key type in FindCoordinator: a group."""
+
     def __init__(self, cluster: MemoryCluster, group: str, home: int = 0) -> None:
         self.cluster = cluster
         self.group = group
@@ -78,7 +81,12 @@ class GroupClient:
         for attempt in range(TRIES):
             port = 9092 + numbers[(self.home + attempt) % len(numbers)]
             try:
-                answer = await self.send(port, FIND_COORDINATOR, coordinator_keys=[self.group])
+                answer = await self.send(
+                    port,
+                    FIND_COORDINATOR,
+                    key_type=self.key_type,
+                    coordinator_keys=[self.group],
+                )
             except OSError as error:
                 self._count(error)
             else:
@@ -153,8 +161,13 @@ def moved(answer: Any) -> bool:
     """True if the response says that this broker does not coordinate the group, or is still loading the group."""
     codes = {int(getattr(answer, "error_code", 0))}
     codes |= {int(group.error_code) for group in getattr(answer, "groups", ())}
+    codes |= {
+        int(getattr(row, "error_code", 0)) for row in getattr(answer, "transaction_states", ())
+    }
     for topic in getattr(answer, "topics", ()):
         codes |= {int(partition.error_code) for partition in topic.partitions}
+    for topic in getattr(answer, "results_by_topic_v3_and_below", ()):
+        codes |= {int(row.partition_error_code) for row in topic.results_by_partition}
     return not MOVED.isdisjoint(codes)
 
 

@@ -1,4 +1,4 @@
-"""A group coordinator that records the requests it gets and answers each with a response set by the test."""
+"""A coordinator that records the requests it gets and answers each with a response set by the test."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from minikafka.wire import codec
 
 
 class GroupRecorder:
-    """A replacement for `services.groups`: each method records its request and responds with `answer`."""
+    """A replacement for `services.groups` and `services.transactions`.
 
-    def __init__(self, answer: Any = None) -> None:
+    Each method records its request and responds with `answer`.
+    """
+
+    def __init__(self, answer: Any = None, topic: Any = None) -> None:
         self.answer = answer
+        self.topic = topic
         self.requests: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
-        def handle(request: Any, respond: Any) -> None:
-            self.requests.append(request)
+        def handle(*values: Any) -> None:
+            *given, respond = values
+            self.requests.append(given[0] if len(given) == 1 else tuple(given))
             respond(self.answer)
 
         return handle
@@ -31,8 +36,8 @@ def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) ->
 
     The coordinator's request is None if the handler answered without the coordinator.
     """
-    recorder: Any = GroupRecorder(outcome)
-    cold.services.groups = recorder
+    recorder: Any = GroupRecorder(outcome, cold.groups.topic)
+    cold.services.groups = cold.services.transactions = recorder
     answers: list[Any] = []
     body = codec.encode_body(codec.request(api, version, **values))
     head = b"\x00" if codec.is_flexible(api, version) else b""
@@ -44,8 +49,8 @@ def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) ->
     if returned is not LATER:
         answers.append(returned)
     (answer,) = answers
-    given = recorder.requests[0] if recorder.requests else None
-    return given, decoded(api, version, answer)
+    response = decoded(api, version, answer)  # a handler in steps calls the coordinator only here
+    return recorder.requests[0] if recorder.requests else None, response
 
 
 class InParts(Protocol):

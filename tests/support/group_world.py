@@ -14,7 +14,13 @@ from sys import getsizeof
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.coordinators import Answer, Append, KeyValue, LoadedRecord
+from minikafka.base.coordinators import (
+    Answer,
+    Append,
+    KeyValue,
+    LoadedRecord,
+    TransactionalProducer,
+)
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.coordinators.groups.service import settings_of
 from minikafka.groups.coordinator import GroupCoordinator
@@ -80,7 +86,7 @@ class GroupWorld:
         self.answers: dict[int, Any] = {}
         self.notes: list[Note] = []
         self.log: dict[int, list[KeyValue]] = defaultdict(list)
-        """Committed records by partition of the group topic."""
+        """Committed records outside of transactions, by partition of the group topic."""
         self.held: list[Append] = []
         """Appends whose outcome is not reported yet. They are held while `holds` is True."""
         self.holds = False
@@ -143,7 +149,7 @@ class GroupWorld:
             self.finish(append, code)
 
     def finish(self, append: Append, error: int) -> None:
-        if not error:
+        if not error and append.producer is None:
             self.log[append.partition].extend(append.records)
         self.run(self.coordinator.appended(append.token, error, self.now))
 
@@ -229,6 +235,7 @@ class GroupWorld:
         instance: str | None = None,
         metadata: str = "",
         retention_time_ms: int = -1,
+        producer: TransactionalProducer | None = None,
     ) -> int:
         topics: dict[str, list[OffsetToCommit]] = {}
         for (topic, partition), offset in offsets.items():
@@ -236,7 +243,7 @@ class GroupWorld:
                 OffsetToCommit(partition, offset, metadata=metadata)
             )
         request = CommitRequest(
-            group, generation, member, instance, list(topics.items()), retention_time_ms
+            group, generation, member, instance, list(topics.items()), retention_time_ms, producer
         )
         return self.call("commit", request)
 
@@ -245,6 +252,10 @@ class GroupWorld:
         answer = self.answers[self.send_commit(offsets, *args, **changes)]
         assert isinstance(answer, CommitResponse)
         return {error for _, partitions in answer.topics for _, error in partitions}
+
+    def end_transaction(self, producer_id: int, committed: bool = True, partition: int = 0) -> None:
+        """Report the marker of a producer's transaction."""
+        self.run(self.coordinator.transaction_ended(partition, producer_id, committed))
 
     def fetch(
         self,

@@ -19,6 +19,8 @@ from minikafka.replication.partition import Partition
 from minikafka.transactions.messages.commands import EndedTransaction, SendMarkers
 
 PRODUCER = 7
+SCRIPTED = 99
+"""A partition that `__transaction_state` does not have. The brokers' own coordinators never drop its markers."""
 POLL_MS = 20
 
 
@@ -92,7 +94,9 @@ class MarkerCluster(MemoryCluster):
         fields = {"producer_epoch": 0, "coordinator_epoch": 1, "committed": True, **values}
         ended = EndedTransaction(name, PRODUCER, **fields)
         sender = self.brokers[number].markers
-        context_of(self.processes[number]).run(sender.send, SendMarkers(0, ended, partitions))
+        context_of(self.processes[number]).run(
+            sender.send, SendMarkers(SCRIPTED, ended, partitions)
+        )
 
     async def all_written(self, *partitions: TopicPartition) -> None:
         """Wait until each partition was reported as written."""

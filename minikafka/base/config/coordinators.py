@@ -91,28 +91,24 @@ class CoordinatorKeys:
         "Maximum timeout of a transaction that a producer may ask for. A transaction that is open for longer than its "
         "timeout is aborted.",
         low=1,
-        waits_for="transactions",
     )
     transactional_id_expiration_ms: int = key(
         INT,
         604_800_000,
         "Time after which a transactional id is removed if its producer does nothing. An open transaction prevents it.",
         low=1,
-        waits_for="transactions",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = key(
         INT,
         10_000,
         "Interval at which transactions that have timed out are aborted.",
         low=1,
-        waits_for="transactions",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = key(
         INT,
         3_600_000,
         "Interval at which expired transactional ids are removed.",
         low=1,
-        waits_for="transactions",
     )
     transaction_partition_verification_enable: bool = key(
         BOOLEAN,
@@ -126,7 +122,6 @@ class CoordinatorKeys:
         50,
         "Number of partitions of __transaction_state when it is created.",
         low=1,
-        waits_for="transactions",
     )
     transaction_state_log_replication_factor: int = key(
         INT,
@@ -134,26 +129,22 @@ class CoordinatorKeys:
         "Replication factor of __transaction_state, which is created once this many brokers are live.",
         low=1,
         high=32_767,
-        waits_for="transactions",
     )
     transaction_state_log_min_isr: int = key(
         INT,
         2,
         "min.insync.replicas of __transaction_state when it is created.",
         low=1,
-        waits_for="transactions",
     )
     transaction_state_log_segment_bytes: int = key(
         INT,
         104_857_600,
         "segment.bytes of __transaction_state when it is created.",
         low=14,
-        waits_for="transactions",
     )
     transaction_state_log_load_buffer_size: int = key(
         INT,
         5_242_880,
         "Maximum bytes that a coordinator reads at once while it loads a partition of __transaction_state.",
         low=1,
-        waits_for="transactions",
     )

@@ -16,6 +16,11 @@ OffsetFetch 9, versions 0–9.
   that the group has committed. Versions 0 and 1 carry errors of the group in each partition. From version 7 the
   request may ask for stable offsets only (KIP-447). Version 8 takes several groups (KIP-709).
 
+TxnOffsetCommit 28, versions 0–4.
+- Commits offsets in the transaction of a producer: they become visible with the transaction's commit marker. The
+  group's partition of `__consumer_offsets` must be in the transaction (AddOffsetsToTxn). From version 3 the request has
+  the consumer's member id and generation, which must be current (KIP-447).
+
 OffsetDelete 47, version 0.
 - A topic to which a member of the group subscribes gets GROUP_SUBSCRIBED_TO_TOPIC (KIP-496).
 """
@@ -26,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
+from minikafka.base.coordinators import TransactionalProducer
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.requests.group_parts import AT_ONCE_ROWS, answer_in_parts, by_topic
 from minikafka.broker.requests.services import (
@@ -39,6 +45,7 @@ from minikafka.broker.requests.services import (
 )
 from minikafka.groups.messages.requests import (
     NO_COMMIT_TIME,
+    NO_GENERATION,
     NO_LEADER_EPOCH,
     CommitRequest,
     DeleteOffsetsRequest,
@@ -54,14 +61,15 @@ from minikafka.groups.messages.responses import (
 )
 from minikafka.wire.codec import encode_body, response
 from minikafka.wire.in_steps import Row, response_in_steps
-from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, TXN_OFFSET_COMMIT
 
 _DEFAULT_RETENTION: Final = -1
 _GROUPS_SINCE: Final = 8
 _GROUP_ERROR_SINCE: Final = 2
 _CACHED_PARTITIONS_MAX: Final = 16
 """The encoded response to a commit is cached if it has at most this many partitions."""
-_NO_GENERATION: Final = -1
+_LOADING_SINCE: Final = 2
+_ABORTABLE_SINCE: Final = 4
 _UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -69,17 +77,35 @@ def offset_commit(
     services: Services, request: Entity, context: RequestContext
 ) -> bytes | Steps | Later:
     """Handle an OffsetCommit request."""
+    return _commit(services, request, context, OFFSET_COMMIT, services.groups.commit)
+
+
+def txn_offset_commit(
+    services: Services, request: Entity, context: RequestContext
+) -> bytes | Steps | Later:
+    """Handle a TxnOffsetCommit request."""
+    commit = partial(services.groups.commit_in_transaction, request.transactional_id)
+    return _commit(services, request, context, TXN_OFFSET_COMMIT, commit)
+
+
+def _commit(
+    services: Services,
+    request: Entity,
+    context: RequestContext,
+    api: int,
+    commit: Callable[[CommitRequest, Callable[[Any], None]], None],
+) -> bytes | Steps | Later:
     named = [(topic.name, topic.partitions) for topic in request.topics]
     if _count(named) > AT_ONCE_ROWS:
         parts = (_existing(services, part) for part in by_topic(named))
         asked_in_parts = (_commit_request(request, topics) for topics in parts if topics)
-        encode_parts = partial(_errors_of_parts, OFFSET_COMMIT, request)
-        return answer_in_parts(services.groups.commit, asked_in_parts, encode_parts, context)
+        encode_parts = partial(_errors_of_parts, api, request)
+        return answer_in_parts(commit, asked_in_parts, encode_parts, context)
     topics = _existing(services, named)
-    encode = partial(_committed, _asked(request))
+    encode = partial(_committed, api, _asked(request))
     if not topics:
         return encode(context.version, CommitResponse(()))
-    services.groups.commit(_commit_request(request, topics), context.answer_with(encode))
+    commit(_commit_request(request, topics), context.answer_with(encode))
     return LATER
 
 
@@ -105,13 +131,18 @@ def _commit_request(
     retention_ms = _DEFAULT_RETENTION
     if hasattr(request, "retention_time"):
         retention_ms = request.retention_time
+    generation = getattr(request, "generation_id", NO_GENERATION)  # TxnOffsetCommit
+    producer = None
+    if hasattr(request, "producer_id"):
+        producer = TransactionalProducer(request.producer_id, request.producer_epoch)
     return CommitRequest(
         group_id=request.group_id,
-        generation=getattr(request, "generation_id_or_member_epoch", _NO_GENERATION),
+        generation=getattr(request, "generation_id_or_member_epoch", generation),
         member_id=getattr(request, "member_id", ""),
         instance_id=getattr(request, "group_instance_id", None),
         topics=topics,
         retention_time_ms=retention_ms,
+        producer=producer,
     )
 
 
@@ -130,7 +161,7 @@ def _errors_of_parts(
         if isinstance(outcome, DeleteOffsetsResponse) and outcome.error:
             return (yield from response_in_steps(api, version, error_code=outcome.error))
         for name, partitions in outcome.topics:
-            errors |= {(name, number): error for number, error in partitions}
+            errors |= {(name, number): _code(api, version, error) for number, error in partitions}
         yield
     return (
         yield from response_in_steps(
@@ -161,32 +192,45 @@ def _offset(partition: Entity) -> OffsetToCommit:
     )
 
 
+def _code(api: int, version: int, error: int) -> int:
+    """Return the error code for this version. The producers that send old versions do not know newer codes."""
+    if api != TXN_OFFSET_COMMIT:
+        return error
+    if version < _LOADING_SINCE and error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if version < _ABORTABLE_SINCE and error == ErrorCode.TRANSACTION_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.INVALID_PRODUCER_EPOCH if error == ErrorCode.PRODUCER_FENCED else error
+
+
 def _committed(
-    asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: CommitResponse
+    api: int, asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: CommitResponse
 ) -> bytes | Steps:
-    """Return the response to OffsetCommit; a partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the response to a commit; a partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION."""
     if len(asked) == len(outcome.topics) == 1 == len(asked[0][1]):
-        ((name, outcomes),) = outcome.topics
-        return _encoded(version, ((name, tuple(outcomes)),))
+        ((name, ((number, error),)),) = outcome.topics
+        return _encoded(api, version, ((name, ((number, _code(api, version, error)),)),))
     errors = {
-        (name, number): error for name, partitions in outcome.topics for number, error in partitions
+        (name, number): _code(api, version, error)
+        for name, partitions in outcome.topics
+        for number, error in partitions
     }
     topics = tuple(
         (name, tuple((number, errors.get((name, number), _UNKNOWN)) for number in numbers))
         for name, numbers in asked
     )
     if len(errors) <= _CACHED_PARTITIONS_MAX:
-        return _encoded(version, topics)
-    return response_in_steps(OFFSET_COMMIT, version, topics=_error_rows(topics))
+        return _encoded(api, version, topics)
+    return response_in_steps(api, version, topics=_error_rows(topics))
 
 
 @lru_cache(maxsize=1024)
-def _encoded(version: int, topics: PartitionErrors) -> bytes:
-    """Return the encoded response to OffsetCommit.
+def _encoded(api: int, version: int, topics: PartitionErrors) -> bytes:
+    """Return the encoded response to OffsetCommit or TxnOffsetCommit.
 
     The responses are cached, because consumers commit the same partitions repeatedly.
     """
-    return encode_body(response(OFFSET_COMMIT, version, topics=_error_rows(topics)))
+    return encode_body(response(api, version, topics=_error_rows(topics)))
 
 
 def offset_fetch(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
@@ -357,4 +401,5 @@ HANDLERS: Final[dict[int, Handler]] = {
     OFFSET_COMMIT: offset_commit,
     OFFSET_FETCH: offset_fetch,
     OFFSET_DELETE: offset_delete,
+    TXN_OFFSET_COMMIT: txn_offset_commit,
 }

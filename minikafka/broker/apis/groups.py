@@ -1,13 +1,13 @@
-"""Consumer groups: their coordinators, members and rebalances.
+"""Consumer groups, their members and rebalances; and the coordinators of groups and transactional ids.
 
 FindCoordinator 10, versions 0–6.
-- Returns the broker that leads the group's partition of `__consumer_offsets`. A request has one key up to
-  version 3, a list of keys from version 4 (KIP-699). The first request creates `__consumer_offsets`.
+- Returns the broker that leads the partition of a group (key type 0) in `__consumer_offsets`, or the partition of a
+  transactional id (key type 1, from version 1) in `__transaction_state`. A request has one key up to version 3, a list
+  of keys from version 4 (KIP-699). The first request creates the topic.
 - Until this topic exists and has a leader, the response is COORDINATOR_NOT_AVAILABLE, which clients retry. The topic
-  is not created before `offsets.topic.replication.factor` brokers are live.
-- INVALID_REQUEST for unknown key types, and for a transactional id (key type 1), because transactions are not
-  supported yet. For a transactional id, librdkafka gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead, because it
-  would retry after INVALID_REQUEST until the timeout of init_transactions.
+  is not created before `offsets.topic.replication.factor` or `transaction.state.log.replication.factor` brokers are
+  live.
+- INVALID_REQUEST for other key types.
 
 JoinGroup 11, versions 0–9.
 - Answered when all members have joined or the rebalance has timed out. Until then, later requests of the connection
@@ -42,7 +42,6 @@ from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.coordinators.transactional_ids import REFUSAL, refusal_code
 from minikafka.broker.requests.group_parts import AT_ONCE_ROWS, answer_in_parts, in_rows
 from minikafka.broker.requests.services import (
     LATER,
@@ -128,16 +127,15 @@ def _coordinator(
     services: Services, key: str, key_type: int, context: RequestContext
 ) -> dict[str, Any]:
     """Return the response fields for one key: the coordinator of the key, or an error."""
-    if key_type == _GROUP:
-        node, reason = services.groups.topic.locate(key, context.connection.listener)
+    topics = {_GROUP: services.groups.topic, _TRANSACTION: services.transactions.topic}
+    topic = topics.get(key_type)
+    if topic is None:
+        code, reason = ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is unknown"
+    else:
+        node, reason = topic.locate(key, context.connection.listener)
         if node is not None:
             return {"node_id": node.id, "host": node.host, "port": node.port}
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    elif key_type == _TRANSACTION:
-        services.transactional.note(key, context.client_id, context.connection.peer)
-        code, reason = refusal_code(context.connection.software), REFUSAL
-    else:
-        code, reason = ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is unknown"
     return {
         "error_code": code,
         "error_message": reason,

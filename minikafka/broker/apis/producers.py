@@ -4,10 +4,12 @@ InitProducerId 22, versions 0–5.
 - Without a transactional id: a unique producer id with epoch 0, from any broker. A producer that sends its old id
   and epoch (from version 3) gets a new id: its sequence numbers restart at 0, and its unacknowledged batches
   cannot be mistaken for batches of the new id.
-- With a transactional id: INVALID_REQUEST, because transactions are not supported yet. librdkafka would repeat the
-  request after this error, so it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED instead.
+- With a transactional id, from the id's coordinator: the id's producer id with the next epoch, which fences earlier
+  producers of this transactional id. An open transaction is aborted first: until then, the producer gets
+  CONCURRENT_TRANSACTIONS, which it retries. A timeout above `transaction.max.timeout.ms` gets
+  INVALID_TRANSACTION_TIMEOUT. Before version 4, INVALID_PRODUCER_EPOCH stands for PRODUCER_FENCED.
 - If ZooKeeper is not reachable: COORDINATOR_NOT_AVAILABLE, which producers retry.
-Deliberately ignored: the transaction timeout, which clients send as -1, 0 or the largest int.
+Deliberately ignored: the transaction timeout without a transactional id: clients send -1, 0 or the largest int.
 
 DescribeProducers 61, version 0.
 - Returns the producer state of a replica, which may be a leader or a follower (KIP-664), with the start of an open
@@ -18,41 +20,73 @@ DescribeProducers 61, version 0.
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from minikafka.base.errors import CoordinationError, ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.coordinators.transactional_ids import refusal_code
-from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.requests.services import (
+    LATER,
+    Entity,
+    Handler,
+    Later,
+    RequestContext,
+    Services,
+    Steps,
+)
 from minikafka.log.state.producers import ActiveProducer
+from minikafka.transactions.messages.requests import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    InitProducerIdRequest,
+)
+from minikafka.transactions.messages.responses import InitProducerIdResponse
 from minikafka.wire.codec import response
 from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
 logger = logging.getLogger(__name__)
 
-_NONE: Final = -1
-"""Value of both id and epoch in the InitProducerId request of a producer that has no id yet."""
+_FENCED_SINCE: Final = 4
 
 
-async def init_producer_id(services: Services, request: Entity, context: RequestContext) -> Entity:
-    """Return the response to an InitProducerId request."""
-    if request.transactional_id is not None:
-        peer = context.connection.peer
-        services.transactional.note(request.transactional_id, context.client_id, peer)
-        return _refused(context.version, refusal_code(context.connection.software))
-    old_id, old_epoch = (
-        getattr(request, "producer_id", _NONE),
-        getattr(request, "producer_epoch", _NONE),
-    )
-    if (old_id == _NONE) != (old_epoch == _NONE):
+def init_producer_id(
+    services: Services, request: Entity, context: RequestContext
+) -> Entity | Later | Awaitable[Entity]:
+    """Handle an InitProducerId request."""
+    old_id = getattr(request, "producer_id", NO_PRODUCER_ID)
+    old_epoch = getattr(request, "producer_epoch", NO_PRODUCER_EPOCH)
+    if (old_id == NO_PRODUCER_ID) != (old_epoch == NO_PRODUCER_EPOCH):
         return _refused(context.version, ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is None:
+        return _new_producer_id(services, context)
+    asked = InitProducerIdRequest(
+        request.transactional_id, request.transaction_timeout, old_id, old_epoch
+    )
+    services.transactions.init_producer_id(asked, context.answer_with(_initialized))
+    return LATER
+
+
+async def _new_producer_id(services: Services, context: RequestContext) -> Entity:
     try:
         producer_id = await services.producer_ids.next()
     except (CoordinationError, ValueError) as error:
         logger.warning("cannot allocate a producer id: %s: %s", type(error).__name__, error)
         return _refused(context.version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return response(INIT_PRODUCER_ID, context.version, producer_id=producer_id, producer_epoch=0)
+
+
+def _initialized(version: int, outcome: InitProducerIdResponse) -> Entity:
+    error, producer_id, epoch = outcome
+    if version < _FENCED_SINCE and error == ErrorCode.PRODUCER_FENCED:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return response(
+        INIT_PRODUCER_ID,
+        version,
+        error_code=error,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+    )
 
 
 def _refused(version: int, code: ErrorCode) -> Entity:

@@ -6,7 +6,6 @@ ApiVersions 18, versions 0–4.
   list. Clients then repeat the request in a version that the list allows for ApiVersions.
 - From version 3, a client software name or version with characters other than letters, digits, dots and dashes
   gets INVALID_REQUEST.
-- The name and version of the client software decide which error a transactional id gets (`transactional_ids.py`).
 Deliberately omitted: features (KIP-584).
 """
 
@@ -30,7 +29,6 @@ def api_versions(services: Services, request: Entity, context: RequestContext) -
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return response(API_VERSIONS, context.version, error_code=ErrorCode.INVALID_REQUEST)
-        context.connection.software = f"{name} {version}"
     return _table(context.version, ErrorCode.NONE)
 
 

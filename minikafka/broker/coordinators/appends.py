@@ -1,5 +1,7 @@
 """The appends of a coordinator: all appends to a partition in one turn of the event loop become one batch.
 
+Records of a transaction are in batches of their own, which contain the producer's id and epoch.
+
 Invariants: the records of a partition are appended in the order of `add`. Every append is reported exactly once:
 committed, failed, or timed out. If a batch of several appends is refused, each append is tried again in a batch
 of its own. Without this, one append that is too large would make all appends of the batch fail.
@@ -11,6 +13,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from minikafka.base.coordinators import Append
@@ -19,6 +23,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.record.batch import Record, build
+from minikafka.record.header import TRANSACTIONAL
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +34,11 @@ _TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 class Log(Protocol):
     """The methods of the replica manager that append to logs."""
 
-    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
-        """Append a batch as leader; the future is done when the batch is committed or the append has failed."""
+    def append(self, tp: TopicPartition, batch: bytes, guard: int = 0) -> asyncio.Future[int]:
+        """Append a batch as leader; the future is done when the batch is committed or the append has failed.
+
+        `guard`: the guard of the verification, for a batch of a transaction that is not open in the log.
+        """
 
     def before_write(self, append: Callable[[], None]) -> None:
         """Call `append` once, just before logs are written.
@@ -104,12 +112,17 @@ class Appends:
     def _append_gathered(self) -> None:
         gathered, self._gathered = self._gathered, {}
         for partition, appends in gathered.items():
-            done = self._append(partition, appends)
-            if len(appends) > 1 and done.done() and done.exception() is not None:
-                for append in appends:
-                    self._wait([append], self._append(partition, [append]))
-            else:
-                self._wait(appends, done)
+            for _, run in groupby(appends, attrgetter("producer")):
+                self._append_together(partition, list(run))
+
+    def _append_together(self, partition: int, appends: Sequence[Append]) -> None:
+        """Append the records of several appends, all of them in the same transaction or in none."""
+        done = self._append(partition, appends)
+        if len(appends) > 1 and done.done() and done.exception() is not None:
+            for append in appends:
+                self._wait([append], self._append(partition, [append]))
+        else:
+            self._wait(appends, done)
 
     def _append(self, partition: int, appends: Sequence[Append]) -> asyncio.Future[int]:
         wall_ms = self._clock.wall_ms()
@@ -118,8 +131,18 @@ class Appends:
             for append in appends
             for key, value in append.records
         ]
-        batch = build(records, codec=self._topic.codec)
-        return self._log.append(TopicPartition(self._topic.name, partition), batch)
+        tp = TopicPartition(self._topic.name, partition)
+        producer = appends[0].producer
+        if producer is None:
+            return self._log.append(tp, build(records, codec=self._topic.codec))
+        batch = build(
+            records,
+            codec=self._topic.codec,
+            attributes=TRANSACTIONAL,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+        )
+        return self._log.append(tp, batch, producer.guard)
 
     def _wait(self, appends: Sequence[Append], done: asyncio.Future[int]) -> None:
         tokens = [append.token for append in appends]

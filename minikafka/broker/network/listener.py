@@ -27,6 +27,7 @@ from minikafka.broker.apis import (
     reassignments,
     records,
     topics,
+    transactions,
     versions,
 )
 from minikafka.broker.network.connection import Connection
@@ -54,6 +55,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     **reassignments.HANDLERS,
     **records.HANDLERS,
     **topics.HANDLERS,
+    **transactions.HANDLERS,
     **versions.HANDLERS,
 }
 assert HANDLERS.keys() == SERVED.keys() - {PRODUCE, FETCH}

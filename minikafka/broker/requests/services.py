@@ -19,7 +19,7 @@ from minikafka.broker.capabilities.administration import Administration
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.coordinators.groups import GroupService
-from minikafka.broker.coordinators.transactional_ids import TransactionalClients
+from minikafka.broker.coordinators.transactions import TransactionService
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.settings.dynamic_config import DynamicConfig
@@ -67,11 +67,11 @@ class Services:
     admin: Admin
     producer_ids: ProducerIds
     groups: GroupService
+    transactions: TransactionService
     administration: Administration
     control_plane: ControlPlane
     requests: RequestMetrics
     pauses: Pauses
-    transactional: TransactionalClients
 
 
 Entity: TypeAlias = Any
@@ -98,15 +98,13 @@ class ClientConnection:
     """The client at the other end of one connection, the same object for all requests of that connection.
 
     `id` is unique among all connections that this broker process ever accepted. `peer` is the client's host:port.
-    `listener` is the name of the listener that accepted the connection. `software` is the name and version in the
-    client's last ApiVersions request of version 3 or later, "" before such a request.
+    `listener` is the name of the listener that accepted the connection.
     """
 
     id: int
     listener: str
     peer: str = "?"
     principal: str = ANONYMOUS
-    software: str = ""
 
 
 @dataclass(slots=True)

@@ -21,8 +21,18 @@ _ASSIGNMENT: Final[dict[int, ErrorCode]] = {
 }
 _OFFSETS: Final[dict[int, ErrorCode]] = {
     **_ALL,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
 }
+
+MAY_BE_APPENDED: Final = frozenset(
+    {
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Append errors after which the records may be in the log, and may be committed later."""
 
 
 def assignment_error(error: int) -> int:
@@ -34,5 +44,8 @@ def assignment_error(error: int) -> int:
 
 
 def offsets_error(error: int) -> int:
-    """Return the error for clients whose commit or removal of offsets failed with this append error."""
+    """Return the error for clients whose commit or removal of offsets failed with this error.
+
+    It is the error of an append, or of the verification of a transaction.
+    """
     return _OFFSETS.get(error, error)

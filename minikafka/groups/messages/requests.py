@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from minikafka.base.coordinators import TransactionalProducer
+
 NO_MEMBER_ID: Final = ""
 """Member id in the requests of a client without a member id (Kafka's UNKNOWN_MEMBER_ID)."""
 NO_GENERATION: Final = -1
@@ -81,11 +83,11 @@ class OffsetToCommit(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """An OffsetCommit request. A client that is not a member has generation -1 and an empty member id.
+    """An OffsetCommit or TxnOffsetCommit. A client that is not a member has generation -1 and an empty member id.
 
     `topics` contains only existing topics and partitions; the API itself answers the other partitions.
     `retention_time_ms`: time from the commit to the expiry of the offsets (versions 2 to 4), -1 if the client
-    did not send a time.
+    did not send a time. `producer`: commit the offsets in the transaction of this producer (TxnOffsetCommit).
     """
 
     group_id: str
@@ -94,6 +96,7 @@ class CommitRequest(NamedTuple):
     instance_id: str | None
     topics: Sequence[tuple[str, Sequence[OffsetToCommit]]]
     retention_time_ms: int = -1
+    producer: TransactionalProducer | None = None
 
 
 Partitions: TypeAlias = Sequence[tuple[str, Sequence[int]]]

@@ -18,6 +18,13 @@ class OpenTransactions:
         """Add a pending commit to the producer's transaction."""
         self._commits.setdefault(producer_id, []).append((offsets, token))
 
+    def drop(self, producer_id: int, offsets: GroupOffsets, token: int) -> None:
+        """Drop a pending commit whose records are not in the log. No effect if the transaction has ended."""
+        commits = self._commits.get(producer_id, [])
+        if (offsets, token) in commits:
+            commits.remove((offsets, token))
+            offsets.fail(token)
+
     def end(self, producer_id: int, committed: bool) -> None:
         """Complete the pending commits of the producer's transaction, or drop them if it was aborted."""
         for offsets, token in self._commits.pop(producer_id, ()):

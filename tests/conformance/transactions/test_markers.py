@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.marker_cluster import PRODUCER, MarkerCluster, markers
+from support.marker_cluster import PRODUCER, SCRIPTED, MarkerCluster, markers
 from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
@@ -151,7 +151,7 @@ def test_dropped_markers_are_neither_sent_nor_reported() -> None:
     async def scenario(cluster: MarkerCluster) -> None:
         await cluster.end_session(1)
         cluster.send(0, B)
-        cluster.brokers[0].markers.drop(0)
+        cluster.brokers[0].markers.drop(SCRIPTED)
         await cluster.leading(B)
         await cluster.clock.sleep(20_000)
         assert not cluster.written

@@ -41,6 +41,13 @@ KAFKA_39 = {
     "OffsetDelete": 0,
     "DescribeCluster": 1,
     "DescribeProducers": 0,
+    "AddPartitionsToTxn": 5,
+    "AddOffsetsToTxn": 4,
+    "EndTxn": 4,
+    "WriteTxnMarkers": 1,
+    "TxnOffsetCommit": 4,
+    "DescribeTransactions": 0,
+    "ListTransactions": 1,
 }
 """The highest version of each API in Apache Kafka 3.9, by name. The lowest version is always 0."""
 

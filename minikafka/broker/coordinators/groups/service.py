@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.coordinators import partition_of
 from minikafka.base.metrics import Metrics
-from minikafka.base.model import version_4_uuid
+from minikafka.base.model import TopicPartition, version_4_uuid
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Clock, Ledger, Rng, Tasks
 from minikafka.broker.coordinators.groups.gauges import GroupGauges
 from minikafka.broker.coordinators.host import CoordinatorHost, Replicas
 from minikafka.broker.coordinators.internal_topic import InternalTopic, TopicSettings
 from minikafka.groups.coordinator import GroupCoordinator
+from minikafka.groups.messages.append_errors import offsets_error
 from minikafka.groups.messages.commands import Note
 from minikafka.groups.messages.requests import (
     CommitRequest,
@@ -28,29 +30,50 @@ from minikafka.groups.messages.requests import (
     ListRequest,
     SyncRequest,
 )
+from minikafka.groups.messages.responses import CommitResponse
 from minikafka.groups.settings import GroupSettings
 from minikafka.groups.state.group import Group
 from minikafka.ledger.record import GROUP
+from minikafka.replication.partition import Partition
+from minikafka.replication.verification import NO_GUARD
 
 Respond: TypeAlias = Callable[[Any], None]
 """A callback that sends a response from `minikafka.groups.messages.responses`. It is called exactly once."""
 
 
+Verify: TypeAlias = Callable[[TopicPartition, str, int, int, Callable[[int], None]], None]
+"""Function (partition, transactional id, producer id, epoch, done): ask the transaction coordinator whether the
+producer's transaction contains the partition. Call `done(error)` once, now or later."""
+
+
+class HostedReplicas(Replicas, Protocol):
+    """The methods of the replica manager that the group coordinator uses."""
+
+    def partition(self, tp: TopicPartition) -> Partition | None:
+        """Return this broker's replica of a partition, None if the broker does not host the partition."""
+
+
 class GroupService:
-    """The group coordinator of one broker. Each method handles one kind of request."""
+    """The group coordinator of one broker. Each method handles one kind of request.
+
+    `verify` is called for the first offsets that a producer commits in a transaction.
+    """
 
     def __init__(
         self,
         config: BrokerConfig,
-        replicas: Replicas,
+        replicas: HostedReplicas,
         topic: InternalTopic,
         clock: Clock,
         rng: Rng,
         tasks: Tasks,
         ledger: Ledger,
         metrics: Metrics,
+        verify: Verify,
     ) -> None:
         self.topic = topic
+        self._replicas = replicas
+        self._verify = verify
         self._clock = clock
         self._ledger = ledger
         self._core = GroupCoordinator(
@@ -80,6 +103,42 @@ class GroupService:
     def commit(self, request: CommitRequest, respond: Respond) -> None:
         """Handle OffsetCommit."""
         self._host.carry_out(self._core.commit(request, respond, self._clock.now()))
+
+    def commit_in_transaction(
+        self, transactional_id: str, request: CommitRequest, respond: Respond
+    ) -> None:
+        """Handle TxnOffsetCommit: verify that the group's partition is in the transaction of the request's producer.
+
+        Without this, no marker would ever complete offsets that an ended or unknown transaction commits.
+        """
+        producer = request.producer
+        assert producer is not None
+        tp = TopicPartition(GROUP_TOPIC, partition_of(request.group_id, self._core.partition_count))
+        partition = self._replicas.partition(tp)
+        guard = NO_GUARD
+        if partition is not None and not self._core.refusal(request.group_id):
+            guard = partition.verification_for(producer.producer_id, producer.producer_epoch)
+        if guard == NO_GUARD:
+            self.commit(request, respond)
+            return
+        guarded = request._replace(producer=producer._replace(guard=guard))
+        self._verify(
+            tp,
+            transactional_id,
+            producer.producer_id,
+            producer.producer_epoch,
+            partial(self._verified, guarded, respond),
+        )
+
+    def _verified(self, request: CommitRequest, respond: Respond, error: int) -> None:
+        if not error:
+            self.commit(request, respond)
+            return
+        code = offsets_error(error)
+        topics = [
+            (topic, [(row.partition, code) for row in rows]) for topic, rows in request.topics
+        ]
+        respond(CommitResponse(topics))
 
     def fetch_offsets(self, request: FetchOffsetsRequest, respond: Respond) -> None:
         """Handle OffsetFetch."""

@@ -1,4 +1,4 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete in every version, with a coordinator that only records calls."""
+"""The APIs about committed offsets in every version, with a coordinator that only records calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from support.cold import Cold, state
 from support.group_recorder import exchange, parts_of
 
+from minikafka.base.coordinators import TransactionalProducer
 from minikafka.base.errors import ErrorCode
 from minikafka.groups.messages.requests import (
     CommitRequest,
@@ -22,7 +23,7 @@ from minikafka.groups.messages.responses import (
     FetchedOffset,
     FetchOffsetsResponse,
 )
-from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, TXN_OFFSET_COMMIT
 
 MANY = [state("t", number, (1,)) for number in range(900)]
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -83,6 +84,59 @@ async def test_commit_without_existing_partitions_is_not_passed_to_the_coordinat
     asked, answer = exchange(cold, OFFSET_COMMIT, 8, None, group_id="g", topics=topics)
     assert asked is None
     assert answer.topics[0].partitions[0].error_code == UNKNOWN
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_commit_in_a_transaction_has_the_fields_of_its_version(
+    cold: Cold, version: int
+) -> None:
+    topics = [
+        {"name": "gone", "partitions": [to_commit(0, 1)]},
+        {"name": "t", "partitions": [to_commit(1, 7), to_commit(2, 8)]},
+    ]
+    asked, answer = exchange(
+        cold,
+        TXN_OFFSET_COMMIT,
+        version,
+        CommitResponse([("t", [(1, 12)])]),
+        transactional_id="tx",
+        group_id="g",
+        producer_id=77,
+        producer_epoch=3,
+        generation_id=4,
+        member_id="m",
+        group_instance_id="i",
+        topics=topics,
+    )
+    offset = OffsetToCommit(1, 7, 5 if version >= 2 else -1, "")
+    member = (4, "m", "i") if version >= 3 else (-1, "", None)
+    producer = TransactionalProducer(77, 3)
+    expected = CommitRequest("g", *member, [("t", [offset])], producer=producer)
+    assert asked == ("tx", expected)
+    assert rows_with_errors(answer) == [("gone", 0, UNKNOWN), ("t", 1, 12), ("t", 2, UNKNOWN)]
+
+
+def rows_with_errors(answer: Any) -> list[tuple[str, int, int]]:
+    return [
+        (topic.name, partition.partition_index, partition.error_code)
+        for topic in answer.topics
+        for partition in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("count", [1, 2, 17])
+async def test_old_producer_is_not_told_that_the_coordinator_is_loading(
+    cold: Cold, version: int, count: int
+) -> None:
+    cold.update(*MANY)
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    outcome = CommitResponse([("t", [(number, loading) for number in range(count)])])
+    topics = [{"name": "t", "partitions": [to_commit(number, 7) for number in range(count)]}]
+    named = {"transactional_id": "tx", "group_id": "g", "topics": topics}
+    _, answer = exchange(cold, TXN_OFFSET_COMMIT, version, outcome, **named)
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE if version < 2 else loading
+    assert {error for _, _, error in rows_with_errors(answer)} == {code}
 
 
 def rows_of(topics: Any) -> list[tuple[str, int, int, str, int]]:

@@ -10,7 +10,7 @@ from support.group_recorder import exchange, parts_of
 
 from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
-from minikafka.base.names import GROUP_TOPIC
+from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.broker.apis.groups import GROUP_OPERATIONS, find_coordinator
 from minikafka.groups.messages.requests import JoinRequest, LeavingMember, SyncRequest
 from minikafka.groups.messages.responses import (
@@ -40,11 +40,11 @@ from minikafka.wire.versions import (
 )
 
 
-def find(cold: Cold, version: int, *groups: str, software: str = "", **values: Any) -> list[Any]:
+def find(cold: Cold, version: int, *groups: str, **values: Any) -> list[Any]:
     """Send FindCoordinator; return the response's coordinators (one per group) after encoding and decoding."""
     keys = {"key": groups[0]} if version < 4 else {"coordinator_keys": groups}
     request = codec.request(FIND_COORDINATOR, version, **keys, **values)
-    answer = find_coordinator(cold.services, request, context(version, software))
+    answer = find_coordinator(cold.services, request, context(version))
     answer = decoded(FIND_COORDINATOR, version, answer)
     return [answer] if version < 4 else list(answer.coordinators)
 
@@ -95,6 +95,14 @@ async def test_coordinator_is_not_available_before_enough_brokers_are_live(versi
     assert not cold.tasks.running
 
 
+async def creation(cold: Cold) -> None:
+    """Wait for the creation of topics that has begun."""
+    while cold.tasks.running:
+        cold.lead_what_is_created()
+        await cold.clock.sleep(1)
+        cold.tasks.running = [task for task in cold.tasks.running if not task.done()]
+
+
 @pytest.mark.key(
     "offsets.topic.num.partitions",
     "offsets.topic.replication.factor",
@@ -110,11 +118,7 @@ async def test_first_find_coordinator_creates_the_offsets_topic() -> None:
     (row,) = find(cold, 4, "g")
     assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     find(cold, 4, "g")
-    cold.lead_what_is_created()
-    while cold.tasks.running:
-        cold.lead_what_is_created()
-        await cold.clock.sleep(1)
-        cold.tasks.running = [task for task in cold.tasks.running if not task.done()]
+    await creation(cold)
     states = cold.metadata.topics[GROUP_TOPIC]
     assert len(states) == 7
     assert {len(entry.replicas) for entry in states.values()} == {2}
@@ -126,30 +130,53 @@ async def test_first_find_coordinator_creates_the_offsets_topic() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-@pytest.mark.parametrize("key_type", [1, 2, -1])
-async def test_find_coordinator_refuses_key_types_other_than_group(
-    version: int, key_type: int
-) -> None:
+@pytest.mark.parametrize("key_type", [2, -1])
+async def test_find_coordinator_refuses_unknown_key_types(version: int, key_type: int) -> None:
     (row,) = find(await coordinating(), version, "tx", key_type=key_type)
     assert (row.error_code, row.node_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
-@pytest.mark.parametrize("version", range(1, 5))
-@pytest.mark.parametrize(
-    ("software", "code"),
-    [
-        ("", ErrorCode.INVALID_REQUEST),
-        ("apache-kafka-java 3.9.1", ErrorCode.INVALID_REQUEST),
-        ("librdkafka 2.16.0", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-    ],
-)
-async def test_find_coordinator_refuses_a_transactional_id_with_a_fatal_error(
-    version: int, software: str, code: ErrorCode, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_coordinator_of_a_transactional_id_leads_its_partition_of_the_topic(
+    version: int,
 ) -> None:
-    (row,) = find(await coordinating(), version, "tx", key_type=1, software=software)
-    assert "refused the transactional.id 'tx' of client " in caplog.text
-    assert (row.error_code, row.node_id) == (code, -1)
-    assert row.error_message == "transactions are not supported yet"
+    cold = Cold()
+    cold.update(*(state(TRANSACTION_TOPIC, n, (n % 3 + 1,)) for n in range(50)))
+    ids = ["tx", "", "another"] if version >= 4 else ["tx"]
+    rows = find(cold, version, *ids, key_type=1)
+    assert [row.node_id for row in rows] == [partition_of(name, 50) % 3 + 1 for name in ids]
+    assert {int(row.error_code) for row in rows} == {0}
+
+
+@pytest.mark.key(
+    "transaction.state.log.num.partitions",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+    "transaction.state.log.segment.bytes",
+)
+async def test_first_transactional_id_creates_the_topic_with_the_settings_of_kafka() -> None:
+    settings = {
+        "transaction.state.log.num.partitions": 7,
+        "transaction.state.log.replication.factor": 3,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.segment.bytes": 1234,
+    }
+    cold = Cold(config=settings)
+    (row,) = find(cold, 4, "tx", key_type=1)
+    assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await creation(cold)
+    states = cold.metadata.topics[TRANSACTION_TOPIC]
+    assert len(states) == 7
+    assert {len(entry.replicas) for entry in states.values()} == {3}
+    stored = cold.data(f"/config/topics/{TRANSACTION_TOPIC}").decode().replace(" ", "")
+    for setting in (
+        '"cleanup.policy":"compact"',
+        '"compression.type":"uncompressed"',
+        '"min.insync.replicas":"1"',
+        '"segment.bytes":"1234"',
+        '"unclean.leader.election.enable":"false"',
+    ):
+        assert setting in stored
 
 
 @pytest.mark.parametrize("version", range(10))

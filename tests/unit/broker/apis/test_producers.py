@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support.cold import Cold, context, decoded, state
-from support.manual_clock import ManualClock
+from support.group_recorder import exchange
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import TopicPartition
 from minikafka.broker.apis.producers import describe_producers, init_producer_id
-from minikafka.broker.coordinators.transactional_ids import TransactionalClients
 from minikafka.log.state.producers import ActiveProducer
+from minikafka.transactions.messages.requests import InitProducerIdRequest
+from minikafka.transactions.messages.responses import InitProducerIdResponse
 from minikafka.wire import codec
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
@@ -51,56 +53,50 @@ async def test_old_producer_id_without_epoch_and_epoch_without_id_are_refused(
         producer_id=producer_id,
         producer_epoch=epoch,
     )
-    answer = await init_producer_id(Cold().services, request, context(version))
+    answer: Any = init_producer_id(Cold().services, request, context(version))
     assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("transactional_id", ["tx", ""])
-async def test_transactional_id_is_refused_as_invalid_request(
-    version: int, transactional_id: str
-) -> None:
-    request = codec.request(INIT_PRODUCER_ID, version, transactional_id=transactional_id)
-    answer = await init_producer_id(Cold().services, request, context(version))
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+def test_transactional_id_is_passed_to_the_coordinator(version: int, transactional_id: str) -> None:
+    asked, answer = exchange(
+        Cold(),
+        INIT_PRODUCER_ID,
+        version,
+        InitProducerIdResponse(0, 88, 4),
+        transactional_id=transactional_id,
+        transaction_timeout=60_000,
+        producer_id=77,
+        producer_epoch=3,
+    )
+    old = (77, 3) if version >= 3 else (-1, -1)
+    assert asked == InitProducerIdRequest(transactional_id, 60_000, *old)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 88, 4)
 
 
-async def test_transactional_id_of_librdkafka_is_refused_with_a_fatal_error() -> None:
-    request = codec.request(INIT_PRODUCER_ID, 4, transactional_id="tx")
-    librdkafka = context(4, "confluent-kafka-python 2.16.1-rdkafka-2.16.0")
-    answer = await init_producer_id(Cold().services, request, librdkafka)
-    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (answer.error_code, answer.producer_id) == (refused, -1)
+@pytest.mark.parametrize("version", range(6))
+def test_fenced_producer_gets_the_code_that_its_version_knows(version: int) -> None:
+    fenced, unknown = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+    outcome = InitProducerIdResponse(fenced)
+    _, answer = exchange(Cold(), INIT_PRODUCER_ID, version, outcome, transactional_id="tx")
+    assert answer.error_code == (fenced if version >= 4 else unknown)
+    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
 
-def refused_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [m for m in caplog.messages if m.startswith("refused the transactional.id")]
-
-
-async def test_refused_transactional_id_has_one_escaped_line_per_client_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    cold, name = Cold(), "tx\n[bold]\x1b[31m" + "y" * 300
-    for _ in range(3):
-        request = codec.request(INIT_PRODUCER_ID, 4, transactional_id=name)
-        await init_producer_id(cold.services, request, context(4))
-    (line,) = refused_lines(caplog)
-    assert line.startswith("refused the transactional.id 'tx\\n[bold]\\x1b[31my")
-    assert "transactions are not supported yet; remove transactional.id" in line
-    assert (line.isprintable(), len(line) < 500) == (True, True)
-
-
-def test_many_refused_clients_cause_ten_log_lines_per_minute(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    clock = ManualClock()
-    clients = TransactionalClients(clock)
-    for number in range(5_000):
-        clients.note(f"tx-{number}", None, "h:1")
-    assert len(refused_lines(caplog)) == 10
-    clock.advance(60_000)
-    clients.note("tx", None, "h:1")
-    assert refused_lines(caplog)[10].endswith("(clients without a line of their own: 4990)")
+@pytest.mark.parametrize(("producer_id", "epoch"), [(77, -1), (-1, 3)])
+def test_transactional_id_with_half_of_a_producer_is_refused(producer_id: int, epoch: int) -> None:
+    asked, answer = exchange(
+        Cold(),
+        INIT_PRODUCER_ID,
+        5,
+        None,
+        transactional_id="tx",
+        producer_id=producer_id,
+        producer_epoch=epoch,
+    )
+    assert asked is None
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_init_producer_id_fails_with_a_retriable_error_without_zookeeper() -> None:

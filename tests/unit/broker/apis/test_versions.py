@@ -34,13 +34,6 @@ def test_client_with_an_invalid_software_name_is_refused(name: str, software: st
     assert answer.api_keys == ()
 
 
-def test_client_software_is_remembered_for_the_connection() -> None:
-    named = {"client_software_name": "sarama", "client_software_version": "v1.61.1"}
-    asked = context(3)
-    api.api_versions(Cold().services, codec.request(API_VERSIONS, 3, **named), asked)
-    assert asked.connection.software == "sarama v1.61.1"
-
-
 def test_unsupported_api_versions_request_is_answered_in_version_0_with_all_apis() -> None:
     frame = api.unsupported(77)
     assert frame[4:8] == b"\0\0\0\x4d"

@@ -8,12 +8,13 @@ from collections.abc import Callable
 import pytest
 from support.manual_clock import ManualClock
 
-from minikafka.base.coordinators import Append
+from minikafka.base.coordinators import Append, TransactionalProducer
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.broker.coordinators.appends import Appends
 from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.record.batch import records
+from minikafka.record.header import ATTRIBUTES, HEADER, PRODUCER_EPOCH, PRODUCER_ID, TRANSACTIONAL
 
 TIMEOUT_MS = 5_000
 BATCH_BYTES_MAX = 200
@@ -25,13 +26,21 @@ class Log:
     def __init__(self) -> None:
         self.gathered: list[Callable[[], None]] = []
         self.batches: list[tuple[int, list[bytes | None], asyncio.Future[int]]] = []
+        self.producers: list[tuple[int, int, int]] = []
+        """Producer id, epoch and transactional bit of each batch."""
+        self.guards: list[int] = []
 
-    def append(self, tp: TopicPartition, batch: bytes) -> asyncio.Future[int]:
+    def append(self, tp: TopicPartition, batch: bytes, guard: int = 0) -> asyncio.Future[int]:
+        self.guards.append(guard)
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if len(batch) > BATCH_BYTES_MAX:
             done.set_exception(KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "append"))
         else:
             self.batches.append((tp.partition, [record.key for record in records(batch)], done))
+            header = HEADER.unpack_from(batch)
+            self.producers.append(
+                (header[PRODUCER_ID], header[PRODUCER_EPOCH], header[ATTRIBUTES] & TRANSACTIONAL)
+            )
         return done
 
     def before_write(self, append: Callable[[], None]) -> None:
@@ -60,8 +69,14 @@ class Bench:
             lambda token, error: self.reports.append((token, error)),
         )
 
-    def add(self, token: int, partition: int, value: bytes = b"v") -> None:
-        self.appends.add(Append(partition, [(b"%d" % token, value)], token))
+    def add(
+        self,
+        token: int,
+        partition: int,
+        value: bytes = b"v",
+        producer: TransactionalProducer | None = None,
+    ) -> None:
+        self.appends.add(Append(partition, [(b"%d" % token, value)], token, producer))
 
 
 @pytest.fixture
@@ -79,6 +94,19 @@ async def test_appends_of_an_event_loop_turn_become_one_batch_for_each_partition
     bench.add(4, 7)
     bench.log.end_turn()
     assert bench.log.keys() == [(7, [b"1", b"3"]), (8, [b"2"]), (7, [b"4"])]
+
+
+async def test_records_of_a_transaction_are_in_batches_of_their_producer(bench: Bench) -> None:
+    first, second = TransactionalProducer(5, 1, 77), TransactionalProducer(6, 0)
+    for token, producer in enumerate((None, None, first, first, second, first, None), 1):
+        bench.add(token, 7, producer=producer)
+    bench.log.end_turn()
+    found = [keys for _, keys, _ in bench.log.batches]
+    assert found == [[b"1", b"2"], [b"3", b"4"], [b"5"], [b"6"], [b"7"]]
+    none, in_first = (-1, -1, 0), (5, 1, TRANSACTIONAL)
+    in_second = (6, 0, TRANSACTIONAL)
+    assert bench.log.producers == [none, in_first, in_second, in_first, none]
+    assert bench.log.guards == [0, 77, 0, 77, 0]
 
 
 async def test_result_of_each_append_is_reported_when_its_batch_is_committed(bench: Bench) -> None:

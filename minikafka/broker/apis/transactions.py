@@ -1,0 +1,267 @@
+"""The APIs of transactional producers and of transactions' administration (KIP-98, KIP-664, KIP-890).
+
+AddPartitionsToTxn 24, versions 0–5.
+- Answered when the partitions are on all in-sync replicas of the id's partition of `__transaction_state`. If a
+  partition does not exist, it gets UNKNOWN_TOPIC_OR_PARTITION, and the existing ones get OPERATION_NOT_ATTEMPTED.
+- Version 4 takes several transactions, and may ask whether a transaction contains partitions without adding them:
+  partition leaders verify transactions with it. Clients use versions 0–3.
+
+AddOffsetsToTxn 25, versions 0–4.
+- Adds the group's partition of `__consumer_offsets` to the transaction.
+
+EndTxn 26, versions 0–4.
+- Answered when the decision is on all in-sync replicas; the markers follow. The next transaction of the producer gets
+  CONCURRENT_TRANSACTIONS, which producers retry, until all markers are written.
+
+DescribeTransactions 65, version 0. ListTransactions 66, versions 0–1.
+- Each broker returns the transactional ids that it coordinates. Version 1 of ListTransactions filters by duration
+  (KIP-994). State filters that are no state are returned, and match nothing.
+
+Any request about a transactional id gets NOT_COORDINATOR if another broker coordinates it, and
+COORDINATOR_LOAD_IN_PROGRESS while this broker reads the id's partition after an election. A producer with an older
+epoch gets PRODUCER_FENCED, and INVALID_PRODUCER_EPOCH in versions 0 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from minikafka.base.coordinators import partition_of
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.base.names import GROUP_TOPIC
+from minikafka.broker.requests.group_parts import answer_in_parts
+from minikafka.broker.requests.services import (
+    LATER,
+    Entity,
+    Handler,
+    Later,
+    RequestContext,
+    Services,
+    Steps,
+)
+from minikafka.transactions.messages.requests import (
+    AddPartitionsRequest,
+    DescribeRequest,
+    EndRequest,
+    ListRequest,
+    VerifyRequest,
+)
+from minikafka.transactions.messages.responses import (
+    AddPartitionsResponse,
+    DescribedTransaction,
+    DescribeResponse,
+    EndResponse,
+    ListResponse,
+)
+from minikafka.wire.codec import response
+from minikafka.wire.in_steps import Row, response_in_steps
+from minikafka.wire.versions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    DESCRIBE_TRANSACTIONS,
+    END_TXN,
+    LIST_TRANSACTIONS,
+)
+
+_TRANSACTIONS_SINCE: Final = 4
+_FENCED_SINCE: Final = 2
+_FENCED: Final = ErrorCode.PRODUCER_FENCED
+_ANY_DURATION: Final = -1
+
+
+def add_partitions_to_txn(
+    services: Services, request: Entity, context: RequestContext
+) -> Steps | Later:
+    """Handle an AddPartitionsToTxn request."""
+    if context.version >= _TRANSACTIONS_SINCE:
+        ids = [transaction.transactional_id for transaction in request.transactions]
+        call = partial(_add_or_verify, services)
+        return answer_in_parts(call, request.transactions, partial(_added_many, ids), context)
+    asked = AddPartitionsRequest(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        _partitions(request.v3_and_below_topics),
+    )
+    refused = _refused(services, asked.partitions)
+    if refused is not None:
+        return _added(context.version, refused)
+    services.transactions.add_partitions(asked, context.answer_with(_added))
+    return LATER
+
+
+def _add_or_verify(services: Services, transaction: Entity, respond: Any) -> None:
+    """Handle one transaction of an AddPartitionsToTxn request of version 4 or later."""
+    partitions = _partitions(transaction.topics)
+    producer = (
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+    )
+    refused = _refused(services, partitions)
+    if refused is not None:
+        respond(refused)
+    elif transaction.verify_only:
+        services.transactions.verify(VerifyRequest(*producer, partitions), respond)
+    else:
+        services.transactions.add_partitions(AddPartitionsRequest(*producer, partitions), respond)
+
+
+def _partitions(topics: Iterable[Entity]) -> list[TopicPartition]:
+    """Return the partitions that the topics of a request name, each once."""
+    named = (TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
+    return list(dict.fromkeys(named))
+
+
+def _refused(
+    services: Services, partitions: Sequence[TopicPartition]
+) -> AddPartitionsResponse | None:
+    """Return the response to a request that names a partition that does not exist; None if all of them exist."""
+    known = services.metadata.topics
+    missing = {tp for tp in partitions if tp.partition not in known.get(tp.topic, ())}
+    if not missing:
+        return None
+    unknown, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+    return AddPartitionsResponse({tp: unknown if tp in missing else others for tp in partitions})
+
+
+def _added(version: int, outcome: AddPartitionsResponse) -> Steps:
+    topics = _result_rows(version, outcome.errors)
+    return response_in_steps(ADD_PARTITIONS_TO_TXN, version, results_by_topic_v3_and_below=topics)
+
+
+def _added_many(
+    ids: Sequence[str], version: int, outcomes: Sequence[AddPartitionsResponse]
+) -> Steps:
+    """Return the response to a request of several transactions as `Steps`. `ids`: their transactional ids."""
+    results = (
+        {"transactional_id": name, "topic_results": _result_rows(version, outcome.errors)}
+        for name, outcome in zip(ids, outcomes, strict=True)
+    )
+    return response_in_steps(ADD_PARTITIONS_TO_TXN, version, results_by_transaction=results)
+
+
+def _result_rows(version: int, errors: Mapping[TopicPartition, int]) -> Iterable[Row]:
+    by_topic: dict[str, list[Row]] = {}
+    for tp, error in errors.items():
+        row = {
+            "partition_index": tp.partition,
+            "partition_error_code": _code(version, error),
+        }
+        by_topic.setdefault(tp.topic, []).append(row)
+    return ({"name": topic, "results_by_partition": results} for topic, results in by_topic.items())
+
+
+def _code(version: int, error: int) -> int:
+    """Return the error code for the version of AddPartitionsToTxn, AddOffsetsToTxn or EndTxn.
+
+    Clients that send versions 0 and 1 do not know PRODUCER_FENCED.
+    """
+    if version < _FENCED_SINCE and error == _FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def add_offsets_to_txn(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle an AddOffsetsToTxn request."""
+    number = partition_of(request.group_id, services.groups.topic.partition_count)
+    tp = TopicPartition(GROUP_TOPIC, number)
+    asked = AddPartitionsRequest(
+        request.transactional_id, request.producer_id, request.producer_epoch, (tp,)
+    )
+    encode = partial(_answered, ADD_OFFSETS_TO_TXN)
+    services.transactions.add_partitions(
+        asked, context.answer_with(lambda version, outcome: encode(version, outcome.errors[tp]))
+    )
+    return LATER
+
+
+def end_txn(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle an EndTxn request."""
+    asked = EndRequest(
+        request.transactional_id, request.producer_id, request.producer_epoch, request.committed
+    )
+    services.transactions.end(asked, context.answer_with(_ended))
+    return LATER
+
+
+def _ended(version: int, outcome: EndResponse) -> Entity:
+    return _answered(END_TXN, version, outcome.error)
+
+
+def _answered(api: int, version: int, error: int) -> Entity:
+    return response(api, version, error_code=_code(version, error))
+
+
+# ---- administration
+
+
+def describe_transactions(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle a DescribeTransactions request."""
+    asked = DescribeRequest(list(dict.fromkeys(request.transactional_ids)))
+    services.transactions.describe(asked, context.answer_with(_described))
+    return LATER
+
+
+def _described(version: int, outcome: DescribeResponse) -> Steps:
+    return response_in_steps(
+        DESCRIBE_TRANSACTIONS,
+        version,
+        transaction_states=map(_described_transaction, outcome.transactions),
+    )
+
+
+def _described_transaction(transaction: DescribedTransaction) -> Row:
+    by_topic: dict[str, list[int]] = {}
+    for tp in transaction.partitions:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    return {
+        "error_code": transaction.error,
+        "transactional_id": transaction.transactional_id,
+        "transaction_state": transaction.state,
+        "transaction_timeout": transaction.timeout_ms,
+        "transaction_start_time": transaction.start_ms,
+        "producer_id": transaction.producer_id,
+        "producer_epoch": transaction.producer_epoch,
+        "topics": [{"topic": name, "partitions": numbers} for name, numbers in by_topic.items()],
+    }
+
+
+def list_transactions(services: Services, request: Entity, context: RequestContext) -> Later:
+    """Handle a ListTransactions request."""
+    asked = ListRequest(
+        request.state_filters,
+        request.producer_id_filters,
+        getattr(request, "duration_filter", _ANY_DURATION),
+    )
+    services.transactions.list_transactions(asked, context.answer_with(_listed))
+    return LATER
+
+
+def _listed(version: int, listed: ListResponse) -> Steps:
+    return response_in_steps(
+        LIST_TRANSACTIONS,
+        version,
+        error_code=listed.error,
+        unknown_state_filters=listed.unknown_states,
+        transaction_states=(
+            {
+                "transactional_id": transaction.transactional_id,
+                "producer_id": transaction.producer_id,
+                "transaction_state": transaction.state,
+            }
+            for transaction in listed.transactions
+        ),
+    )
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
+    ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
+    END_TXN: end_txn,
+    DESCRIBE_TRANSACTIONS: describe_transactions,
+    LIST_TRANSACTIONS: list_transactions,
+}
