@@ -13,7 +13,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.broker.broker import Broker
 from minikafka.client import NewTopic
-from minikafka.record.batch import marker_coordinator_epoch, marker_of
+from minikafka.record.batch import end_of_transaction, marker_of
 from minikafka.record.header import ATTRIBUTES, BATCH_LENGTH, CONTROL, HEADER, OVERHEAD
 from minikafka.replication.partition import Partition
 from minikafka.transactions.messages.commands import EndedTransaction, SendMarkers
@@ -122,6 +122,6 @@ def markers(partition: Partition) -> list[tuple[int, bool, int]]:
         end = at + OVERHEAD + header[BATCH_LENGTH]
         if header[ATTRIBUTES] & CONTROL and header[0] < partition.high_watermark:
             batch = memoryview(data)[at:end]
-            found.append((*marker_of(batch), marker_coordinator_epoch(batch)))
+            found.append((*marker_of(batch), end_of_transaction(batch)[1]))
         at = end
     return found
