@@ -96,8 +96,8 @@ class TransactionCoordinator:
     ) -> list[Command]:
         """Process an AddPartitionsToTxn or AddOffsetsToTxn.
 
-        The coordinator answers when the partitions are written. It answers immediately if there is an error, or if
-        the transaction has all of them.
+        The coordinator answers when the partitions are written, or immediately with an error. It writes them also
+        if the transaction has all of them: a former coordinator must not answer from its old picture.
         """
 
         def answer(error: int, now: int) -> None:
@@ -108,12 +108,10 @@ class TransactionCoordinator:
             answer(found, now)
             return self._take(now)
         txn, stored = found
-        added = frozenset(request.partitions)
         if txn.is_busy:
             answer(ErrorCode.CONCURRENT_TRANSACTIONS, now)
-        elif stored.state is _STATE.ONGOING and added <= stored.partitions:
-            answer(ErrorCode.NONE, now)
         else:
+            added = frozenset(request.partitions)
             self._outbox.write(txn, with_partitions(stored, added, self._wall_ms()), answer)
         return self._take(now)
 
@@ -134,10 +132,11 @@ class TransactionCoordinator:
         """Process an EndTxn.
 
         The coordinator answers when the decision is written, or immediately with an error. A request for the end
-        that the last transaction had is a repeated one, and succeeds.
+        that the last transaction had is a repeated one, and succeeds. The last record is then written again: a
+        former coordinator must not answer from its old picture.
         """
 
-        def answer(error: int) -> None:
+        def answer(error: int, now: int = now) -> None:
             self._outbox.answer(caller, EndResponse(error))
 
         found = self._find_for(request)
@@ -149,9 +148,12 @@ class TransactionCoordinator:
             answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         elif stored.state is _STATE.ONGOING:
             self._ending.end(txn, request.committed, answer)
+        elif stored.state is (
+            _STATE.COMPLETE_COMMIT if request.committed else _STATE.COMPLETE_ABORT
+        ):
+            self._outbox.write(txn, stored, answer)
         else:
-            same = _STATE.COMPLETE_COMMIT if request.committed else _STATE.COMPLETE_ABORT
-            answer(ErrorCode.NONE if stored.state is same else ErrorCode.INVALID_TXN_STATE)
+            answer(ErrorCode.INVALID_TXN_STATE)
         return self._take(now)
 
     def _find_for(

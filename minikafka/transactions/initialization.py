@@ -78,33 +78,37 @@ class Initialization:
         if txn.is_busy:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         assert txn.stored is not None
-        return ErrorCode.NONE if _knows(request, txn.stored) else ErrorCode.PRODUCER_FENCED
+        return ErrorCode.PRODUCER_FENCED if _is_fenced(request, txn.stored) else ErrorCode.NONE
 
     def _restart(
         self, txn: TransactionalId, request: InitProducerIdRequest, caller: Caller
     ) -> None:
         stored = txn.stored
         assert stored is not None
-        epochs = next_epochs(stored, request.producer_epoch)
         if stored.state is TransactionState.ONGOING:
             self._ending.fence(txn, partial(self._fenced, caller))
-        elif is_exhausted(stored.producer_epoch) and request.producer_epoch in (
+            return
+        if is_exhausted(stored.producer_epoch) and request.producer_epoch in (
             NO_PRODUCER_EPOCH,
             stored.producer_epoch,
         ):
             self._outbox.allocate(txn, partial(self._allocated, txn, request, caller))
-        elif epochs is None:
+            return
+        epochs = next_epochs(stored, request.producer_epoch)
+        if epochs is None:
             self._refuse(caller, ErrorCode.PRODUCER_FENCED)
-        else:
-            epoch, last_epoch = epochs
-            wall_ms = self._wall_ms()
-            self._write(
-                txn,
-                initialized(
-                    stored, (stored.producer_id, epoch), last_epoch, request.timeout_ms, wall_ms
-                ),
-                caller,
-            )
+            return
+        producer, last_epoch = (stored.producer_id, epochs[0]), epochs[1]
+        self._write(txn, self._initialized(stored, producer, last_epoch, request), caller)
+
+    def _initialized(
+        self,
+        stored: Metadata,
+        producer: tuple[int, int],
+        last_epoch: int,
+        request: InitProducerIdRequest,
+    ) -> Metadata:
+        return initialized(stored, producer, last_epoch, request.timeout_ms, self._wall_ms())
 
     def _fenced(self, caller: Caller, error: int) -> None:
         """Let the producer try again after its open transaction is aborted."""
@@ -123,14 +127,11 @@ class Initialization:
             self._forget_new(txn)
             self._refuse(caller, error)
             return
-        stored, wall_ms = txn.stored, self._wall_ms()
-        if stored is None:
-            metadata = created(producer_id, request.timeout_ms, wall_ms)
+        if txn.stored is None:
+            metadata = created(producer_id, request.timeout_ms, self._wall_ms())
         else:
             last_epoch = request.producer_epoch
-            metadata = initialized(
-                stored, (producer_id, 0), last_epoch, request.timeout_ms, wall_ms
-            )
+            metadata = self._initialized(txn.stored, (producer_id, 0), last_epoch, request)
         self._write(txn, metadata, caller)
 
     def _write(self, txn: TransactionalId, metadata: Metadata, caller: Caller) -> None:
@@ -150,13 +151,20 @@ class Initialization:
             self._picture.remove(txn)
 
 
-def _knows(request: InitProducerIdRequest, stored: Metadata) -> bool:
-    """True if the producer has no id yet, or knows the current one.
+def _is_fenced(request: InitProducerIdRequest, stored: Metadata) -> bool:
+    """True if the producer has an id and epoch, and another producer has started since.
 
-    A producer whose epochs were exhausted may still send its former id, if it did not receive the response with the
-    new one.
+    Only the producer of an open transaction may abort it. Kafka 3.9 lets a fenced producer do so, too. Between
+    transactions, the epoch is checked when it is raised. A producer whose epochs were exhausted may still send its
+    former id, if it did not receive the response with the new one.
     """
-    former_id, former_epoch = request.producer_id, request.producer_epoch
-    if former_id in (NO_PRODUCER_ID, stored.producer_id):
-        return True
-    return former_id == stored.last_producer_id and is_exhausted(former_epoch)
+    producer = (request.producer_id, request.producer_epoch)
+    if request.producer_id == NO_PRODUCER_ID:
+        return False
+    if not stored.is_between:
+        return producer != (stored.producer_id, stored.producer_epoch)
+    if request.producer_id == stored.producer_id:
+        return False
+    return request.producer_id != stored.last_producer_id or not is_exhausted(
+        request.producer_epoch
+    )
