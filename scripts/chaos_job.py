@@ -1,6 +1,6 @@
 """Chaos test: kills, pauses and restarts random brokers under load, then checks that no record was lost.
 
-    chaos --seconds N [--seed S] [--keep DIR]
+    chaos --seconds N [--seed S] [--keep DIR] [--coordination MODE]
 
 The seed determines the faults of a run, and is printed first. A fault ends before the next fault begins, so at
 most one broker is down or paused at a time, and the load continues. With --keep, the brokers' logs and the
@@ -27,6 +27,7 @@ from load import Stream, create_topic, read_back
 from threads import in_thread
 from verdict import IsrWatch, in_background, show_verdict
 
+from minikafka.base.coordination import CONTROLLER, MODES
 from minikafka.cli.execution.running import run_cancellable
 from minikafka.client.history import History, verdict
 from minikafka.cluster import LocalCluster
@@ -47,7 +48,15 @@ def main() -> bool:
     """Run the chaos test with a display. Return True if the verdict is good."""
     arguments = parse(sys.argv[1:])
     with Display() as display:
-        return run_cancellable(chaos(display, arguments.seconds, arguments.seed, arguments.keep))
+        return run_cancellable(
+            chaos(
+                display,
+                arguments.seconds,
+                arguments.seed,
+                arguments.keep,
+                arguments.coordination,
+            )
+        )
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -58,6 +67,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, help="seed of an earlier run, to draw the same faults")
     parser.add_argument("--keep", metavar="DIR", help="keep the logs and the history in DIR")
+    parser.add_argument(
+        "--coordination", choices=MODES, default=CONTROLLER, help="coordination mode (controller)"
+    )
     parsed = parser.parse_args(arguments)
     if parsed.seed is None:
         parsed.seed = random.SystemRandom().randrange(2**32)
@@ -71,10 +83,17 @@ def _positive(text: str) -> float:
     return seconds
 
 
-async def chaos(display: Display, seconds: float, seed: int, keep: str | None = None) -> bool:
+async def chaos(
+    display: Display,
+    seconds: float,
+    seed: int,
+    keep: str | None = None,
+    coordination: str = CONTROLLER,
+) -> bool:
     """Inject faults under load, read all records back, and show the verdict. True if the verdict is good."""
     display.say(f"seed {seed}")
-    async with LocalCluster(BROKERS, data=keep, config=CONFIG) as cluster:
+    made = LocalCluster(BROKERS, data=keep, config=CONFIG, coordination=coordination)
+    async with made as cluster:
         await in_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
         watch = IsrWatch(cluster, TOPIC)
         stream = Stream(cluster.bootstrap, TOPIC, records(), RATE)

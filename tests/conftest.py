@@ -51,6 +51,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="record the outcomes of tests that claim rows, for docs/conformance.md",
     )
+    parser.addoption(
+        "--coordination",
+        choices=proof.MODES,
+        default=proof.CONTROLLER,
+        help="coordination mode of the cluster that tests share",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

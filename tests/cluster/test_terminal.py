@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.proof import MODES
 from support.script_project import ROOT, make_project, processes_of, start
 
 
@@ -73,10 +74,13 @@ def run(program: str, project: Path, terminal: Terminal, *words: str) -> subproc
 
 
 @pytest.mark.row("N5")
+@pytest.mark.parametrize("mode", MODES)
 def test_chaos_script_reports_acknowledged_records_and_leaves_no_process(
-    project: Path, terminal: Terminal
+    project: Path, terminal: Terminal, mode: str
 ) -> None:
-    running = run("chaos", project, terminal, "--seconds", "1.5", "--seed", "39303")
+    running = run(
+        "chaos", project, terminal, "--seconds", "1.5", "--seed", "39303", "--coordination", mode
+    )
     assert running.wait(180) == 0, terminal.text
     terminal.wait_for("acked")
     assert "1 × kill" in terminal.text
@@ -100,6 +104,7 @@ def test_quickstart_ends_quietly_when_it_is_interrupted(project: Path, terminal:
         ("quickstart", ["--bogus"], 2, "unrecognized arguments: --bogus"),
         ("chaos", ["--seconds", "0"], 2, "must be more than 0 seconds"),
         ("chaos", ["--seconds", "nan"], 2, "must be more than 0 seconds"),
+        ("chaos", ["--coordination", "nobody"], 2, "argument --coordination: invalid choice"),
     ],
 )
 def test_script_refuses_invalid_arguments(

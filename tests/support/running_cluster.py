@@ -50,8 +50,11 @@ RUNNING: set[LocalCluster] = set()
 
 
 @pytest.fixture(scope="session")
-def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    shared = LocalCluster(len(BROKERS), data=tmp_path_factory.mktemp("shared"), config=KEYS)
+def shared_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalCluster]:
+    data, mode = tmp_path_factory.mktemp("shared"), request.config.getoption("--coordination")
+    shared = LocalCluster(len(BROKERS), data=data, config=KEYS, coordination=mode)
     asyncio.run(shared.start())
     RUNNING.add(shared)
     try:
@@ -69,10 +72,10 @@ def stop_shared_cluster() -> None:
 
 @pytest.fixture
 async def cluster(shared_cluster: LocalCluster) -> AsyncIterator[LocalCluster]:
-    proof.note(proof.Level.REAL)
     if not RUNNING:
         await shared_cluster.start()
         RUNNING.add(shared_cluster)
+    proof.note(proof.Level.REAL, shared_cluster.record.coordination)
     try:
         yield shared_cluster
     finally:

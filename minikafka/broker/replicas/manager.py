@@ -136,7 +136,7 @@ class ReplicaManager:
         self.on_shortage: Callable[[], None] = lambda: None
         """Called when an operation found no free file descriptor, to free some."""
         self._short_at = -_EPISODE_MS
-        self._unhosted: dict[TopicPartition, tuple[PartitionState, bytes | None, bool]] = {}
+        self.unhosted: dict[TopicPartition, tuple[PartitionState, bytes | None, bool]] = {}
         """Partitions whose replica could not be created or given its role for lack of a file descriptor."""
         self.leaving = False
         """True in a controlled shutdown. The broker then follows no new leader, because the leader would add this
@@ -252,7 +252,7 @@ class ReplicaManager:
         Return the error code, 0 on success. If only a file descriptor was missing, also return 0 and try again later.
         `opens_later`: as leader, refuse clients until `open` is called.
         """
-        self._unhosted.pop(state.tp, None)
+        self.unhosted.pop(state.tp, None)
         if self.broker_id not in state.replicas:
             return _UNKNOWN
         partition = self.partitions.get(state.tp)
@@ -268,7 +268,7 @@ class ReplicaManager:
             self._directory_failed(failure)
             if not failure.lacks_descriptors:
                 return _STORAGE_ERROR
-            self._unhosted[state.tp] = state, topic_id, opens_later
+            self.unhosted[state.tp] = state, topic_id, opens_later
         except ConfigError as refused:
             logger.error("%s is not hosted: %s", state.tp, refused)
             self.logs.offline.add(state.tp)
@@ -277,7 +277,7 @@ class ReplicaManager:
 
     def _host_again(self, now: int) -> None:
         """Create the replicas for which a file descriptor was missing."""
-        for state, topic_id, opens_later in tuple(self._unhosted.values()):
+        for state, topic_id, opens_later in tuple(self.unhosted.values()):
             self.become_leader_or_follower(state, topic_id, now, opens_later=opens_later)
 
     def _stop_if_recreated(self, partition: Partition, topic_id: bytes | None) -> bool:
@@ -359,7 +359,7 @@ class ReplicaManager:
         """Stop leading, following and serving these partitions at once; keep their files."""
         self.purgatory.finish_tick(self.clock.now())
         for tp in tps:
-            self._unhosted.pop(tp, None)
+            self.unhosted.pop(tp, None)
             self.fetchers.remove(tp)
             partition = self.partitions.get(tp)
             if partition is not None:
@@ -377,7 +377,7 @@ class ReplicaManager:
 
     def stop_replica(self, stop: StopReplicaPartition) -> int:
         """Stop the replica; delete its files if `stop.delete` is true. Return the error code, 0 on success."""
-        self._unhosted.pop(stop.tp, None)
+        self.unhosted.pop(stop.tp, None)
         partition = self.partitions.get(stop.tp)
         if partition is not None and 0 <= stop.leader_epoch < partition.leader_epoch:
             return _FENCED

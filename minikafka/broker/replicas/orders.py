@@ -156,7 +156,8 @@ class ReplicaOrders:
         if any(stop.delete for stop in stops):
             # Sync before the return: then the mode may assume that deleted replicas never come back.
             self._replicas.sync_deletions()
-            self._replicas.configs.keep({tp.topic for tp in self._replicas.partitions})
+            kept = {*self._replicas.partitions, *self._replicas.unhosted}
+            self._replicas.configs.keep({tp.topic for tp in kept})
         return results
 
     def update_metadata(self, update: MetadataUpdate, *, is_whole: bool) -> None:

@@ -13,6 +13,7 @@ from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 from support.until import until
 
+from minikafka.base.coordination import MODES
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
@@ -150,6 +151,24 @@ async def test_replica_is_created_once_a_descriptor_is_free() -> None:
         assert (await values(client, "t"), offline(cluster)) == ([b"0000"], 0)
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_replica_is_created_with_its_settings_after_another_topic_was_deleted(
+    mode: str,
+) -> None:
+    configs = {"max.message.bytes": "1234"}
+    async with MemoryCluster(1, coordination=mode) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("other", 1, 1))
+        few, replicas = few_of(cluster)[0], cluster.brokers[0].replicas
+        few.fail_all("/data/t-")
+        created = asyncio.ensure_future(client.create_topics(NewTopic("t", 1, 1, configs=configs)))
+        await until(lambda: few.failed)
+        await client.delete_topics("other")
+        few.heal()
+        await created
+        await until(lambda: TopicPartition("t", 0) in replicas.partitions)
+        assert replicas.configs.get("t").max_message_bytes == 1_234
+
+
 async def test_replica_without_descriptors_is_forgotten_when_its_topic_is_deleted() -> None:
     async with MemoryCluster(1) as cluster, cluster.client() as client:
         few = few_of(cluster)[0]
@@ -159,7 +178,7 @@ async def test_replica_without_descriptors_is_forgotten_when_its_topic_is_delete
         await created
         await client.delete_topics("t")
         replicas = cluster.brokers[0].replicas
-        await until(lambda: not replicas._unhosted)
+        await until(lambda: not replicas.unhosted)
         few.heal()
         assert TopicPartition("t", 0) not in replicas.partitions
 
@@ -185,9 +204,10 @@ COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
 SHORT = {"retention.bytes": "3000", "file.delete.delay.ms": "1000"}
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_goes_offline_and_no_record_is_lost_while_every_third_opening_fails(
-    seed: int,
+    seed: int, mode: str
 ) -> None:
     async def produce(client: Client, acknowledged: dict[str, list[bytes]], count: int) -> None:
         for number in range(count):
@@ -203,7 +223,10 @@ def test_nothing_goes_offline_and_no_record_is_lost_while_every_third_opening_fa
     async def scenario() -> None:
         rng = Random(seed)
         acknowledged: dict[str, list[bytes]] = {"t": [], "compacted": [], "short": []}
-        async with MemoryCluster(3, **STORM) as cluster, cluster.client() as client:
+        async with (
+            MemoryCluster(3, coordination=mode, **STORM) as cluster,
+            cluster.client() as client,
+        ):
             await client.create_topics(
                 NewTopic("t", 1, 3),
                 NewTopic("compacted", 1, 3, configs=COMPACTED),
