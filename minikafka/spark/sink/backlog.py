@@ -28,12 +28,15 @@ _GAP_BEFORE: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _UNKNOWN_PRODUCER_
 class Batch:
     """An encoded batch. `size`: its approximate number of bytes before compression."""
 
-    rows: Rows
     sequence: int
     size: int
     data: bytearray
+    rows: Rows | None = None
+    """The rows from which the batch was encoded; None if another process has encoded it."""
     is_in_flight: bool = False
     is_written: bool = False
+    base_offset: int = -1
+    """The offset of the first record, after the broker has acknowledged the batch."""
 
 
 class Backlog:

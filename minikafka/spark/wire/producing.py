@@ -11,16 +11,16 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.wire.protocol import Reader, by_topic
+from minikafka.spark.wire.protocol import Reader, by_topic, string
 
 PRODUCE: Final = (0, 8)
 INIT_PRODUCER_ID: Final = (22, 1)
 """API key and version of each request of this module."""
 
-_PRODUCE_HEAD: Final = Struct(">hhi")
+_PRODUCE_HEAD: Final = Struct(">hi")
+_NO_TRANSACTION: Final = b"\xff\xff"
 _PRODUCE_PARTITION: Final = Struct(">ii")
-_INIT: Final = Struct(">hi")
-_NO_TRANSACTION: Final = -1
+_INT32: Final = Struct(">i")
 _ALL_REPLICAS: Final = -1
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
 
@@ -42,14 +42,20 @@ class Produced(NamedTuple):
     message: str
 
 
-def init_producer_request() -> bytes:
-    """Return the body of InitProducerId v1 for an idempotent producer without transactions."""
-    return _INIT.pack(_NO_TRANSACTION, _TRANSACTION_TIMEOUT_MS)
+def init_producer_request(
+    transactional_id: str | None = None, timeout_ms: int = _TRANSACTION_TIMEOUT_MS
+) -> bytes:
+    """Return the body of InitProducerId v1. `transactional_id` None: a producer without transactions."""
+    return _name(transactional_id) + _INT32.pack(timeout_ms)
 
 
-def produce_request(batches: Mapping[TopicPartition, bytes | bytearray], timeout_ms: int) -> bytes:
+def produce_request(
+    batches: Mapping[TopicPartition, bytes | bytearray],
+    timeout_ms: int,
+    transactional_id: str | None = None,
+) -> bytes:
     """Return the body of Produce v8 with acks=all and one batch per partition."""
-    head = _PRODUCE_HEAD.pack(_NO_TRANSACTION, _ALL_REPLICAS, timeout_ms)
+    head = _name(transactional_id) + _PRODUCE_HEAD.pack(_ALL_REPLICAS, timeout_ms)
     entries = {
         tp: (_PRODUCE_PARTITION.pack(tp.partition, len(batch)), batch)
         for tp, batch in batches.items()
@@ -82,3 +88,7 @@ def _produced(reader: Reader) -> Produced:
     reader.int64()  # log start offset
     refused = tuple((reader.int32(), reader.string()) for _ in range(reader.count()))
     return Produced(code, base_offset, refused, reader.string())
+
+
+def _name(transactional_id: str | None) -> bytes:
+    return _NO_TRANSACTION if transactional_id is None else string(transactional_id)

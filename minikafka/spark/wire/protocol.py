@@ -1,7 +1,7 @@
 """Encoding and parsing for Metadata v11, ListOffsets v4, Fetch v11 and OffsetForLeaderEpoch v3.
 
-The code is written by hand, so that executors need no codec library. Only Metadata uses a flexible version
-(KIP-482), because its responses must contain topic ids. The other versions have int16 lengths of strings and
+The code is written by hand, so that executors need no codec library. Of these, only Metadata uses a flexible
+version (KIP-482), because its responses must contain topic ids. The other versions have int16 lengths of strings and
 int32 lengths of arrays. Kafka 2.8 and later serve all these versions. Invariant: a truncated response, or a
 response with impossible sizes, raises `ProtocolViolation` and no other exception.
 """
@@ -25,7 +25,9 @@ LIST_OFFSETS: Final = (2, 4)
 METADATA: Final = (3, 11)
 OFFSET_FOR_LEADER_EPOCH: Final = (23, 3)
 """API key and version of each request of this module."""
-FLEXIBLE: Final = frozenset({METADATA})
+OFFSET_FETCH: Final = (9, 7)
+"""API key and version of the request for the offset of a group, which `transactions` encodes."""
+FLEXIBLE: Final = frozenset({METADATA, OFFSET_FETCH})
 """The requests in a flexible version, whose headers end with tagged fields."""
 
 EARLIEST: Final = -2
@@ -52,7 +54,7 @@ _ABORTED: Final = Struct(">qq")
 _CONSUMER: Final = -1
 _NO_SESSION: Final = (0, -1)
 _NO_ID: Final = bytes(16)
-_NO_TAGS: Final = b"\x00"
+NO_TAGS: Final = b"\x00"
 
 
 class PartitionMetadata(NamedTuple):
@@ -113,7 +115,7 @@ class FetchResponse(NamedTuple):
 
 def request(api: tuple[int, int], correlation: int, client_id: str, body: bytes) -> bytes:
     """Return a complete request: length, request header (v1, or v2 for flexible versions), body."""
-    client = _string(client_id) + (_NO_TAGS if api in FLEXIBLE else b"")
+    client = string(client_id) + (NO_TAGS if api in FLEXIBLE else b"")
     size = _REQUEST.size - 4 + len(client) + len(body)
     return _REQUEST.pack(size, *api, correlation) + client + body
 
@@ -130,10 +132,10 @@ def metadata_request(topics: Sequence[str] | None, *, creates: bool = False) -> 
 
     `creates`: ask the broker to create missing topics. The request asks for no authorized operations.
     """
-    flags = bytes([creates, False]) + _NO_TAGS
+    flags = bytes([creates, False]) + NO_TAGS
     if topics is None:
         return uvarint(0) + flags
-    names = [_NO_ID + _compact_string(topic) + _NO_TAGS for topic in topics]
+    names = [_NO_ID + compact_string(topic) + NO_TAGS for topic in topics]
     return uvarint(len(topics) + 1) + b"".join(names) + flags
 
 
@@ -175,7 +177,7 @@ def by_topic(
         topics.setdefault(tp.topic, []).append(entry)
     body: list[bytes | bytearray] = [head, _INT32.pack(len(topics))]
     for topic, found in topics.items():
-        body += [_string(topic), _INT32.pack(len(found)), *chain.from_iterable(found)]
+        body += [string(topic), _INT32.pack(len(found)), *chain.from_iterable(found)]
     return b"".join(body)
 
 
@@ -200,7 +202,7 @@ def fetch_request(
         )
         for tp, entry in asked.items()
     }
-    return by_topic(entries, head) + _INT32.pack(0) + _string("")
+    return by_topic(entries, head) + _INT32.pack(0) + string("")
 
 
 def parse_metadata(answer: memoryview) -> Metadata:
@@ -313,12 +315,14 @@ def _fetched(reader: Reader, code: int) -> FetchResponse:
     )
 
 
-def _string(text: str) -> bytes:
+def string(text: str) -> bytes:
+    """Return an encoded string."""
     data = text.encode()
     return _INT16.pack(len(data)) + data
 
 
-def _compact_string(text: str) -> bytes:
+def compact_string(text: str) -> bytes:
+    """Return a string in the encoding of flexible versions."""
     data = text.encode()
     return uvarint(len(data) + 1) + data
 

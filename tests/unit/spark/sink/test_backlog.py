@@ -13,7 +13,7 @@ from support.failing_brokers import FailingBrokers
 from support.produce_brokers import ProduceBrokers
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.sink import producer
+from minikafka.spark.sink import producer, sending
 from minikafka.spark.sink.options import parse
 from minikafka.spark.sink.writers import write_rows
 from minikafka.spark.source.options import Mode
@@ -68,8 +68,9 @@ def wanted(seed: int) -> list[list[int]]:
 @pytest.mark.parametrize(("seed", "in_flight"), [*((seed, "5") for seed in range(8)), (8, "1")])
 def test_every_row_is_written_once_and_in_order_through_failures(seed, in_flight, monkeypatch):
     monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 20_000)
-    monkeypatch.setattr(producer, "_REQUEST_BYTES", 4_000)
-    monkeypatch.setattr(producer, "_UNACKNOWLEDGED_BYTES", 60_000)
+    monkeypatch.setattr(sending, "REQUEST_BYTES", 4_000)
+    monkeypatch.setattr(producer, "REQUEST_BYTES", 4_000)
+    monkeypatch.setattr(sending, "_UNACKNOWLEDGED_BYTES", 60_000)
     brokers = FailingBrokers(3, seed, FAILURES)
     brokers.create("lines", PARTITIONS)
     brokers.max_message_bytes = random.Random(seed).choice([1_200, 1 << 20])
@@ -148,15 +149,16 @@ def test_first_batch_of_a_partition_is_alone_until_it_is_acknowledged(in_flight)
 
 
 def test_rows_are_not_encoded_while_too_many_bytes_are_unacknowledged(monkeypatch):
-    monkeypatch.setattr(producer, "_REQUEST_BYTES", 4_000)
-    monkeypatch.setattr(producer, "_UNACKNOWLEDGED_BYTES", 20_000)
+    monkeypatch.setattr(sending, "REQUEST_BYTES", 4_000)
+    monkeypatch.setattr(producer, "REQUEST_BYTES", 4_000)
+    monkeypatch.setattr(sending, "_UNACKNOWLEDGED_BYTES", 20_000)
     most = 0
     encode = producer.IdempotentProducer._encode
 
     def measured(self, *arguments):
         nonlocal most
         encode(self, *arguments)
-        most = max(most, self._unacknowledged)
+        most = max(most, self._sender._unacknowledged)
 
     monkeypatch.setattr(producer.IdempotentProducer, "_encode", measured)
     brokers = ProduceBrokers()

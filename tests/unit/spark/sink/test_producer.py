@@ -159,7 +159,7 @@ def test_batch_of_an_older_producer_state_counts_as_written(brokers, write):
 
 
 def test_sequences_continue_over_sends_and_wrap_at_31_bits(brokers, write, monkeypatch):
-    monkeypatch.setattr(producer, "_SEQUENCES", 250)
+    monkeypatch.setattr(producer, "SEQUENCES", 250)
     monkeypatch.setattr("support.produce_brokers.SEQUENCES", 250)
     monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 1)
     write(numbered(0, 100), numbered(100, 200), numbered(200, 300))
