@@ -82,7 +82,6 @@ _PRODUCER: Final = {
     "metadata.max.idle.ms": "a task knows its topics until it ends",
     "partitioner.adaptive.partitioning.enable": _BY_KEY,
     "partitioner.availability.timeout.ms": _BY_KEY,
-    "transaction.timeout.ms": "rows are written without transactions",
 }
 _OF_READS: Final = "it is a setting of reads"
 _OF_WRITES: Final = "it is a setting of writes"
@@ -107,6 +106,7 @@ _MORE_OF_WRITES: Final = (
     "max.in.flight.requests.per.connection",
     "partitioner.class",
     "partitioner.ignore.keys",
+    "transaction.timeout.ms",
     "transactional.id",
     "value.serializer",
 )

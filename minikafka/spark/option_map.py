@@ -100,12 +100,16 @@ class OptionMap:
 
     def positive(self, name: str, most: int = _INT_MAX) -> int:
         """Return the option as a whole number from 1 to `most`."""
-        return _positive(name, self.text(name), most)
+        return _whole(name, self.text(name), 1, most)
+
+    def not_negative(self, name: str) -> int:
+        """Return the option as a whole number from 0 to 2^63 - 1."""
+        return _whole(name, self.text(name), 0, _LONG_MAX)
 
     def optional_positive(self, name: str) -> int | None:
         """Return the option as a whole number from 1 to 2^63 - 1; None if the option is missing or blank."""
         value = self.optional(name)
-        return None if value is None else _positive(name, value, _LONG_MAX)
+        return None if value is None else _whole(name, value, 1, _LONG_MAX)
 
     def servers(self) -> tuple[Address, ...]:
         """Return the bootstrap servers as (host, port)."""
@@ -144,9 +148,11 @@ def _of_the_user(given: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in lowered.items() if name not in _OF_SPARK}
 
 
-def _positive(name: str, value: str, most: int) -> int:
-    if not (value.isascii() and value.isdecimal()) or not 0 < int(value) <= most:
-        raise ConfigError(f"option {name} must be a whole number from 1 to {most}, not {value!r}")
+def _whole(name: str, value: str, least: int, most: int) -> int:
+    if not (value.isascii() and value.isdecimal()) or not least <= int(value) <= most:
+        raise ConfigError(
+            f"option {name} must be a whole number from {least} to {most}, not {value!r}"
+        )
     return int(value)
 
 

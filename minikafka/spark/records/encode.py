@@ -7,19 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from minikafka.record.header import CRC_AT, CRC_START, HEADER, HEADER_BYTES, OVERHEAD
+from minikafka.record.header import (
+    CRC_AT,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LAST_OFFSET_DELTA,
+    OVERHEAD,
+    TRANSACTIONAL,
+)
 from minikafka.spark.records import varints
 from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.deflate import deflate
 from minikafka.spark.records.varints import Numbers
 
 _MAGIC: Final = 2
+_ATTRIBUTES: Final = Struct(">h")
+_PRODUCER: Final = Struct(">qhi")
+_PRODUCER_AT: Final = 43
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 _NO_HEADERS: Final = pa.scalar(b"\x00", pa.binary())
 _MOST_RECORDS: Final = 10_000
@@ -32,6 +44,10 @@ class Producer:
 
     id: int
     epoch: int
+
+
+NO_PRODUCER: Final = Producer(-1, -1)
+"""The producer in batches that get their producer later, by `stamp`."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +176,16 @@ def _batch(
     crc = checksum(memoryview(batch)[CRC_START:])
     batch[CRC_AT:CRC_START] = crc.to_bytes(4, "big")
     return batch
+
+
+def stamp(batch: bytearray, producer: Producer, sequence: int, checksum: Checksum) -> int:
+    """Make a batch a part of the producer's transaction. Return the number of its records."""
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, CRC_START)
+    _ATTRIBUTES.pack_into(batch, CRC_START, attributes | TRANSACTIONAL)
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer.id, producer.epoch, sequence)
+    crc = checksum(memoryview(batch)[CRC_START:])
+    batch[CRC_AT:CRC_START] = crc.to_bytes(4, "big")
+    return int(HEADER.unpack_from(batch)[LAST_OFFSET_DELTA]) + 1
 
 
 def _records(rows: Rows, starts: Numbers, counts: Numbers) -> tuple[memoryview, Numbers]:

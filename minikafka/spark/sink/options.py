@@ -6,10 +6,12 @@ acks=all and idempotence, so the options kafka.acks and kafka.enable.idempotence
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from minikafka.base.errors import ConfigError
 from minikafka.spark.client_settings import IGNORED_BY_WRITES, PREFIX
 from minikafka.spark.option_map import SERVERS, Address, OptionMap
 from minikafka.spark.records.deflate import CODECS
@@ -18,6 +20,10 @@ from minikafka.spark.source import options as source_options
 TOPIC: Final = "topic"
 ORIGIN: Final = "originHeader"
 CREATE: Final = "createTopics"
+ONCE: Final = "exactlyOnce"
+ONCE_FROM: Final = "exactlyOnceFrom"
+ID_PREFIX: Final = "transactionalIdPrefix"
+TRANSACTION_TIMEOUT: Final = "kafka.transaction.timeout.ms"
 
 IN_FLIGHT: Final = "kafka.max.in.flight.requests.per.connection"
 MOST_IN_FLIGHT: Final = 5
@@ -28,6 +34,9 @@ DEFAULTS: Final[dict[str, str | None]] = {
     TOPIC: None,
     ORIGIN: None,
     CREATE: "false",
+    ONCE: "false",
+    ONCE_FROM: "0",
+    ID_PREFIX: "minikafka-spark",
     "kafka.compression.type": "none",
     "kafka.batch.size": "131072",
     IN_FLIGHT: str(MOST_IN_FLIGHT),
@@ -37,16 +46,19 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "kafka.partitioner.ignore.keys": "false",
     "kafka.request.timeout.ms": "30000",
     "kafka.delivery.timeout.ms": "120000",
+    TRANSACTION_TIMEOUT: "60000",
 }
 """Every option and its default value. None: the option is required, or has no default."""
 
 _REFUSED: Final = {
-    "kafka.transactional.id": "this sink writes without transactions",
+    "kafka.transactional.id": f"the sink names its transactions itself: set {ONCE} to true to write in transactions,"
+    f" and {ID_PREFIX} to choose the beginning of their ids",
     "kafka.key.serializer": "keys are binary or string columns",
     "kafka.value.serializer": "values are binary or string columns",
     "kafka.partitioner.class": "a column named partition sets the partition of each row; remove the option",
     "kafka.interceptor.classes": "there is no Java producer; remove it",
 }
+_ID_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,150}")
 _OF_SOURCE: Final = "it is an option of the source"
 _IGNORED: Final = (
     dict.fromkeys(
@@ -81,6 +93,13 @@ class WriteOptions:
     request_timeout_ms: int
     delivery_timeout_ms: int
     """Maximum time to wait for the next acknowledged batch."""
+    exactly_once: bool
+    """Write the rows of a micro-batch, or of a table, in one transaction."""
+    first_batch: int
+    """The micro-batch at which a query begins to write exactly once."""
+    id_prefix: str
+    """The beginning of each transactional id."""
+    transaction_timeout_ms: int
     ignored: Mapping[str, str]
     """The options that have no effect in this write, each with what happens instead."""
 
@@ -91,6 +110,10 @@ def parse(given: Mapping[str, str]) -> WriteOptions:
     options.choice("kafka.acks", "all", "-1")
     options.choice("kafka.enable.idempotence", "true")
     options.choice("kafka.partitioner.ignore.keys", "false")
+    exactly_once = options.boolean(ONCE)
+    if not exactly_once:
+        for name in (ONCE_FROM, ID_PREFIX, TRANSACTION_TIMEOUT):
+            options.ignore(name, f"rows are written in transactions only if {ONCE} is true")
     return WriteOptions(
         servers=options.servers(),
         topic=options.optional(TOPIC),
@@ -102,5 +125,18 @@ def parse(given: Mapping[str, str]) -> WriteOptions:
         client_id=options.text("kafka.client.id"),
         request_timeout_ms=options.positive("kafka.request.timeout.ms"),
         delivery_timeout_ms=options.positive("kafka.delivery.timeout.ms"),
+        exactly_once=exactly_once,
+        first_batch=options.not_negative(ONCE_FROM),
+        id_prefix=_id_prefix(options.text(ID_PREFIX)),
+        transaction_timeout_ms=options.positive(TRANSACTION_TIMEOUT),
         ignored=options.ignored,
     )
+
+
+def _id_prefix(text: str) -> str:
+    """Return the prefix of transactional ids, which is also a part of the name of a topic. Raises `ConfigError`."""
+    if not _ID_PREFIX.fullmatch(text):
+        raise ConfigError(
+            f"option {ID_PREFIX} must have 1 to 150 letters, digits, dots, hyphens or underscores, not {text!r}"
+        )
+    return text

@@ -54,16 +54,22 @@ class IdempotentProducer:
         self._identity: Producer | None = None
         self._sequences: dict[TopicPartition, int] = {}
 
-    def send(self, tables: Iterable[Divided]) -> None:
-        """Encode all rows, and send the batches that may be sent now. `flush` sends the other batches."""
+    def send(self, tables: Iterable[Divided]) -> int:
+        """Encode all rows, and send the batches that may be sent now. `flush` sends the other batches.
+
+        Return the number of rows.
+        """
         self._sender.restart()
+        total = 0
         for table in tables:
+            total += len(table.order)
             size = sizes(table.rows)
             for pieces in windows(table, size, self._options.batch_bytes):
                 self._sender.make_room()
                 self._encode(table, pieces, size)
                 self._sender.exchange_if_full()
         self._sender.exchange()
+        return total
 
     def flush(self) -> None:
         """Return when all rows are acknowledged."""

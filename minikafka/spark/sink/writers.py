@@ -1,16 +1,15 @@
-"""Writers of batches and streams to topics, for Spark. Delivery is at-least-once.
+"""Writers of batches and streams to topics, for Spark.
 
-Each task writes with acks=all and its own producer id, and succeeds when every row is acknowledged. So `commit`
-does nothing. If Spark runs a task again, or runs a micro-batch again after a crash, all rows are written again.
-Transactions are not used: they would have to begin in `write` and end in `commit`.
+Without `exactlyOnce`, delivery is at-least-once: each task writes with acks=all and its own producer id, and succeeds
+when every row is acknowledged, so `commit` does nothing. If Spark runs a task or a micro-batch again, all its rows are
+written again. With `exactlyOnce`, the tasks only stage their rows, and `commit` writes them in one transaction.
 """
 
 from __future__ import annotations
 
-import time
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -21,27 +20,21 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.base.errors import ConfigError
 from minikafka.spark.errors import one_line_errors
-from minikafka.spark.records import checksum
-from minikafka.spark.sink.options import CREATE, TOPIC, WriteOptions
+from minikafka.spark.sink.once.commit import commit_staged
+from minikafka.spark.sink.once.staged import Staged, Write, stage_rows
+from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.producer import IdempotentProducer
-from minikafka.spark.sink.rows import Origin, Router
-from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.kept import kept_client
-from minikafka.spark.wire.leaders import Leaders
+from minikafka.spark.sink.routing import client, needed_checksum, routed
+from minikafka.spark.sink.rows import Origin
 from minikafka.spark.workers import Shipped
 
-_BUFFER_BYTES: Final = 8 << 20
-"""Bytes of rows to collect before sending. A large buffer gives large batches even with many partitions."""
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 """Names of the properties with the query id and the micro-batch id, which Spark sets for tasks of a stream."""
-
-_NO_TOPIC: Final = f"correct option {TOPIC}, create the topic, or set option {CREATE} to true"
-_NOT_CREATED: Final = (
-    "create it: the brokers did not, maybe because auto.create.topics.enable is false"
-)
+_RUN_ID: Final = "spark.jobGroup.id"
+"""The property in which the tasks of a stream have the id of the query's run."""
 
 
 @dataclass
@@ -54,30 +47,57 @@ class Written(WriterCommitMessage):
 class _Writer:
     """Writes the rows of a task.
 
-    Spark sends the writer from the driver to executors, so the writer holds only the options.
+    Spark sends the writer from the driver to executors, so the writer holds only the options, and a name that is the
+    same in all tasks of a write.
     """
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+        self._name = os.urandom(16).hex()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write all rows, and return when every row is acknowledged."""
+        """Write all rows, and return when every row is acknowledged. With `exactlyOnce`, only stage the rows."""
         with one_line_errors():
-            return Written(write_rows(self._options, iterator, _origin(self._options)))
+            origin = _origin(self._options)
+            if self._options.exactly_once:
+                return stage_rows(self._options, _write(self._name), iterator, origin)
+            return Written(write_rows(self._options, iterator, origin))
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        staged = [message for message in messages if isinstance(message, Staged)]
+        if staged:
+            with one_line_errors():
+                commit_staged(self._options, staged)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter, metaclass=Shipped):
-    """Appends a table to topics. Records that a failed attempt wrote stay in the topics."""
+    """Appends a table to topics. Without `exactlyOnce`, records that a failed attempt wrote stay in the topics."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """With `exactlyOnce`, write the staged rows in one transaction."""
+        self._commit(messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter, metaclass=Shipped):
     """Appends each micro-batch of a stream to topics."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: all rows were acknowledged before the tasks succeeded."""
+        """With `exactlyOnce`, write the staged rows in one transaction. Spark calls this after each micro-batch."""
+        self._commit(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: records that the tasks wrote stay in the topics, and Spark retries the micro-batch."""
+        """Do nothing: Spark calls this also after an error in `commit`, when the transaction may be committed."""
+
+
+def _write(name: str) -> Write:
+    """Return the write of the running task."""
+    task = TaskContext.get()
+    if task is None:
+        raise ConfigError("option exactlyOnce works only in a Spark task")
+    query, batch = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
+    if query is None or batch is None:
+        return Write(name, None, None, None, task.partitionId())
+    return Write(name, query, int(batch), task.getLocalProperty(_RUN_ID), task.partitionId())
 
 
 def _origin(options: WriteOptions) -> Origin | None:
@@ -99,79 +119,12 @@ def write_rows(
 
     Raises `RowRefused`, `WriteFailed`, `Unreachable`, `KafkaError`, and `ConfigError` if CRC-32C is not available.
     """
-    crc = checksum.find()
-    if crc is None:
-        raise ConfigError(
-            "writing needs CRC-32C: pip install fastcrc in the environment of the executors"
-        )
-    key = "write", options.servers, options.client_id, options.request_timeout_ms
-    with kept_client(key, partial(_connect, options)) as leaders:
-        leaders.forget()  # a topic may have been created again since the last task
+    crc = needed_checksum()
+    total = 0
+    with client(options) as leaders:
         producer = IdempotentProducer(leaders, options, crc)
-        topics = _Topics(leaders, options)
-        router = Router(options.topic, origin, topics.partition_count, _wall_ms)
-        total = 0
-        for gathered in _gathered(batches):
-            producer.send(router.divide(gathered))
-            total += sum(batch.num_rows for batch in gathered)
+
+        for tables in routed(options, leaders, batches, origin):
+            total += producer.send(tables)
         producer.flush()
     return total
-
-
-def _connect(options: WriteOptions) -> Leaders:
-    return Leaders(options.servers, options.client_id, options.request_timeout_ms / 1000)
-
-
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield lists of Arrow batches, in order. A list ends when it has `_BUFFER_BYTES`.
-
-    An Arrow batch that is much larger is alone in its list, because a column of joined batches must not have more
-    than 2 GiB.
-    """
-    found: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if found and size + batch.nbytes > 2 * _BUFFER_BYTES:
-            yield found
-            found, size = [], 0
-        found.append(batch)
-        size += batch.nbytes
-        if size >= _BUFFER_BYTES:
-            yield found
-            found, size = [], 0
-    if found:
-        yield found
-
-
-class _Topics:
-    """The number of partitions of each topic. The cluster is asked once per topic."""
-
-    def __init__(self, leaders: Leaders, options: WriteOptions) -> None:
-        self._leaders = leaders
-        self._options = options
-        self._counts: dict[str, int] = {}
-
-    def partition_count(self, topic: str) -> int:
-        """Return the number of partitions of a topic. Raises `KafkaError` if the topic does not exist."""
-        if topic not in self._counts:
-            self._counts[topic] = self._ask(topic)
-        return self._counts[topic]
-
-    def _ask(self, topic: str) -> int:
-        creates = self._options.creates_topics
-
-        def count() -> tuple[int, list[str]]:
-            self._leaders.refresh([topic], creates=creates)
-            found = len(self._leaders.partitions([topic]))
-            return found, [] if found else [topic]
-
-        deadline = Deadline(self._options.delivery_timeout_ms / 1000)
-        found, missing = self._leaders.find(count, deadline, creates=creates)
-        if missing:
-            fix = _NOT_CREATED if creates else _NO_TOPIC
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}: no such topic; {fix}")
-        return found
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -48,6 +48,12 @@ class Found(NamedTuple):
     address: tuple[str, int]
 
 
+class Outcome(NamedTuple):
+    """A response that has nothing but an error code."""
+
+    error: int
+
+
 class CommittedOffset(NamedTuple):
     """The offset that a group has committed for one partition, with its metadata. Offset -1: there is none."""
 
@@ -84,8 +90,8 @@ def add_partitions_request(identity: Identity, partitions: Iterable[TopicPartiti
     return by_topic({tp: (_INT32.pack(tp.partition),) for tp in partitions}, _head(identity))
 
 
-def parse_add_partitions(answer: memoryview) -> int:
-    """Return the first error of an AddPartitionsToTxn v1 response that says why; 0 if there is none."""
+def parse_add_partitions(answer: memoryview) -> Outcome:
+    """Return the first error of an AddPartitionsToTxn v1 or TxnOffsetCommit v2 response that names a cause."""
     reader = Reader(answer)
     reader.int32()  # throttle time
     errors = []
@@ -94,7 +100,7 @@ def parse_add_partitions(answer: memoryview) -> int:
         for _ in range(reader.count()):
             reader.int32()  # partition
             errors.append(reader.int16())
-    return _first_cause(errors)
+    return Outcome(_first_cause(errors))
 
 
 def add_offsets_request(identity: Identity, group: str) -> bytes:
@@ -107,11 +113,11 @@ def end_request(identity: Identity, *, commit: bool) -> bytes:
     return _head(identity) + bytes([commit])
 
 
-def parse_error(answer: memoryview) -> int:
+def parse_outcome(answer: memoryview) -> Outcome:
     """Return the error of an AddOffsetsToTxn v1 or EndTxn v1 response."""
     reader = Reader(answer)
     reader.int32()  # throttle time
-    return reader.int16()
+    return Outcome(reader.int16())
 
 
 def txn_offset_commit_request(
@@ -121,11 +127,6 @@ def txn_offset_commit_request(
     entry = _OFFSET.pack(tp.partition, offset, _UNKNOWN_EPOCH) + string(metadata)
     producer = _PRODUCER.pack(identity.producer_id, identity.epoch)
     return by_topic({tp: (entry,)}, string(identity.transactional_id) + string(group) + producer)
-
-
-def parse_txn_offset_commit(answer: memoryview) -> int:
-    """Return the first error of a TxnOffsetCommit v2 response; 0 if there is none."""
-    return parse_add_partitions(answer)
 
 
 def offset_fetch_request(group: str, tp: TopicPartition) -> bytes:

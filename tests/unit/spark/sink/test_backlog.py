@@ -67,7 +67,7 @@ def wanted(seed: int) -> list[list[int]]:
 
 @pytest.mark.parametrize(("seed", "in_flight"), [*((seed, "5") for seed in range(8)), (8, "1")])
 def test_every_row_is_written_once_and_in_order_through_failures(seed, in_flight, monkeypatch):
-    monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 20_000)
+    monkeypatch.setattr("minikafka.spark.sink.routing._BUFFER_BYTES", 20_000)
     monkeypatch.setattr(sending, "REQUEST_BYTES", 4_000)
     monkeypatch.setattr(producer, "REQUEST_BYTES", 4_000)
     monkeypatch.setattr(sending, "_UNACKNOWLEDGED_BYTES", 60_000)

@@ -30,7 +30,7 @@ def test_sink_accepts_acks_minus_1_and_enabled_idempotence():
         ({"kafka.acks": "1"}, "kafka.acks must be all or -1"),
         ({"kafka.enable.idempotence": "false"}, "must be true"),
         ({"kafka.compression.type": "brotli"}, "none or gzip or snappy or lz4 or zstd"),
-        ({"kafka.transactional.id": "t"}, "without transactions"),
+        ({"kafka.transactional.id": "t"}, "set exactlyOnce to true"),
         ({"kafka.acks": "0", "kafka.linger.ms": "5"}, "kafka.acks must be all or -1"),
         ({"kafka.partitioner.ignore.keys": "true"}, "must be false"),
         ({"kafka.interceptor.classes": "a.B"}, "no Java producer"),

@@ -136,7 +136,7 @@ def test_batch_with_a_retriable_error_is_sent_again_with_its_sequence(brokers, w
 
 
 def test_rows_go_to_the_new_leader_after_a_leader_change(brokers, monkeypatch):
-    monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 1)
+    monkeypatch.setattr("minikafka.spark.sink.routing._BUFFER_BYTES", 1)
 
     def rows():
         yield pa.RecordBatch.from_pydict({"value": numbered(0, 30)})
@@ -161,7 +161,7 @@ def test_batch_of_an_older_producer_state_counts_as_written(brokers, write):
 def test_sequences_continue_over_sends_and_wrap_at_31_bits(brokers, write, monkeypatch):
     monkeypatch.setattr(producer, "SEQUENCES", 250)
     monkeypatch.setattr("support.produce_brokers.SEQUENCES", 250)
-    monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 1)
+    monkeypatch.setattr("minikafka.spark.sink.routing._BUFFER_BYTES", 1)
     write(numbered(0, 100), numbered(100, 200), numbered(200, 300))
     assert [sent.sequence for sent in brokers.sent] == [0, 100, 200]
     assert {sent.producer for sent in brokers.sent} == {(1001, 0)}
@@ -253,7 +253,7 @@ def test_delivery_timeout_counts_from_the_last_acknowledged_batch_or_the_start_o
 ):
     clock = SlowClock()
     monkeypatch.setattr(deadline, "time", clock)
-    monkeypatch.setattr("minikafka.spark.sink.writers._BUFFER_BYTES", 1)
+    monkeypatch.setattr("minikafka.spark.sink.routing._BUFFER_BYTES", 1)
     rows = numbered(0, 300)
     requests = []
 
