@@ -84,7 +84,7 @@ class FailingBrokers(ProduceBrokers):
                         self.move(topic, number, self.random.choice(others))
 
     def _lose(self, sent: Sent) -> None:
-        known = self.acknowledged[sent.topic, sent.partition, sent.producer[0]]
+        known = self.acknowledged[sent.topic, sent.partition, sent.producer]
         is_last = known and known[-1] == (sent.sequence, sent.count)
         if is_last and _key(sent) not in self.answered:
             known.pop()
@@ -92,7 +92,7 @@ class FailingBrokers(ProduceBrokers):
             partition.truncate(partition.batches[-1][0])
 
     def _is_in_log(self, sent: Sent) -> bool:
-        known = self.acknowledged[sent.topic, sent.partition, sent.producer[0]]
+        known = self.acknowledged[sent.topic, sent.partition, sent.producer]
         return (sent.sequence, sent.count) in known
 
 

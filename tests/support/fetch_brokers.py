@@ -20,7 +20,8 @@ UNKNOWN_TOPIC = 3
 OFFSET_OUT_OF_RANGE = 1
 FENCED = 74
 UNKNOWN_EPOCH = 75
-METADATA = 3
+FLEXIBLE = {(3, 11), (9, 7)}
+"""API key and version of the requests whose headers end with tagged fields."""
 NO_TAGS = b"\x00"
 
 
@@ -255,7 +256,7 @@ class FetchBrokers:
                 with self.lock:
                     self.requests.append((index, api))
                     answer = self.handlers()[api, version](index, body)
-                if api == METADATA:
+                if (api, version) in FLEXIBLE:
                     answer = NO_TAGS + answer
                 frame = struct.pack(">ii", len(answer) + 4, correlation) + answer
                 if not self.deliver(index, connection, api, frame):

@@ -49,7 +49,7 @@ class ProduceBrokers(FetchBrokers):
         self.on_produce: Callable[[], object] = lambda: None
         self.refused: tuple[int, str] | None = None
         """The index in the batch and the reason of a record that is refused, as INVALID_RECORD."""
-        self.acknowledged: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+        self.acknowledged: dict[tuple[str, int, tuple[int, int]], list[tuple[int, int]]] = {}
         """For each partition and producer, the (sequence, count) of the appended batches."""
         self.producers = 0
         super().__init__(count)
@@ -67,7 +67,7 @@ class ProduceBrokers(FetchBrokers):
         self.on_produce()
         if self.omits_partitions:
             return struct.pack(">ii", 0, 0)
-        assert body.string() is None, "no transactional id"
+        self.transactional_id = body.string()
         acks, timeout_ms = body.take("hi")
         (topic_count,) = body.take("i")
         out = [struct.pack(">i", topic_count)]
@@ -103,13 +103,20 @@ class ProduceBrokers(FetchBrokers):
             return MESSAGE_TOO_LARGE
         if self.refused is not None:
             return 87
-        known = self.acknowledged.setdefault((sent.topic, sent.partition, sent.producer[0]), [])
+        if code := self.refused_in_transaction(sent):
+            return code
+        known = self.acknowledged.setdefault((sent.topic, sent.partition, sent.producer), [])
         if (sent.sequence, sent.count) in known[-5:]:
             return 0
         if known and sent.sequence != sum(known[-1]) % SEQUENCES:
             return OUT_OF_ORDER
         known.append((sent.sequence, sent.count))
         self.topics[sent.topic][sent.partition].append(batch)
+        return 0
+
+    def refused_in_transaction(self, sent: Sent) -> int:
+        """Return the error of a batch that a transaction does not allow; 0 if there is none."""
+        assert self.transactional_id is None, "no transactional id"
         return 0
 
     def _outcome(self, number: int, code: int) -> bytes:
