@@ -231,8 +231,8 @@ class FetchBrokers:
 
     def _spawn(self, target: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self.threads.append(thread)
         thread.start()
+        self.threads.append(thread)
 
     def _accept(self, index: int, listener: socket.socket) -> None:
         while True:

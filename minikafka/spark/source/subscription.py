@@ -11,6 +11,7 @@ from typing import Final
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
 from minikafka.spark.option_map import OptionMap
+from minikafka.spark.staged_topics import is_staged
 
 ASSIGN: Final = "assign"
 SUBSCRIBE: Final = "subscribe"
@@ -33,15 +34,18 @@ class Subscription:
         """Return the topics to read: the named topics, or the existing topics that match the pattern."""
         if self.pattern is None:
             return self.topics
-        return tuple(sorted(filter(self.pattern.search, existing)))
+        return tuple(sorted(filter(self._matches, existing)))
 
     def selects(self, tp: TopicPartition) -> bool:
         """True if the subscription includes this partition. Does not check that the partition exists."""
         if self.partitions is not None:
             return tp in self.partitions
-        return (
-            self.pattern.search(tp.topic) is not None if self.pattern else tp.topic in self.topics
-        )
+        return self._matches(tp.topic) if self.pattern else tp.topic in self.topics
+
+    def _matches(self, topic: str) -> bool:
+        """True if the pattern includes a topic. No pattern includes the topics in which a sink stages rows."""
+        assert self.pattern is not None
+        return self.pattern.search(topic) is not None and not is_staged(topic)
 
 
 def parse(options: OptionMap) -> Subscription:

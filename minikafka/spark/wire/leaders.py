@@ -175,6 +175,22 @@ class Leaders:
             return answer
         raise Unreachable(f"no broker answers ({'; '.join(failures)})")
 
+    def call_controller(
+        self, api: tuple[int, int], body: bytes, parse: Callable[[memoryview], Answer]
+    ) -> Answer | None:
+        """Send a request to the controller. Return the parsed response; None if the controller does not answer.
+
+        Raises `Unreachable` if no broker answers.
+        """
+        self._metadata([])
+        address = self._controller or self._answered
+        assert address is not None
+        try:
+            return parse(self.connection(address).call(api, body))
+        except OSError as error:
+            self._lose(address, error)
+            return None
+
     def _call(self, address: Address, api: tuple[int, int], body: bytes) -> memoryview:
         """Send a request on the open connection to a broker if it is not busy, otherwise on a new one.
 
@@ -227,6 +243,10 @@ class Leaders:
     def know(self, partitions: Iterable[TopicPartition]) -> bool:
         """True if the leaders of all these partitions are known. The knowledge may be old."""
         return all(tp in self._leaders for tp in partitions)
+
+    def broker_count(self) -> int:
+        """Return the number of live brokers, as the last metadata has it."""
+        return len(self._brokers)
 
     def address(self, tp: TopicPartition) -> Address | None:
         """Return the address of the partition's leader; None if no live leader is known."""

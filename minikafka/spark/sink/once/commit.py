@@ -8,7 +8,7 @@ marker has reached the micro-batch, and a micro-batch that runs again is written
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,8 +17,9 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.encode import stamp
 from minikafka.spark.sink.backlog import Batch
+from minikafka.spark.sink.once.chunks import delete_chunks, delete_topic, pieces
 from minikafka.spark.sink.once.frames import Frame, unpack
-from minikafka.spark.sink.once.staged import Staged, Write
+from minikafka.spark.sink.once.staged import Staged, transactional_id
 from minikafka.spark.sink.once.transaction import Marker, Transaction, TransactionLost, as_lost
 from minikafka.spark.sink.options import (
     ID_PREFIX,
@@ -62,13 +63,16 @@ def commit_staged(options: WriteOptions, staged: Sequence[Staged]) -> None:
         timer = Deadline(options.transaction_timeout_ms / 1000)
         try:
             with client(options, "commit") as leaders:
-                _Commit(options, leaders, staged).run()
+                work = _Commit(options, leaders, staged)
+                work.run()
+                work.clean()
             return
         except TransactionLost as error:
             has_time = timer.left() > 0
             if error.is_fenced and has_time:
+                name = transactional_id(options, staged[0].write)
                 raise Superseded(
-                    f"another process writes with the transactional id {_id(options, staged[0].write)}: end it,"
+                    f"another process writes with the transactional id {name}: end it,"
                     f" or give each query a checkpoint of its own ({error})"
                 ) from error
             if not left:
@@ -85,11 +89,6 @@ def _last_error(error: TransactionLost, options: WriteOptions, *, has_time: bool
     )
 
 
-def _id(options: WriteOptions, write: Write) -> str:
-    """Return the transactional id of a query, or of a write outside of queries."""
-    return f"{options.id_prefix}-{write.query or write.name}"
-
-
 class _Commit:
     """One try to commit a write."""
 
@@ -104,7 +103,7 @@ class _Commit:
         """Write the rows and the marker, unless the marker has reached the micro-batch."""
         options = self._options
         patience_s = options.delivery_timeout_ms / 1000
-        name = _id(options, self._write)
+        name = transactional_id(options, self._write)
         open_ = Transaction(self._leaders, name, options.transaction_timeout_ms, patience_s)
         try:
             if not self._is_done(open_.marker()):
@@ -134,7 +133,7 @@ class _Commit:
         if (marker.batch, marker.run) == (self._batch, write.run) and marker.write != write.name:
             raise ConfigError(
                 f"micro-batch {self._batch} was already written under the transactional id"
-                f" {_id(self._options, write)}: give each write of a foreachBatch its own {ID_PREFIX}"
+                f" {transactional_id(self._options, write)}: give each write of a foreachBatch its own {ID_PREFIX}"
             )
         return marker.batch >= self._batch
 
@@ -151,17 +150,30 @@ class _Commit:
             self._options,
             refused=_raise_if_refused,
             halves=lambda _: None,
-            transactional_id=_id(self._options, self._write),
+            transactional_id=transactional_id(self._options, self._write),
         )
         sequences = dict.fromkeys(partitions, 0)
         with as_lost():
             for one in self._staged:
-                for frame in unpack([one.data]):
+                for frame in unpack(self._data_of(one, crc)):
                     sender.make_room()
                     batch = _stamped(frame, one.write.task, open_, sequences, crc)
                     sender.add(frame.tp, batch)
                     sender.exchange_if_full()
             sender.flush()
+
+    def _data_of(self, one: Staged, crc: Checksum) -> Iterable[bytes]:
+        return [one.data] if one.chunks is None else pieces(self._options, one.chunks, crc)
+
+    def clean(self) -> None:
+        """Delete the staged rows of all tasks. They stay if brokers do not answer."""
+        done = [one.chunks for one in self._staged if one.chunks]
+        if not done:
+            return
+        if self._write.query is None:
+            delete_topic(self._leaders, done[0].tp.topic)
+        else:
+            delete_chunks(self._leaders, done, self._options.request_timeout_ms)
 
 
 def _stamped(

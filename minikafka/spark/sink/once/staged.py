@@ -12,11 +12,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 from minikafka.base.model import TopicPartition
 from minikafka.spark.records.encode import NO_PRODUCER, sizes
 from minikafka.spark.sink.backlog import Batch
+from minikafka.spark.sink.once.chunks import Chunks, Stage
 from minikafka.spark.sink.once.frames import Frame, pack
 from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.producer import encoded, windows
 from minikafka.spark.sink.routing import client, needed_checksum, routed
 from minikafka.spark.sink.rows import Origin
+from minikafka.spark.staged_topics import staged_topic
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class Staged(WriterCommitMessage):
     rows: int
     partitions: tuple[TopicPartition, ...]
     data: bytes
+    """The encoded rows, if they are few."""
+    chunks: Chunks | None
+    """Where the encoded rows are, if they are many."""
 
 
 def stage_rows(
@@ -50,9 +55,10 @@ def stage_rows(
     """Encode all rows of a task. Needs no Spark session. Raises the errors of `write_rows`."""
     crc = needed_checksum()
     partitions = set[TopicPartition]()
-    found = bytearray()
     rows = 0
     with client(options) as leaders:
+        topic = staged_topic(transactional_id(options, write))
+        stage = Stage(leaders, options, topic, write.task, crc)
         for table in chain.from_iterable(routed(options, leaders, batches, origin)):
             rows += len(table.order)
             size = sizes(table.rows)
@@ -62,8 +68,14 @@ def stage_rows(
                     table, pieces, size, nothing, options.codec, NO_PRODUCER, crc
                 ):
                     partitions.add(tp)
-                    found += pack(_frame(tp, batch))
-    return Staged(write, rows, tuple(sorted(partitions)), bytes(found))
+                    stage.add(pack(_frame(tp, batch)))
+        data, chunks = stage.end()
+    return Staged(write, rows, tuple(sorted(partitions)), data, chunks)
+
+
+def transactional_id(options: WriteOptions, write: Write) -> str:
+    """Return the transactional id of a query, or of a write outside of queries."""
+    return f"{options.id_prefix}-{write.query or write.name}"
 
 
 def _frame(tp: TopicPartition, batch: Batch) -> Frame:
