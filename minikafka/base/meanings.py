@@ -62,6 +62,7 @@ _MEANINGS: Final[Mapping[ErrorCode, str]] = {
     _CODE.OPERATION_NOT_ATTEMPTED: "nothing was done, because another partition of the request failed",
     _CODE.KAFKA_STORAGE_ERROR: "the log directory has failed; the broker's log has the cause",
     _CODE.LOG_DIR_NOT_FOUND: "the broker has no such log directory",
+    _CODE.UNKNOWN_PRODUCER_ID: "the partition has no records of the producer id",
     _CODE.REASSIGNMENT_IN_PROGRESS: "the partition is being reassigned",
     _CODE.NON_EMPTY_GROUP: "the group has members",
     _CODE.GROUP_ID_NOT_FOUND: "there is no such group",

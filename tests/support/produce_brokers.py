@@ -42,6 +42,8 @@ class ProduceBrokers(FetchBrokers):
         self.produce_errors: list[int] = []
         """Error codes of the next batches. A batch with an error is not appended."""
         self.init_errors: list[int] = []
+        self.appended_at = 0
+        """The offset at which the last batch was appended."""
         self.lost_answers = 0
         """Number of Produce requests that are handled, but whose connection is closed without an answer."""
         self.omits_partitions = False
@@ -111,7 +113,9 @@ class ProduceBrokers(FetchBrokers):
         if known and sent.sequence != sum(known[-1]) % SEQUENCES:
             return OUT_OF_ORDER
         known.append((sent.sequence, sent.count))
-        self.topics[sent.topic][sent.partition].append(batch)
+        partition = self.topics[sent.topic][sent.partition]
+        self.appended_at = partition.high_watermark
+        partition.append(batch)
         return 0
 
     def refused_in_transaction(self, sent: Sent) -> int:
@@ -120,7 +124,9 @@ class ProduceBrokers(FetchBrokers):
         return 0
 
     def _outcome(self, number: int, code: int) -> bytes:
-        out = struct.pack(">ihqqqi", number, code, 0, -1, 0, self.refused is not None)
+        out = struct.pack(
+            ">ihqqqi", number, code, self.appended_at, -1, 0, self.refused is not None
+        )
         if self.refused is not None:
             at, reason = self.refused
             out += struct.pack(">i", at) + string(reason)

@@ -58,6 +58,9 @@ class TransactionBrokers(ProduceBrokers):
             (26, 1): self._end,
             (28, 2): self._commit_offset,
             (9, 7): self._fetch_offset,
+            (19, 4): self._create_topic,
+            (20, 3): self._delete_topic,
+            (21, 1): self._delete_records,
         }
         return {one: self._losing(one[0], handler) for one, handler in served.items()}
 
@@ -189,6 +192,31 @@ class TransactionBrokers(ProduceBrokers):
         entry += struct.pack(">h", code) + NO_TAGS
         topics = bytes([2]) + _compact(topic) + bytes([2]) + entry + NO_TAGS
         return struct.pack(">i", 0) + topics + struct.pack(">h", 0) + NO_TAGS
+
+    def _create_topic(self, index: int, body: Body) -> bytes:
+        body.take("i")
+        topic = body.string()
+        partitions, replicas, _ = body.take("ihi")
+        assert replicas == len(self.live)
+        code = 36 if topic in self.topics else 0
+        if not code:
+            self.create(topic, partitions)
+        return struct.pack(">ii", 0, 1) + string(topic) + struct.pack(">h", code) + string(None)
+
+    def _delete_topic(self, index: int, body: Body) -> bytes:
+        body.take("i")
+        topic = body.string()
+        del self.topics[topic]
+        return struct.pack(">ii", 0, 1) + string(topic) + struct.pack(">h", 0)
+
+    def _delete_records(self, index: int, body: Body) -> bytes:
+        (count,) = body.take("i")
+        for _ in range(count):
+            topic = body.string()
+            for _ in range(*body.take("i")):
+                number, offset = body.take("iq")
+                self.topics[topic][number].log_start = offset
+        return b""
 
     def refused_in_transaction(self, sent: Sent) -> int:
         if self.transactional_id is None:

@@ -20,8 +20,7 @@ from typing import Final
 from minikafka.base.errors import ErrorCode
 from minikafka.spark.records.encode import Rows
 
-_UNKNOWN_PRODUCER_ID: Final = 59
-_GAP_BEFORE: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, _UNKNOWN_PRODUCER_ID)
+_GAP_BEFORE: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 
 
 @dataclass(eq=False)

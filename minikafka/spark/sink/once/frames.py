@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
 
-_HEAD: Final = Struct(">Hiqqii")
+_HEAD: Final = Struct(">Hiqqqi")
 
 
 class Frame(NamedTuple):
