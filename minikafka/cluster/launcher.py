@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.config.cluster import offsets_replicas
+from minikafka.base.config.cluster import internal_topic_defaults
 from minikafka.base.coordination import COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock, Rng
@@ -221,7 +221,7 @@ class Launcher:
         for name in own.keys() & keys.keys():
             raise ConfigError(f"{name} is set by the cluster for each broker: leave it out")
         found = {
-            "offsets.topic.replication.factor": offsets_replicas(len(record.brokers)),
+            **internal_topic_defaults(len(record.brokers)),
             **self.request.config.topic_defaults(len(record.brokers)),
             **keys,
             **({SECRET_KEY: secret} if secret else {}),

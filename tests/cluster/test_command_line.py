@@ -354,6 +354,8 @@ def test_up_with_an_edited_configuration_reports_and_applies_the_changes(tmp_pat
         assert [(change["name"], change["brokers"]) for change in changes] == [
             ("num.partitions", [1, 2]),
             ("offsets.topic.replication.factor", [1, 2]),  # min(3, brokers)
+            ("transaction.state.log.replication.factor", [1, 2]),
+            ("transaction.state.log.min.isr", [1, 2]),
         ]
         rolled = run("restart", "1", "2", "--rolling", cwd=tmp_path)
         assert rolled.returncode == 0, rolled.stderr

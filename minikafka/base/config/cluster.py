@@ -99,20 +99,30 @@ class ClusterConfig:
         if not self.replicates_topics:
             return {}
         replicas = min(_REPLICAS, brokers)
-        in_sync = 2 if replicas == _REPLICAS else 1
-        return {"default.replication.factor": replicas, "min.insync.replicas": in_sync}
+        return {"default.replication.factor": replicas, "min.insync.replicas": _in_sync(replicas)}
 
     def keys_of(self, broker_id: int) -> dict[str, object]:
         """Return the keys that the file sets for a broker; `[broker.N]` overrides `[broker]`."""
         return {**self.broker, **self.overrides.get(broker_id, {})}
 
 
-def offsets_replicas(brokers: int) -> int:
-    """Return the default replication factor of __consumer_offsets in a cluster of this many brokers.
+def internal_topic_defaults(brokers: int) -> dict[str, object]:
+    """Return values for broker keys that apply to the internal topics of a cluster of this many brokers.
 
-    Kafka's default of 3 would leave a smaller cluster without consumer groups.
+    Kafka's defaults would leave a cluster of fewer than 3 brokers without consumer groups and transactions, and a
+    cluster of 2 brokers without transactions while one of them is down.
     """
-    return min(_REPLICAS, brokers)
+    replicas = min(_REPLICAS, brokers)
+    return {
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": _in_sync(replicas),
+    }
+
+
+def _in_sync(replicas: int) -> int:
+    """Return the default of min.insync.replicas for topics with this number of replicas."""
+    return 2 if replicas == _REPLICAS else 1
 
 
 _CLUSTER_KEYS: Final = {

@@ -455,14 +455,18 @@ async def test_logs_outlive_a_temporary_directory_after_a_failed_block() -> None
     shutil.rmtree(cluster.directory.path)
 
 
-@pytest.mark.parametrize(("brokers", "replicas"), [(1, 1), (2, 2), (3, 3), (5, 3)])
-def test_offsets_topic_is_replicated_on_as_many_brokers_as_possible(
-    tmp_path: Path, brokers: int, replicas: int
+@pytest.mark.parametrize(
+    ("brokers", "replicas", "in_sync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)]
+)
+def test_internal_topics_are_replicated_on_as_many_brokers_as_possible(
+    tmp_path: Path, brokers: int, replicas: int, in_sync: int
 ) -> None:
     cluster = LocalCluster(brokers, data=tmp_path, config=ClusterConfig.parse(""))
     planned(cluster)
     file = BrokerConfig.parse(cluster.directory.broker_file(brokers).read_text())
     assert file.offsets_topic_replication_factor == replicas
+    assert file.transaction_state_log_replication_factor == replicas
+    assert file.transaction_state_log_min_isr == in_sync
     given = ClusterConfig.parse("[broker]\noffsets.topic.replication.factor = 1")
     planned(LocalCluster(data=tmp_path, config=given))
     file = BrokerConfig.parse(cluster.directory.broker_file(brokers).read_text())
