@@ -396,8 +396,14 @@ class Broker:
             "live_brokers": sorted(self.metadata.brokers),
             "leaving": self.replicas.leaving,
             "replica": replica_of(
-                self.replicas, self.cleaner.report, self.config, tp, self.clock.now()
+                self.replicas,
+                self.cleaner.report,
+                self.config,
+                tp,
+                self.clock.now(),
+                self.clock.wall_ms(),
             ),
+            "transactions": self.transactions.explain(tp),
             "metadata": metadata_of(self.metadata, tp),
             "settings": settings_of(self.replicas, self.config, tp),
             "controller": self.capabilities.diagnostics.view(tp),

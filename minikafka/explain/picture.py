@@ -16,6 +16,7 @@ from minikafka.base.model import NO_LEADER, LeaderAndIsr, ReplicaAssignment, Top
 from minikafka.cluster.causes import Cause
 from minikafka.explain.past import Past
 from minikafka.explain.trace import ids
+from minikafka.explain.transactions import OpenTransaction, open_transactions
 
 UP: Final = "up"
 SILENT: Final = "silent"
@@ -232,8 +233,23 @@ class Picture:
             f"replicas {ids(self.assignment.replicas)} (source: {self.source})"
         )
 
+    @cached_property
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that have no marker in the partition yet; [] if the leader does not answer."""
+        answers = {b.id: b.answer for b in self.brokers.values() if b.answer}
+        return open_transactions(self.leader_replica, answers)
+
+    def silent_coordinators(self) -> list[int]:
+        """Return the brokers that may coordinate a transaction, but do not answer or are still loading."""
+        return [
+            broker.id
+            for broker in self.brokers.values()
+            if broker.answer is None or broker.answer.get("transactions", {}).get("loading")
+        ]
+
     def as_json(self) -> dict[str, Any]:
-        """Return the partition's state as JSON-able values."""
+        """Return the partition's state as JSON-able values. Offsets are null if the leader does not answer."""
+        leader = self.leader_replica or {}
         return {
             "topic": self.tp.topic,
             "partition": self.tp.partition,
@@ -242,6 +258,9 @@ class Picture:
             "isr": list(self.isr),
             "replicas": list(self.assignment.replicas),
             "source": self.source,
+            "high_watermark": leader.get("high_watermark"),
+            "last_stable_offset": leader.get("last_stable_offset"),
+            "open_transactions": [one._asdict() for one in self.open_transactions],
         }
 
     @property

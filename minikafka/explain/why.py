@@ -20,6 +20,7 @@ from minikafka.explain.leaders import (
 from minikafka.explain.past import Reference
 from minikafka.explain.picture import DOWN, PAUSED, SILENT, UP, Picture
 from minikafka.explain.trace import ids
+from minikafka.explain.transactions import held_back
 
 _QUIET_MS: Final = 1_500
 """A follower without a fetch for this long has a problem: an idle follower fetches every 500 ms."""
@@ -37,6 +38,7 @@ def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
             _leader,
             _under_replicated,
             _writes,
+            _transactions,
             _reassignment,
             _preferred,
             _compaction,
@@ -343,6 +345,15 @@ def _writes(picture: Picture) -> list[Finding]:
     return [Finding("not-acknowledged", text, because=because, is_problem=stuck)]
 
 
+def _transactions(picture: Picture) -> list[Finding]:
+    """Return a finding with the transactions that hold back the last stable offset; [] if there is none."""
+    leader = picture.leader_replica
+    if leader is None:
+        return []
+    silent = picture.silent_coordinators()
+    return held_back(picture.tp, leader, picture.open_transactions, silent)
+
+
 def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
     """Yield findings that explain why the high watermark has not reached the offset `upto`.
 
@@ -386,6 +397,12 @@ def _offset(picture: Picture, offset: int) -> list[Finding]:
     if offset >= end:
         text = f"offset {offset} was never written: the log ends at {end}"
         return [Finding("offset-not-written", text, is_problem=False)]
+    if leader.get("last_stable_offset", high_watermark) <= offset < high_watermark:
+        text = (
+            f"offset {offset} is visible only to consumers that read uncommitted records: the last stable offset is "
+            f"{leader['last_stable_offset']}"
+        )
+        return [Finding("offset-not-stable", text, because=tuple(_transactions(picture)))]
     if offset < high_watermark:
         text = f"offset {offset} is visible: it is below the high watermark {high_watermark}"
         return [Finding("offset-visible", text, is_problem=False)]

@@ -9,6 +9,7 @@ milliseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from minikafka.base.coordinators import Answer, Caller, LoadedRecord
 from minikafka.base.errors import ErrorCode
@@ -31,7 +32,7 @@ from minikafka.transactions.messages.responses import (
     EndResponse,
 )
 from minikafka.transactions.outbox import Outbox
-from minikafka.transactions.reports import describe, list_transactions
+from minikafka.transactions.reports import describe, list_transactions, transactions_with
 from minikafka.transactions.settings import TransactionSettings
 from minikafka.transactions.state.loading import Load
 from minikafka.transactions.state.metadata import Metadata, with_partitions
@@ -182,6 +183,10 @@ class TransactionCoordinator:
     def list_transactions(self, request: ListRequest, caller: Caller, now: int) -> list[Command]:
         """Process a ListTransactions. The coordinator answers immediately."""
         return [Answer(caller, list_transactions(self._picture, request, self._wall_ms()))]
+
+    def explain(self, tp: TopicPartition) -> dict[str, Any]:
+        """Return the transactions that have no marker in a partition yet (`reports.transactions_with`)."""
+        return transactions_with(self._picture, tp, self._wall_ms())
 
     # ---- markers
 

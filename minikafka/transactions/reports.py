@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
 from minikafka.transactions.messages.requests import ListRequest
 from minikafka.transactions.messages.responses import (
     DescribedTransaction,
@@ -47,6 +50,26 @@ def list_transactions(picture: Picture, request: ListRequest, wall_ms: int) -> L
         if txn.stored is not None and _passes(txn.stored, request, wall_ms)
     ]
     return ListResponse(ErrorCode.NONE, unknown, listed)
+
+
+def transactions_with(picture: Picture, tp: TopicPartition, wall_ms: int) -> dict[str, Any]:
+    """Return the transactions without marker in a partition, as JSON-able values for `minikafka why`.
+
+    `age_ms`: time since the start of the transaction. `loading`: True if some transactions are not known yet.
+    """
+    found = [
+        {
+            "transactional_id": txn.name,
+            "producer_id": txn.stored.producer_id,
+            "state": txn.stored.state.value,
+            "age_ms": max(wall_ms - txn.stored.started_ms, 0),
+            "timeout_ms": txn.stored.timeout_ms,
+        }
+        for txn in picture.ids.values()
+        if txn.stored is not None
+        if tp in (txn.remaining if txn.is_prepared else txn.stored.partitions)
+    ]
+    return {"open": found, "loading": bool(picture.loads)}
 
 
 def _passes(stored: Metadata, request: ListRequest, wall_ms: int) -> bool:

@@ -89,6 +89,8 @@ def replica(role: str, leader: int, epoch: int, isr: list[int], **more: Any) -> 
         "log_start_offset": 0,
         "log_end_offset": 10,
         "high_watermark": 10,
+        "last_stable_offset": 10,
+        "open_transactions": [],
         "epoch_start_offset": 0,
         "waiting_connections": 0,
         "followers": [follower(b, 10) for b in (1, 2, 3) if b != leader],
@@ -140,6 +142,7 @@ def answer(broker: int, **more: Any) -> dict[str, Any]:
         "settings": settings | more.pop("settings", {}),
         "controller": None,
         "held_at": "",
+        "transactions": {"open": [], "loading": False},
         "backlog": {},
         **more,
     }

@@ -63,8 +63,12 @@ def replica_of(
     config: BrokerConfig,
     tp: TopicPartition,
     now: int,
+    wall_ms: int,
 ) -> dict[str, Any] | None:
-    """Return the state of this broker's replica of the partition, None if the broker has no replica."""
+    """Return the state of this broker's replica of the partition, None if the broker has no replica.
+
+    `now`: monotonic ms. `wall_ms`: Unix ms.
+    """
     partition = replicas.partition(tp)
     if partition is None:
         if tp not in replicas.logs.offline:
@@ -82,6 +86,8 @@ def replica_of(
         "log_start_offset": partition.log.log_start_offset,
         "log_end_offset": partition.log.log_end_offset,
         "high_watermark": partition.high_watermark,
+        "last_stable_offset": partition.last_stable_offset,
+        "open_transactions": _open_transactions(partition, wall_ms),
         "epoch_start_offset": partition.epoch_start_offset,
         "waiting_connections": len(partition.produce_waiting),
         "followers": [_follower(progress, now) for progress in partition.followers.values()],
@@ -108,6 +114,7 @@ def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[
             "replicas": list(partition.replicas),
             "log_end_offset": partition.log.log_end_offset,
             "high_watermark": partition.high_watermark,
+            "last_stable_offset": partition.last_stable_offset,
             "log_start_offset": partition.log.log_start_offset,
             "size": partition.log.size,
             "earliest_timestamp": _earliest_timestamp(partition),
@@ -118,6 +125,20 @@ def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[
             "compaction": compaction_of(partition),
         }
         for tp, partition in sorted(replicas.partitions.items())
+    ]
+
+
+def _open_transactions(partition: Partition, wall_ms: int) -> list[dict[str, int]]:
+    """Return the producers with a transaction that has no marker in the log."""
+    return [
+        {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.epoch,
+            "start_offset": producer.transaction_start,
+            "last_record_ms": max(wall_ms - producer.last_timestamp, 0),
+        }
+        for producer in partition.log.producers.active()
+        if producer.transaction_start >= 0
     ]
 
 

@@ -116,6 +116,10 @@ class TransactionService:
         """Handle ListTransactions."""
         self._host.carry_out(self._core.list_transactions(request, respond, self._clock.now()))
 
+    def explain(self, tp: TopicPartition) -> dict[str, Any]:
+        """Return the transactions without marker in a partition, in the format of `TransactionCoordinator.explain`."""
+        return self._core.explain(tp)
+
     # ---- commands of the core
 
     def _carry_out_own(self, command: AllocateProducerId | SendMarkers | DropMarkers) -> None:
