@@ -35,9 +35,10 @@ from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.groups import GroupLags, GroupService, offsets_topic
 from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.transactions import TransactionService, transactions_topic
-from minikafka.broker.coordinators.transactions.marker_appends import CALL_WAIT_MS, MarkerAppends
+from minikafka.broker.coordinators.transactions.marker_appends import MarkerAppends
 from minikafka.broker.coordinators.transactions.markers import MarkerSender
 from minikafka.broker.coordinators.transactions.peer_calls import Peers
+from minikafka.broker.coordinators.transactions.verification import TransactionVerifier
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
@@ -148,10 +149,12 @@ class Broker:
         self.config_changes = capabilities.configs.changes(self.config_updates)
         self._controller_client = self._new_controller_client(control)
         self.admin = self._new_admin(ports)
-        self.groups = self._new_groups(ports)
-        self.marker_appends = MarkerAppends(self.replicas, ports.clock)
-        self.markers = self._new_marker_sender(control)
+        peers = Peers(self.metadata, self.control_plane, control)
+        self.marker_appends = MarkerAppends(self.replicas, ports.clock, self.admin.pauses)
+        self.markers = self._new_marker_sender(peers)
         self.transactions = self._new_transactions()
+        self.verifier = self._new_verifier(peers)
+        self.groups = self._new_groups(ports)
         self.leader_ends = LeaderEnds(
             config.broker_id, self.replicas, self.metadata, self.control_plane, control
         )
@@ -160,12 +163,8 @@ class Broker:
         )
         room = ConnectionRoom(ports.descriptors, ports.clock, config.max_connections)
         room.register(self.metrics)
-        self.listener = KafkaListener(
-            self._new_services(ports, cluster_id),
-            self.replicas,
-            ports,
-            room,
-        )
+        services = self._new_services(ports, cluster_id)
+        self.listener = KafkaListener(services, self.replicas, ports, room)
         if capabilities.metadata is not None:
             self.listener.handlers.update(with_fresh_metadata(HANDLERS, capabilities.metadata))
         self.replicas.on_shortage = self.listener.free_descriptors
@@ -225,18 +224,18 @@ class Broker:
             self.tasks,
             self.ledger,
             self.metrics,
-            lambda tp, transactional_id, producer_id, epoch, done: done(0),
+            self.verifier.verify_one,
         )
         self.metadata.on_topics_deleted(groups.topics_deleted)
         return groups
 
-    def _new_marker_sender(self, listener: str) -> MarkerSender:
+    def _new_marker_sender(self, peers: Peers) -> MarkerSender:
         return MarkerSender(
             self.config.broker_id,
             self.marker_appends,
             self.metadata,
             self.capabilities.metadata,
-            Peers(self.metadata, self.control_plane, listener),
+            peers,
             self.gate,
             self.clock,
             self.tasks,
@@ -254,6 +253,16 @@ class Broker:
             self.gate,
         )
 
+    def _new_verifier(self, peers: Peers) -> TransactionVerifier:
+        return TransactionVerifier(
+            self.config.broker_id,
+            self.metadata,
+            peers,
+            self.tasks,
+            self.transactions.verify,
+            lambda: self.settings.current.transaction_partition_verification_enable,
+        )
+
     def _new_services(self, ports: BrokerPorts, cluster_id: str) -> Services:
         return Services(
             broker_id=self.config.broker_id,
@@ -268,6 +277,8 @@ class Broker:
             producer_ids=self.producer_ids,
             groups=self.groups,
             transactions=self.transactions,
+            verifier=self.verifier,
+            marker_appends=self.marker_appends,
             administration=self.capabilities.administration,
             control_plane=self.control_plane,
             requests=self.requests,
@@ -327,6 +338,8 @@ class Broker:
         """Return the response to one control-plane call. Raises KafkaError if the call cannot be served."""
         if call.method in self.capabilities.roles.calls:
             return await self.capabilities.roles.calls[call.method](call)
+        if call.method in transaction_messages.CALLS:
+            return await self._serve_coordinator(call)
         if call.method == messages.CONTROLLED_SHUTDOWN:
             leaving = messages.decode_registration(call.body)
             administration = self.capabilities.administration
@@ -343,10 +356,6 @@ class Broker:
         if call.method == messages.LOG_ENDS:
             ends = self.leader_ends.own(messages.decode_ends_asked(call.body))
             return messages.encode_ends(ends)
-        if call.method == transaction_messages.WRITE_MARKERS:
-            markers = transaction_messages.decode_markers(call.body)
-            errors = await self.marker_appends.write(markers, CALL_WAIT_MS)
-            return transaction_messages.encode_errors(errors)
         if call.method == messages.PLAN:
             return {"lines": await self.capabilities.diagnostics.plan(call.body)}
         if call.method == messages.RECONFIGURE:
@@ -355,6 +364,11 @@ class Broker:
         if call.method in messages.GATE_CALLS:
             return await self.gate.serve(call, self.clock)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown control-plane method {call.method!r}")
+
+    async def _serve_coordinator(self, call: Call) -> dict[str, Any]:
+        if call.method == transaction_messages.WRITE_MARKERS:
+            return await self.marker_appends.serve(call.body)
+        return await self.verifier.serve(call.body)
 
     def describe(self) -> dict[str, Any]:
         """Return the report of this broker for `minikafka status`."""

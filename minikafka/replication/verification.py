@@ -25,6 +25,8 @@ from minikafka.record.header import (
 
 NO_GUARD: Final = 0
 """The guard of a batch that was not verified."""
+NOT_TRANSACTIONAL: Final = -1
+"""The guard of a batch whose request has no transactional id. A transactional batch with this guard is refused."""
 _GUARDS_MAX: Final = 10_000
 _FENCED_COORDINATOR: Final = int(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 _FENCED_PRODUCER: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -99,7 +101,9 @@ class Verifications:
         is_open = producers.is_in_transaction(producer_id, epoch)
         if not header[ATTRIBUTES] & TRANSACTIONAL:
             return _NO_TRANSACTION if is_open else 0
-        if is_open or (guard and self._guards.get(producer_id) == (epoch, guard)):
+        if (is_open and guard >= NO_GUARD) or (
+            guard and self._guards.get(producer_id) == (epoch, guard)
+        ):
             return 0
         return _NOT_LEADER if NO_GUARD < guard <= self._first else _NO_TRANSACTION
 

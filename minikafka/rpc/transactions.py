@@ -34,6 +34,7 @@ VERIFY_TRANSACTIONS: Final = "verify_transactions"
 """Call of a leader to a coordinator. Request: producers, each with partitions. Response: for each partition, an error
 that is 0 if the producer's open transaction contains it.
 """
+CALLS: Final = frozenset({WRITE_MARKERS, VERIFY_TRANSACTIONS})
 _TRANSACTIONAL_ID: Final = re.compile(r"(?s).{0,32767}")
 
 Errors = Sequence[Sequence[int]]

@@ -27,6 +27,8 @@ from minikafka.wire.versions import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
+    WRITE_TXN_MARKERS,
+    is_flexible,
 )
 
 Column: TypeAlias = tuple[str, Any, Any]
@@ -84,6 +86,7 @@ _REQUESTS: Final[Mapping[tuple[int, int], _Older]] = {
     (DESCRIBE_CONFIGS, 0): _Older(1, frozenset({"include_synonyms"})),
     (ALTER_REPLICA_LOG_DIRS, 0): _Older(1),
     (DESCRIBE_LOG_DIRS, 0): _Older(1),
+    (WRITE_TXN_MARKERS, 0): _Older(1),
 }
 _RESPONSES: Final[Mapping[tuple[int, int], _Older]] = {
     (LIST_OFFSETS, 0): _Older(
@@ -105,6 +108,7 @@ _RESPONSES: Final[Mapping[tuple[int, int], _Older]] = {
     ),
     (ALTER_REPLICA_LOG_DIRS, 0): _Older(1),
     (DESCRIBE_LOG_DIRS, 0): _Older(1),
+    (WRITE_TXN_MARKERS, 0): _Older(1),
 }
 
 
@@ -139,8 +143,9 @@ def _changed(entity_type: Any, version: int, change: _Older) -> Any:
     constants = {
         name: value
         for name, value in vars(entity_type).items()
-        if name in ("__type__", "__flexible__", "__api_key__", "__header_schema__")
+        if name in ("__type__", "__api_key__", "__header_schema__")
     }
+    constants["__flexible__"] = is_flexible(entity_type.__api_key__, version)
     return make_dataclass(
         entity_type.__name__,
         [(name, kind, _copied(item)) for name, kind, item in after],

@@ -115,7 +115,6 @@ class CoordinatorKeys:
         True,
         "If true, the leader of a partition refuses a transactional batch unless the transaction coordinator knows "
         "that the partition is part of the transaction.",
-        waits_for="transactions",
     )
     transaction_state_log_num_partitions: int = key(
         INT,

@@ -94,7 +94,14 @@ class Connection(FramedStream):
         self.purgatory = replicas.purgatory
         self.answers = AnswerQueue(replicas.purgatory, self.send)
         self.produce = ProduceApi(
-            client, replicas, self.answers, services.clock, turns, self._close, self._go_on
+            client,
+            replicas,
+            self.answers,
+            services.clock,
+            turns,
+            services.verifier,
+            self._close,
+            self._go_on,
         )
         self.fetch = FetchApi(
             client,

@@ -9,15 +9,17 @@
 - After a retriable error for a producer's first batch, the producer's later batches on the connection get the same
   error until the first batch arrives again, for at most five seconds.
 - A batch of a new producer id gets LEADER_NOT_AVAILABLE while the broker keeps `minikafka.producer.ids.max` ids.
-- A transactional batch gets INVALID_TXN_STATE, because no transaction can be open yet. A batch for
-  `__consumer_offsets` or `__transaction_state`, which only coordinators write, gets INVALID_TOPIC_EXCEPTION.
+- The first transactional batch of a transaction in a partition waits until the transaction coordinator has confirmed
+  that the partition is in the transaction (KIP-890, part 1). The connection's next requests wait too (`guards.py`).
+- A batch for `__consumer_offsets` or `__transaction_state`, which only coordinators write, gets
+  INVALID_TOPIC_EXCEPTION.
 - Unreadable records get INVALID_RECORD: bytes that the codec cannot decompress (Kafka: UNKNOWN_SERVER_ERROR), more or
   fewer records than the header counts, fields that do not fit into their record, more than 256 MiB of decompressed
   records, or a missing key in a compacted topic.
 - A request whose records take long to read, or that has more than 64 partitions or 4 MiB, is handled in steps. The
   connection's next requests wait. A request with more than 10,000 topics and partitions closes the connection.
-- Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible.
-Deliberately ignored: transactional ids, and the offsets in a produced batch.
+- Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible, 11 TRANSACTION_ABORTABLE.
+Deliberately ignored: the offsets in a produced batch.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.base.ports import Clock
 from minikafka.broker.produce.batch_checks import BatchChecks
+from minikafka.broker.produce.guards import Found, Guards, Verifier
 from minikafka.broker.produce.large import LargeProduce, Steps
 from minikafka.broker.produce.refused_batches import RETRIABLE, Refusal, producer_of
 from minikafka.broker.produce.response import Topics, encoder
@@ -49,6 +52,7 @@ from minikafka.replication.purgatory import (
     Pack,
     PendingPartition,
 )
+from minikafka.replication.verification import NO_GUARD, NOT_TRANSACTIONAL
 from minikafka.wire.frames import AGAIN, CLIENT_ID, Again
 from minikafka.wire.produce import (
     PartitionRecords,
@@ -90,19 +94,26 @@ Held: TypeAlias = Literal[Again.AGAIN] | None
 class SingleHead:
     """The decoded head of a Produce request for one partition, from the client id to the partition number.
 
-    `tail`: number of bytes after the records.
+    `tail`: number of bytes after the records. `guard`: of batches that need no verification.
     """
 
-    __slots__ = ("acks", "pack", "partition", "tail", "timeout_ms", "version")
+    __slots__ = ("acks", "guard", "pack", "partition", "tail", "timeout_ms", "version")
 
     def __init__(
-        self, partition: Partition, acks: int, version: int, timeout_ms: int, pack: Pack
+        self,
+        partition: Partition,
+        acks: int,
+        version: int,
+        timeout_ms: int,
+        pack: Pack,
+        guard: int,
     ) -> None:
         self.partition = partition
         self.acks = acks
         self.version = version
         self.timeout_ms = timeout_ms
         self.pack = pack
+        self.guard = guard
         self.tail = tail_bytes(version)
 
 
@@ -132,6 +143,7 @@ class ProduceApi:
         "client",
         "clock",
         "close",
+        "guards",
         "head_size",
         "is_handled",
         "large",
@@ -153,6 +165,7 @@ class ProduceApi:
         answers: AnswerQueue,
         clock: Clock,
         turns: Scheduler,
+        verifier: Verifier,
         close: Callable[[], None],
         resume: Callable[[], None],
     ) -> None:
@@ -164,6 +177,7 @@ class ProduceApi:
         self.large = LargeProduce(
             turns, clock, self.purgatory, self._large_done, self._large_failed
         )
+        self.guards = Guards(replicas.find, verifier, self.large.resume)
         self.is_handled = False
         """True if the frame that was held back has been handled in steps and needs no further work."""
         self.parts = 0
@@ -230,7 +244,7 @@ class ProduceApi:
         then checks a refused batch again: passing the verdict on would cost every accepted batch a richer result.
         """
         partition, acks = head.partition, head.acks
-        required = self._append(partition, view, start, end, acks)
+        required = self._append(partition, view, start, end, acks, head.guard)
         if required is None or required < 0:
             return False
         if not acks:
@@ -252,7 +266,7 @@ class ProduceApi:
         return True
 
     def _append(
-        self, partition: Partition, view: memoryview, start: int, end: int, acks: int
+        self, partition: Partition, view: memoryview, start: int, end: int, acks: int, guard: int
     ) -> int | None:
         """Check and append one batch. Return the result of `Purgatory.append`; None while the check is unfinished."""
         verdict = self.checks.check(
@@ -268,7 +282,7 @@ class ProduceApi:
             else:
                 field = memoryview(verdict)
         return self.purgatory.append(
-            partition, field, acks, self.now, self.wall_ms, invalid=invalid
+            partition, field, acks, self.now, self.wall_ms, invalid=invalid, guard=guard
         )
 
     # ---- the general path
@@ -326,7 +340,6 @@ class ProduceApi:
         if (
             partition is None
             or partition.log_append_time
-            or request.transactional_id is not None
             or topic in _INTERNAL_TOPICS
             or not -1 <= request.acks <= 1
             or version < _ZSTD_SINCE
@@ -336,7 +349,8 @@ class ProduceApi:
         if len(self.memo) >= _MEMO_MAX or len(self.memo) * len(head) >= _MEMO_BYTES:
             self.memo.clear()
         pack = self._pack(topic, number, version)
-        known = SingleHead(partition, request.acks, version, request.timeout_ms, pack)
+        guard = NOT_TRANSACTIONAL if request.transactional_id is None else NO_GUARD
+        known = SingleHead(partition, request.acks, version, request.timeout_ms, pack, guard)
         self.memo[head] = known
         self.head_size = len(head)
         return known
@@ -351,7 +365,13 @@ class ProduceApi:
         return pack
 
     def _append_part(
-        self, view: memoryview, topic: bytes, part: PartitionRecords, acks: int, version: int
+        self,
+        view: memoryview,
+        topic: bytes,
+        part: PartitionRecords,
+        acks: int,
+        version: int,
+        found: Found,
     ) -> PendingPartition | None:
         """Append one batch and return its result; None while the check of its records is unfinished."""
         number, start, end = part
@@ -376,7 +396,8 @@ class ProduceApi:
             and view[start + _ATTRIBUTES_LOW] & CODEC_MASK == ZSTD
         ):
             return PendingPartition(number, _UNSUPPORTED_COMPRESSION)
-        required = self._append(partition, view, start, end, acks)
+        guard = found((topic, number))
+        required = guard if guard < 0 else self._append(partition, view, start, end, acks, guard)
         if required is None:
             return None
         if required < 0:
@@ -396,9 +417,10 @@ class ProduceApi:
         correlation: int,
         version: int,
     ) -> Steps:
-        """Decode a request, queue an entry for its response, then append partition by partition.
+        """Decode a request, queue an entry for its response, verify its batches, then append partition by partition.
 
-        Yield True if the next step must wait until the check of a batch has ended, False after any other step.
+        Yield True if the next step must wait until the coordinator has answered, or the check of a batch has ended.
+        Yield False after any other step.
         """
         while (request := next(decoding)) is None:
             yield False
@@ -408,9 +430,11 @@ class ProduceApi:
         if acks:
             self.answers.wait_many(multi)
             self.answers.measure(self.now)
+        found = yield from self.guards.of(view, request, version)
         for (topic, parts), (_, answers) in zip(request.topics, topics, strict=True):
             for part in parts:
-                while (answer := self._append_part(view, topic, part, acks, version)) is None:
+                batch = view, topic, part, acks, version, found
+                while (answer := self._append_part(*batch)) is None:
                     yield True
                 self.checks.release(part.start)
                 answers.append(answer)

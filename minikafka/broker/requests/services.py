@@ -20,6 +20,8 @@ from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.coordinators.groups import GroupService
 from minikafka.broker.coordinators.transactions import TransactionService
+from minikafka.broker.coordinators.transactions.marker_appends import MarkerAppends
+from minikafka.broker.coordinators.transactions.verification import TransactionVerifier
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.settings.dynamic_config import DynamicConfig
@@ -68,6 +70,8 @@ class Services:
     producer_ids: ProducerIds
     groups: GroupService
     transactions: TransactionService
+    verifier: TransactionVerifier
+    marker_appends: MarkerAppends
     administration: Administration
     control_plane: ControlPlane
     requests: RequestMetrics

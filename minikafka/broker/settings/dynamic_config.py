@@ -47,6 +47,7 @@ DYNAMIC: Final[dict[str, Key]] = {
         for name in (
             *(row.synonyms[0][0] for row in TopicConfig.keys().values() if row.synonyms),
             "producer.id.expiration.ms",
+            "transaction.partition.verification.enable",
             *CLEANER,
         )
     },

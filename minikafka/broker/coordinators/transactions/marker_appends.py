@@ -14,13 +14,17 @@ from typing import Final, NamedTuple, Protocol
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
+from minikafka.broker.turns.rotation import Pauses
 from minikafka.record.batch import build_marker
 from minikafka.replication.partition import Partition
-from minikafka.rpc.transactions import Errors, MarkerRow
+from minikafka.rpc.fields import Body
+from minikafka.rpc.transactions import Errors, MarkerRow, decode_markers, encode_errors
 
 CALL_WAIT_MS: Final = 2_000
 """Time after which the call of a coordinator is answered with REQUEST_TIMED_OUT for markers that are not committed.
 The coordinator then asks again. The answers for other partitions need not wait longer."""
+AT_ONCE: Final = 64
+"""Number of markers that are appended at once, in about 2 ms. Then other requests are served."""
 ANY_EPOCH: Final = -1
 """The leader epoch in a request that names none."""
 _NONE: Final = 0
@@ -52,24 +56,29 @@ class _Marker(NamedTuple):
 class MarkerAppends:
     """The markers that this broker appends as leader, for its own coordinator and for other brokers'."""
 
-    def __init__(self, replicas: Replicas, clock: Clock) -> None:
+    def __init__(self, replicas: Replicas, clock: Clock, pauses: Pauses) -> None:
         self._replicas = replicas
         self._clock = clock
+        self._pauses = pauses
         self._pending: dict[_Marker, asyncio.Future[int]] = {}
         """The markers in the log that are not committed yet."""
 
     def append(self, row: MarkerRow, written: Callable[[TopicPartition, int], None]) -> None:
-        """Append a marker to each of its partitions. Call `written(tp, error)` once for each, later."""
+        """Append a marker to each of at most `AT_ONCE` partitions. Call `written(tp, error)` once for each, later."""
         for tp, leader_epoch in row.partitions:
             done = self._append(_Marker(tp, *row[:4]), leader_epoch)
             done.add_done_callback(partial(_report, tp, written))
 
+    async def serve(self, body: Body) -> Body:
+        """Answer the call `write_markers` of another broker's coordinator. Raises KafkaError."""
+        return encode_errors(await self.write(decode_markers(body), CALL_WAIT_MS))
+
     async def write(self, rows: Sequence[MarkerRow], wait_ms: int) -> Errors:
         """Append markers to partitions. Return the errors when all are committed, at the latest after `wait_ms`."""
-        appends = [
-            [self._append(_Marker(tp, *row[:4]), epoch) for tp, epoch in row.partitions]
-            for row in rows
-        ]
+        placed = ((number, *one) for number, row in enumerate(rows) for one in row.partitions)
+        appends: list[list[asyncio.Future[int]]] = [[] for _ in rows]
+        async for number, tp, epoch in self._pauses.each(placed, AT_ONCE):
+            appends[number].append(self._append(_Marker(tp, *rows[number][:4]), epoch))
         waiting = {done for row in appends for done in row if not done.done()}
         if waiting:
             await asyncio.wait(waiting, timeout=wait_ms / 1_000)

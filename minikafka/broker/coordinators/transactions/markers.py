@@ -20,9 +20,19 @@ from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.capabilities.metadata import MetadataSource
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.step_gate import StepGate
-from minikafka.broker.coordinators.transactions.marker_appends import CALL_WAIT_MS, MarkerAppends
+from minikafka.broker.coordinators.transactions.marker_appends import (
+    AT_ONCE,
+    CALL_WAIT_MS,
+    MarkerAppends,
+)
 from minikafka.broker.coordinators.transactions.peer_calls import PeerCalls, Peers
-from minikafka.rpc.transactions import WRITE_MARKERS, MarkerRow, decode_errors, encode_markers
+from minikafka.rpc.transactions import (
+    WRITE_MARKERS,
+    Errors,
+    MarkerRow,
+    decode_errors,
+    encode_markers,
+)
 from minikafka.transactions.messages.commands import EndedTransaction, SendMarkers
 from minikafka.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSACTION
 
@@ -170,7 +180,7 @@ class MarkerSender:
                 self._try_later(sending, tp)
         for leader, found in led.items():
             row = MarkerRow(*sending.ended[1:5], found)
-            if leader == self._broker_id:
+            if leader == self._broker_id and len(found) <= AT_ONCE:
                 self._appends.append(row, partial(self._appended, sending))
             else:
                 self._calls.add(leader, _Item(sending, row))
@@ -186,17 +196,25 @@ class MarkerSender:
         items = [item for item in items if not item.sending.is_over]
         if not items:
             return
-        lengths = [len(item.row.partitions) for item in items]
-        try:
-            body = encode_markers(item.row for item in items)
-            answer = await self._peers.call(leader, WRITE_MARKERS, body, CALL_TIMEOUT_MS)
-            errors = decode_errors(answer, lengths)
-        except (OSError, KafkaError) as error:
-            logger.info("no answer to markers from broker %d: %s", leader, error)
-            errors = [[_NO_ANSWER] * length for length in lengths]
+        rows = [item.row for item in items]
+        if leader == self._broker_id:
+            errors = await self._appends.write(rows, CALL_WAIT_MS)
+        else:
+            errors = await self._ask(leader, rows)
         for (sending, row), results in zip(items, errors, strict=True):
             tps = [tp for tp, _ in row.partitions]
             self._answered(sending, dict(zip(tps, results, strict=True)))
+
+    async def _ask(self, leader: BrokerId, rows: Sequence[MarkerRow]) -> Errors:
+        lengths = [len(row.partitions) for row in rows]
+        try:
+            answer = await self._peers.call(
+                leader, WRITE_MARKERS, encode_markers(rows), CALL_TIMEOUT_MS
+            )
+            return decode_errors(answer, lengths)
+        except (OSError, KafkaError) as error:
+            logger.info("no answer to markers from broker %d: %s", leader, error)
+            return [[_NO_ANSWER] * length for length in lengths]
 
     # ---- results
 

@@ -1,0 +1,164 @@
+"""The guards of transactional batches in Produce requests: each says that the coordinator has verified a batch.
+
+Before a batch opens a transaction in a log, the transaction coordinator must know the partition as part of the
+producer's transaction. The batches of a request are verified together, before the first of them is appended. As in
+Kafka, a request with transactional batches needs a transactional id, and all of them must be of one producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Final, Protocol, TypeAlias
+
+from minikafka.base.errors import ErrorCode
+from minikafka.base.model import TopicPartition
+from minikafka.broker.produce.large import Steps
+from minikafka.record.header import (
+    HEADER,
+    HEADER_BYTES,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+)
+from minikafka.replication.partition import Partition
+from minikafka.replication.verification import NO_GUARD
+from minikafka.rpc.transactions import VerifyRow
+from minikafka.wire.produce import STEP_ELEMENTS, ProduceRequest
+
+_ABORTABLE_SINCE: Final = 11
+"""From this version of Produce on, clients know TRANSACTION_ABORTABLE."""
+_NO_ID: Final = -int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+_SEVERAL_PRODUCERS: Final = -int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+_NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
+_TRANSLATED: Final = {
+    int(ErrorCode.PRODUCER_FENCED): int(ErrorCode.INVALID_PRODUCER_EPOCH),
+    int(ErrorCode.CONCURRENT_TRANSACTIONS): _NOT_ENOUGH,
+    int(ErrorCode.NETWORK_EXCEPTION): _NOT_ENOUGH,
+    int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS): _NOT_ENOUGH,
+    int(ErrorCode.COORDINATOR_NOT_AVAILABLE): _NOT_ENOUGH,
+    int(ErrorCode.NOT_COORDINATOR): _NOT_ENOUGH,
+}
+"""The coordinator's error → the error of the batch. As in Kafka, a client gets NOT_ENOUGH_REPLICAS if it may send the
+batch again: clients retry it without asking for metadata first."""
+
+_ABORTABLE: Final = int(ErrorCode.TRANSACTION_ABORTABLE)
+_NO_TRANSACTION: Final = int(ErrorCode.INVALID_TXN_STATE)
+_MAGIC: Final = 16
+_ATTRIBUTES_LOW: Final = 22
+_PRODUCER_ID_HIGH: Final = 43
+"""Positions in a batch of its magic, and of the bytes that tell whether it is transactional and has a producer id."""
+
+Part: TypeAlias = tuple[bytes, int]
+"""Topic and number of a partition."""
+Found: TypeAlias = Callable[[Part], int]
+"""Function (partition) -> the guard of the partition's batch, or a negated error code if the batch is refused."""
+
+
+class Verifier(Protocol):
+    """The part of `TransactionVerifier` (`coordinators/transactions/verification.py`) that is used here."""
+
+    @property
+    def is_enabled(self) -> bool:
+        """False if batches are appended unverified (`transaction.partition.verification.enable`)."""
+
+    def verify(self, row: VerifyRow, done: Callable[[Mapping[TopicPartition, int]], None]) -> None:
+        """Ask the coordinator whether the producer's transaction contains the partitions."""
+
+
+class Guards:
+    """The guards of the transactional batches on one connection. `resume()` is called when a question is answered.
+
+    `find(topic, number)` returns a hosted partition.
+    """
+
+    __slots__ = ("_find", "_resume", "_verifier")
+
+    def __init__(
+        self,
+        find: Callable[[bytes, int], Partition | None],
+        verifier: Verifier,
+        resume: Callable[[], None],
+    ) -> None:
+        self._find = find
+        self._verifier = verifier
+        self._resume = resume
+
+    def of(
+        self, view: memoryview, request: ProduceRequest, version: int
+    ) -> Generator[bool, None, Found]:
+        """Verify the batches of a request. Return the guards: a function from a partition to a guard or negated error.
+
+        Yield True if the next step must wait for the coordinator, False after any other step.
+        """
+        asked: dict[Part, int] = {}
+        producer: tuple[int, int] | None = None
+        seen = 0
+        for topic, parts in request.topics:
+            for number, start, end in parts:
+                seen += 1
+                if not seen % STEP_ELEMENTS:
+                    yield False
+                if end - start < HEADER_BYTES or not _is_transactional(view, start):
+                    continue
+                header = HEADER.unpack_from(view, start)
+                if request.transactional_id is None:
+                    return always(_NO_ID)
+                if producer not in (None, (header[PRODUCER_ID], header[PRODUCER_EPOCH])):
+                    return always(_SEVERAL_PRODUCERS)
+                producer = header[PRODUCER_ID], header[PRODUCER_EPOCH]
+                partition = self._find(topic, number)
+                if partition is not None and (guard := partition.verification_of(view[start:end])):
+                    asked[topic, number] = guard
+        if not asked or producer is None or request.transactional_id is None:
+            return NO_GUARDS
+        if self._verifier.is_enabled:
+            yield from self._verify(request.transactional_id, producer, asked, version)
+        return lambda part: asked.get(part, NO_GUARD)
+
+    def _verify(
+        self,
+        transactional_id: bytes,
+        producer: tuple[int, int],
+        asked: dict[Part, int],
+        version: int,
+    ) -> Steps:
+        """Ask the coordinator; replace the guard of each partition that is not in the transaction by an error."""
+        parts = {TopicPartition(topic.decode(), number): (topic, number) for topic, number in asked}
+        row = VerifyRow(transactional_id.decode("utf-8", "replace"), *producer, tuple(parts))
+        is_answered = False
+
+        def answered(errors: Mapping[TopicPartition, int]) -> None:
+            nonlocal is_answered
+            is_answered = True
+            for tp, error in errors.items():
+                if error:
+                    asked[parts[tp]] = -_translated(error, version)
+            self._resume()
+
+        self._verifier.verify(row, answered)
+        while not is_answered:
+            yield True
+
+
+def always(guard: int) -> Found:
+    """Return guards that are the same for every partition."""
+    return lambda part: guard
+
+
+NO_GUARDS: Final = always(NO_GUARD)
+"""The guards of a request whose batches need no verification."""
+
+
+def _is_transactional(view: memoryview, start: int) -> bool:
+    """Return True if a transactional batch of magic 2 with a producer id begins at `start`."""
+    return (
+        bool(view[start + _ATTRIBUTES_LOW] & TRANSACTIONAL)
+        and view[start + _MAGIC] == 2
+        and view[start + _PRODUCER_ID_HIGH] < 0x80
+    )
+
+
+def _translated(error: int, version: int) -> int:
+    if error == _ABORTABLE and version < _ABORTABLE_SINCE:
+        return _NO_TRANSACTION
+    return _TRANSLATED.get(error, error)
