@@ -17,6 +17,10 @@ from minikafka.leaders.model import PartitionView, Replicas, ReplicaStatus
 from minikafka.leaders.picture import Picture, Replica
 
 FIRST_EPOCH: Final = 1
+NO_ISR: Final = (
+    "no leader can be elected: the partition has had a leader, but its node ISR was deleted. Write the node again with "
+    "the replicas that have every acknowledged record, or run `minikafka elect --unclean`"
+)
 
 
 class Verdict(Enum):
@@ -77,7 +81,7 @@ def choose(view: PartitionView, candidate: Candidate) -> Choice:
 def _choose_first(view: PartitionView, candidate: Candidate) -> Choice:
     """Without the ISR, a partition that has had a leader would elect a replica that lacks acknowledged records."""
     if candidate.latest_epoch >= FIRST_EPOCH and not view.unclean_election:
-        return Choice(Verdict.STAY, "the partition has had a leader, but its ISR does not exist")
+        return Choice(Verdict.STAY, NO_ISR)
     assert view.replicas is not None, view
     if _must_wait(view, candidate, view.replicas):
         return Choice(Verdict.WAIT, "the preferred replica goes first")
@@ -128,8 +132,8 @@ class Elections:
         if replica.is_offline:
             choice = Choice(Verdict.STAY, "the log directory has failed")
         if choice.verdict is Verdict.LEAD:
-            if picture.move(replica, ReplicaStatus.ELECTING):
-                epoch = next_epoch(view, replica.epoch)
+            epoch = next_epoch(view, replica.epoch)
+            if picture.move(replica, ReplicaStatus.ELECTING, epoch):
                 picture.write(replica, TryToLead(replica.tp, view, epoch, choice.isr))
             return
         picture.move(replica, ReplicaStatus.WAITING)

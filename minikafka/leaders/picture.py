@@ -114,10 +114,14 @@ class Picture:
             self.emit(Unwatch(replica.tp))
         del self.replicas[replica.tp]
 
-    def move(self, replica: Replica, target: ReplicaStatus) -> bool:
-        """Move a replica, and return True, if the table allows it. Note the move, or its refusal."""
+    def move(self, replica: Replica, target: ReplicaStatus, epoch: Epoch | None = None) -> bool:
+        """Move a replica, and return True, if the table allows it. Note the move, or its refusal.
+
+        `epoch`: the epoch of a role that the move begins, by default that of the replica's last role.
+        """
         source = replica.status
-        move = {"source": source.value, "target": target.value, "epoch": replica.epoch}
+        epoch = replica.epoch if epoch is None else epoch
+        move = {"source": source.value, "target": target.value, "epoch": epoch}
         if not transitions.is_legal(source, target):
             text = f"partition {replica.tp} cannot go from {source.value} to {target.value}"
             logger.error("[Broker id=%d] %s", self.broker_id, text)
@@ -174,16 +178,18 @@ class Picture:
         role = (view.leader.broker_id, view.leader.epoch)
         if replica.status is ReplicaStatus.FOLLOWING and role == (replica.leader, replica.epoch):
             return
-        if self.move(replica, ReplicaStatus.FOLLOWING):
+        if self.move(replica, ReplicaStatus.FOLLOWING, view.leader.epoch):
             self.emit(BecomeFollower(replica.tp, view, replica.is_new))
             self._take_role(replica, view)
 
     def lead(self, replica: Replica, view: PartitionView) -> bool:
         """Become leader in the epoch of the view, or lead on in it. Return False if the move is not legal."""
+        assert view.leader is not None, view
         is_renewal = replica.status is ReplicaStatus.LEADING
         if not self.leads(replica):
             replica.is_deletion_requested = False
-        if not self.move(replica, ReplicaStatus.LEADING if is_renewal else ReplicaStatus.OPENING):
+        target = ReplicaStatus.LEADING if is_renewal else ReplicaStatus.OPENING
+        if not self.move(replica, target, view.leader.epoch):
             return False
         self.emit(
             BecomeLeader(replica.tp, view, replica.is_new, is_renewal),
@@ -191,7 +197,7 @@ class Picture:
         )
         epoch, hosts = replica.written
         # Who has left AR ∪ RAR since the multi was written must be closed too.
-        is_written = view.leader is not None and view.leader.epoch == epoch
+        is_written = view.leader.epoch == epoch
         replica.hosts = view.hosts | hosts if is_written else view.hosts
         self._take_role(replica, view)
         return True

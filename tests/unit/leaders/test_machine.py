@@ -13,6 +13,7 @@ from minikafka.leaders.events import (
     GiveUpLeadership,
     IsrConflict,
     LeaseEnded,
+    Note,
     Open,
     PartitionRead,
     RaiseEpoch,
@@ -45,6 +46,23 @@ def test_won_election_opens_when_the_replicas_have_caught_up() -> None:
     assert bench.handle(CaughtUp(T0, (0, 2))) == [Open(T0, (0, 2))]
     assert bench.machine.status(T0) is ReplicaStatus.LEADING
     assert bench.read(won) == []
+
+
+@pytest.mark.row("C38")
+def test_moves_into_a_role_carry_the_epoch_of_the_role() -> None:
+    bench = Bench(0)
+    bench.scan(view(isr=(0, 1, 2)))
+    noted = list(bench.effects)
+    bench.read(view(leader=(0, 8), ours=True, isr=(0, 1, 2)))
+    noted += bench.effects
+    bench.handle(CaughtUp(T0, (0, 2)))
+    noted += bench.effects
+    bench.read(view(leader=(1, 9), isr=(1, 2)))
+    noted += bench.effects
+    fields = [note.fields for note in only(noted, Note) if note.fields["kind"] == "move"]
+    moves = {field["target"]: field["epoch"] for field in fields}
+    assert moves.pop("waiting") == 8, "the role that ended"
+    assert moves == {"electing": 8, "opening": 8, "leading": 8, "following": 9}
 
 
 @pytest.mark.row("C3")

@@ -21,6 +21,7 @@ from minikafka.base.errors import (
 from minikafka.base.model import (
     EPOCH_DURING_DELETE,
     BrokerId,
+    PartitionState,
     StopReplicaPartition,
     TopicPartition,
 )
@@ -274,7 +275,7 @@ class Effects:
         if code == ErrorCode.KAFKA_STORAGE_ERROR:
             self._follow_ups.replicas_failed(era)
         elif code:
-            logger.warning("%s is refused with %s", effect, ErrorCode(code).name)
+            logger.warning("partition %s: %s", effect.tp, _refusal_of(role, code))
         return not code
 
     async def _open(self, era: Era, effect: Open) -> None:
@@ -312,3 +313,11 @@ class Effects:
             await self.orders.stop_replicas(
                 [StopReplicaPartition(tp, EPOCH_DURING_DELETE, delete=True)]
             )
+
+
+def _refusal_of(role: PartitionState, code: int) -> str:
+    """Return which role the broker's replica does not take, and why."""
+    reason = ErrorCode(code).name
+    if code == ErrorCode.STALE_CONTROLLER_EPOCH:
+        reason = "the epoch is not above that of its last role"
+    return f"it does not take the role under leader {role.leader} in epoch {role.leader_epoch}: {reason}"
