@@ -16,6 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import ZnodeStat
 from support import proof
+from support.commands import call
 
 from minikafka.base.coordination import LEADERS
 from minikafka.client import Client, NewTopic
@@ -198,7 +199,7 @@ async def test_killed_leader_is_replaced_when_its_session_expires_and_returns_as
     assert await stage.consume("deaths") == [b"a", b"b"]
 
 
-@pytest.mark.row("A6", "A16", "C7", "C10", "C15", "C20", "C23", "C24", "C25")
+@pytest.mark.row("A6", "A16", "C7", "C10", "C15", "C20", "C23", "C24", "C25", "C39")
 async def test_topic_that_is_deleted_while_a_broker_is_down_can_be_created_again(
     stage: Stage,
 ) -> None:
@@ -210,7 +211,11 @@ async def test_topic_that_is_deleted_while_a_broker_is_down_can_be_created_again
         await client.delete_topics("again")
     await stage.until(lambda: "again" not in stage.children("topics"))
     assert stage.hosts("again") == {4}
-    assert stage.children("state/4"), "the queue keeps the request"
+    kept = {(row["operation"], row["topic"]) for row in stage.requests(4)}
+    assert kept == {("close-replica", "again")}
+    status = await call("status", "--json", "--data", str(stage.cluster.directory.path))
+    backlogs = [broker["backlog"] for broker in json.loads(status.out)["brokers"]]
+    assert backlogs == [0, 0, 0, len(stage.requests(4))], "the queue of broker 4 keeps requests"
     async with Client(stage.cluster.bootstrap) as client:
         await client.create_topics(NewTopic("again", assignment={0: (1, 2)}))
     await stage.produce("again", b"new")

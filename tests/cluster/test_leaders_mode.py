@@ -174,46 +174,6 @@ async def test_no_acknowledged_record_is_lost_when_the_leader_is_killed(
     assert (await run(cluster, "cluster", "health")).code == 0
 
 
-@pytest.mark.row("A6", "C7", "C39")
-async def test_topic_that_is_deleted_and_made_again_while_a_broker_is_down_is_new_there(
-    cluster: LocalCluster,
-) -> None:
-    await create(cluster, "again", 1, 2, 3)
-    await produce(cluster, "again", b"old")
-    await cluster.kill(3)
-    async with Client(cluster.bootstrap) as client:
-        await client.admin.delete_topics(["again"])
-
-        async def is_gone() -> bool:
-            return await text(cluster, "topics/again") is None
-
-        await eventually(is_gone)
-        [entry, *_] = await requests_of(cluster, 3)
-        assert (entry["operation"], entry["topic"]) == ("close-replica", "again")
-        status = await shown(cluster, "status")
-        assert status["brokers"][2]["backlog"] >= 1
-        await client.create_topics(NewTopic("again", assignment={0: (1, 2)}))
-    await produce(cluster, "again", b"new")
-    await cluster.start(3)
-
-    async def is_drained() -> bool:
-        return await requests_of(cluster, 3) == []
-
-    await eventually(is_drained)
-    assert not (cluster.directory.broker_data(3) / "again-0").exists()
-    assert (cluster.directory.broker_data(1) / "again-0").exists()
-    assert await consumed(cluster, "again") == [b"new"]
-
-
-async def requests_of(cluster: LocalCluster, broker: int) -> list[Any]:
-    """Return the requests in the queue of a broker."""
-    path = f"{ROOT}/state/{broker}"
-    async with zookeeper_session(cluster.zookeeper, SystemClock(), SystemRng()) as zookeeper:
-        names, _ = await zookeeper.children(path)
-        found = await zookeeper.get_many([f"{path}/{name}" for name in sorted(names)])
-    return [json.loads(node.data) for node in found if node is not None]
-
-
 @pytest.mark.row("A5", "C9", "C38")
 async def test_node_that_another_client_writes_moves_a_partition(cluster: LocalCluster) -> None:
     await create(cluster, "moved", 1, 2)

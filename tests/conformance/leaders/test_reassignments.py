@@ -89,6 +89,22 @@ def test_empty_reassignment_closes_every_replica_of_the_partition(seed: int) -> 
     on_four_brokers(seed, scenario)
 
 
+@pytest.mark.row("C15")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cancelled_reassignment_closes_the_replica_that_it_added(seed: int) -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await begin(cluster, 0, 1)
+        request(cluster, 0, 1, 2, 9)  # broker 9 never starts, and has no queue
+        await cluster.until(lambda: 2 in cluster.isr)
+        cluster.ensemble.delete(f"{ROOT}/{REQUEST}")
+        await cluster.until(lambda: 2 not in hosts(cluster) and 2 not in cluster.isr)
+        assert cluster.leader == (0, 3)
+        await cluster.produce(b"b")
+        assert await cluster.consumed() == [b"a", b"b"]
+
+    on_four_brokers(seed, scenario)
+
+
 @pytest.mark.row("K17")
 def test_reassignment_of_a_partition_that_does_not_exist_changes_nothing() -> None:
     async def scenario(cluster: LeadersCluster) -> None:

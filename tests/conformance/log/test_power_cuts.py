@@ -22,6 +22,8 @@ from minikafka.log.log import Log
 from minikafka.log.retention import plan
 from minikafka.record.batch import build
 
+pytestmark = pytest.mark.usefixtures("each_mode")
+
 SECOND = 1_000
 BATCH = len(build([Record(timestamp=0, value=bytes(60))]))
 STEP = 20 * SECOND

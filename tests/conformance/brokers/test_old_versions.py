@@ -11,6 +11,7 @@ from support.memory_cluster import MemoryCluster
 from support.raw_answers import answer
 from support.until import until
 
+from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record
 from minikafka.wire.codec import decode_response, encode_request, request
@@ -26,6 +27,8 @@ from minikafka.wire.versions import (
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
 )
+
+pytestmark = pytest.mark.usefixtures("each_mode")
 
 ONE = {"offsets_topic_replication_factor": 1, "offsets_topic_num_partitions": 1}
 COMMITTED = 1_700_000_000_123
@@ -105,7 +108,8 @@ async def test_list_offsets_answers_special_timestamps_from_their_version_on(
 async def test_epoch_end_is_returned_to_a_request_without_the_current_epoch(
     cluster: MemoryCluster, version: int
 ) -> None:
-    topics = [{"topic": "t", "partitions": [{"partition": 0, "leader_epoch": 0}]}]
+    epoch = cluster.brokers[0].replicas.partitions[TopicPartition("t", 0)].leader_epoch
+    topics = [{"topic": "t", "partitions": [{"partition": 0, "leader_epoch": epoch}]}]
     found = await ask(cluster, OFFSET_FOR_LEADER_EPOCH, version, topics=topics)
     assert found.topics[0].partitions[0].end_offset == 3
 

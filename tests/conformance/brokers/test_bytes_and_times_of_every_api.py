@@ -23,6 +23,8 @@ from minikafka.wire.versions import (
     SERVED,
 )
 
+pytestmark = pytest.mark.usefixtures("each_mode")
+
 NOT_UTF8 = [b"\xff", b"caf\xe9", b"\xed\xa0\x80", b"\xc3", b"a\0\xfe", b"\x80" * 5_000]
 REFUSED = {(PRODUCE, version) for version in range(3)}
 """Versions that are advertised, but refused, because librdkafka needs to see them."""
