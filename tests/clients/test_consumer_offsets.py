@@ -11,7 +11,6 @@ import asyncio
 import json
 import shutil
 import struct
-from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -21,10 +20,12 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka import TopicPartition as Committed
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.apache_kafka import apache_kafka, needs_kafka, run_java
+from support.formatters import printed_by_kafka
 
 from benchmarks.kafka import CLIENT_ID, LENGTH, Session
 from minikafka.base.coordinators import KeyValue, LoadedRecord
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.coordinators.loading import read_chunk
 from minikafka.client import Client
 from minikafka.client import NewTopic as NewOwnTopic
@@ -51,7 +52,12 @@ from minikafka.record.batch import records
 
 pytestmark = [pytest.mark.clients, needs_kafka]
 
-FORMATTERS: Final = Path(__file__).parent.parent / "support" / "OffsetsFormatters.java"
+FORMATTERS: Final = (
+    "kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter",
+    "kafka.coordinator.group.GroupMetadataManager$GroupMetadataMessageFormatter",
+    "org.apache.kafka.tools.consumer.OffsetsMessageFormatter",
+    "org.apache.kafka.tools.consumer.GroupMetadataMessageFormatter",
+)
 T0: Final = TopicPartition("t", 0)
 T1: Final = TopicPartition("t", 1)
 SMALL: Final = {
@@ -62,16 +68,6 @@ SMALL: Final = {
     "transaction_state_log_replication_factor": 1,
     "transaction_state_log_min_isr": 1,
 }
-
-
-async def printed_by_kafka(written: Iterable[KeyValue], directory: Path) -> list[str]:
-    """Return the lines that Kafka's four formatters (two in core, two in tools) print for the records in `written`."""
-    file = directory / "records"
-    with file.open("wb") as out:
-        for record in written:
-            for field in record:
-                out.write(struct.pack(">i", -1 if field is None else len(field)) + (field or b""))
-    return (await run_java(FORMATTERS, str(file))).splitlines()
 
 
 async def test_kafkas_formatters_print_our_consumer_offsets_records(tmp_path: Path) -> None:
@@ -87,7 +83,7 @@ async def test_kafkas_formatters_print_our_consumer_offsets_records(tmp_path: Pa
         (group_metadata_key("g"), None),
     ]  # fmt: skip
 
-    lines = await printed_by_kafka(written, tmp_path)
+    lines = await printed_by_kafka(written, tmp_path, GROUP_TOPIC, *FORMATTERS)
 
     assert [line for line in lines if not line.startswith("{")] == [
         "[g,t,0]::OffsetAndMetadata(offset=5, leaderEpoch=Optional[3], metadata=käse, "
@@ -252,9 +248,11 @@ async def test_kafkas_consumer_offsets_records_are_read_and_encoded_as_by_kafka(
     assert group[:4] == ("consumer", 1, "range", member.member_id)
     assert member[1:6] == ("one", "me", "/127.0.0.1", 300_000, 45_000)
     assert subscribed_topics(member.subscription) == {"t"}
-    assert await printed_by_kafka(map(rewritten, theirs), tmp_path) == await printed_by_kafka(
-        theirs, tmp_path
-    )
+    ours, expected = [
+        await printed_by_kafka(written, tmp_path, GROUP_TOPIC, *FORMATTERS)
+        for written in (map(rewritten, theirs), theirs)
+    ]
+    assert ours == expected
 
 
 def open_offset(bootstrap: str, *, stable: bool) -> Any:
