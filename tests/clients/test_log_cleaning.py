@@ -51,6 +51,7 @@ def replace(log: Log, groups: list[CleanedGroup]) -> None:
         for base in group.bases:
             for suffix in (".log", ".index", ".timeindex"):
                 (directory / f"{base:020d}{suffix}").unlink()
+            (directory / f"{base:020d}.txnindex").unlink(missing_ok=True)
         for file in directory.glob(f"{group.bases[0]:020d}*.cleaned"):
             file.rename(file.with_suffix(""))
 
@@ -120,6 +121,9 @@ def test_transaction_across_the_last_stable_offset_is_cleaned_as_by_kafka(
         ends.append(outcome.end_offset)
     assert cleaned_by_kafka(lines, tmp_path / "lines") == ends
     compare(storage, tmp_path)
+    for seed in SEEDS:
+        found = aborted_in(tmp_path / "own" / f"t-{seed}")
+        assert found == aborted_in(tmp_path / "kafka" / f"t-{seed}") != {}
 
 
 def compare(storage: DiskStorage, directory: Path) -> None:
@@ -130,3 +134,9 @@ def compare(storage: DiskStorage, directory: Path) -> None:
         assert list(kept) == list(kafka)
         for name, data in kept.items():
             assert described(data) == described(kafka[name]), (seed, name)
+
+
+def aborted_in(log: Path) -> dict[str, bytes]:
+    """Return the content of each transaction index that has an entry."""
+    found = {path.name: path.read_bytes() for path in log.glob("*.txnindex")}
+    return {name: data for name, data in found.items() if data}

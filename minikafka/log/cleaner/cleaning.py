@@ -7,7 +7,7 @@ the broker replaces the segments of the group by their copy (`log/segments/swap.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Set
 from typing import Final
 
 from minikafka.base.errors import CorruptBatch
@@ -68,9 +68,10 @@ class _Cleaning:
             for producer, last_offset, epoch in task.producers
         }
         rules = KeepRules(task.now_ms, task.delete_retention_ms, producers, task.kept_end)
-        kept = BatchFilter(self._offsets, Transactions(self._find_aborted), rules)
+        transactions = Transactions(self._find_aborted)
+        kept = BatchFilter(self._offsets, transactions, rules)
         for group in self._groups(end_offset):
-            yield from self._copy(group, kept)
+            yield from self._copy(group, kept, transactions.needed_markers)
         return CleaningOutcome(
             end_offset,
             is_full,
@@ -165,7 +166,9 @@ class _Cleaning:
         finally:
             file.close()
 
-    def _copy(self, bases: list[int], kept: BatchFilter) -> Generator[int | CleanedGroup]:
+    def _copy(
+        self, bases: list[int], kept: BatchFilter, needed_markers: Set[int]
+    ) -> Generator[int | CleanedGroup]:
         """Write the kept batches of these segments to one new segment with indexes, and fsync the files.
 
         The copy gets the modification time of the last segment. Retention uses this time if no record is left.
@@ -187,33 +190,27 @@ class _Cleaning:
                     self._bytes_written += len(data)
                     yield read + len(data)
             target.sync()
-            self._write_indexes(bases, target)
+            self._write_indexes(bases, target, needed_markers)
         finally:
             target.close()
         modified_ms = self._storage.modified_ms(self._path(bases[-1], LOG))
         self._storage.set_modified_ms(path, modified_ms)
         yield CleanedGroup(bases, size)
 
-    def _write_indexes(self, bases: list[int], file: File) -> None:
+    def _write_indexes(self, bases: list[int], file: File, needed_markers: Set[int]) -> None:
         """Read and check the written copy of these segments, and write its index files. Raises CorruptBatch.
 
-        The transaction index of the copy has the entries of the markers that the copy has.
+        The transaction index of the copy has the entries of the needed markers.
         """
         task = self._task
         segment = Segment(
             self._storage, task.directory, bases[0], 0, task.index_interval_bytes, file=file
         )
-        markers: set[int] = set()
-
-        def note_marker(header: Header) -> None:
-            if is_control(header) and header[COUNT]:
-                markers.add(header[BASE_OFFSET])
-
-        size, _ = segment.recover(note_marker, accept_gaps=True)
+        size, _ = segment.recover(_no_action, accept_gaps=True)
         if size != file.size():
             raise CorruptBatch(f"the copy of {segment.path(LOG)} has an invalid batch")
         aborted = [one for base in bases for one in self._aborted_in(base)]
-        segment.transactions.replace(one for one in aborted if one.last_offset in markers)
+        segment.transactions.replace(one for one in aborted if one.last_offset in needed_markers)
         segment.write_index_files(sealed=True, suffix=CLEANED, sync=True)
 
     # ---- reading
@@ -269,3 +266,7 @@ def _kind_of(batch: memoryview, header: Header) -> int | None:
     """Return the type of a control batch, such as `ABORT`, or None if the batch has no record."""
     decoded = entries_of(batch, header).decoded if header[COUNT] else ()
     return marker_type(decoded[0].key) if decoded else None
+
+
+def _no_action(header: Header) -> None:
+    """Do nothing with a batch of the copy: `Segment.recover` has already added the batch to the indexes."""

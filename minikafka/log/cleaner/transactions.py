@@ -22,6 +22,8 @@ class Transactions:
         self._aborted: AbortedBatches | None = None
         self._met: set[int] = set()
         """Producers of which the pass has met a batch in the transaction in progress."""
+        self.needed_markers: set[int] = set()
+        """Offsets of the markers of whose transactions the pass has met a batch."""
 
     def is_aborted(self, header: Header) -> bool:
         """Return True if the batch, which is not a control batch, belongs to an aborted transaction."""
@@ -37,6 +39,8 @@ class Transactions:
         """
         self._batches(header).is_aborted(header)  # ends the transaction
         was_met = header[PRODUCER_ID] in self._met
+        if was_met:
+            self.needed_markers.add(header[BASE_OFFSET])
         self._met.discard(header[PRODUCER_ID])
         return kind is None or (kind in (ABORT, COMMIT) and not was_met)
 

@@ -14,6 +14,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.aborted import indexed
+from support.cleaning import varied_log
 from support.logs import append, batch, open_log, produce, read_all, replicate
 
 from minikafka.log.log import Log
@@ -98,6 +100,22 @@ def test_kafka_reads_the_files_of_leader_and_follower(tmp_path: Path) -> None:
     follower.close()
     check_all_files(f"{tmp_path}/t-0", batches)
     check_all_files(f"{tmp_path}/t-1", batches)
+
+
+def test_kafka_reads_transaction_indexes_and_open_transactions(tmp_path: Path) -> None:
+    directory = f"{tmp_path}/t-0"
+    log = varied_log(DiskStorage(), directory, random.Random(3), 20_000_000, open_from=250)
+    expected = [
+        f"version: 0 producerId: {one.producer_id} firstOffset: {one.first_offset}"
+        f" lastOffset: {one.last_offset} lastStableOffset: {one.last_stable_offset}"
+        for one in indexed(log)
+    ]
+    text = dump("--files", every(directory, ".txnindex"))
+    assert [line for line in text.splitlines() if line.startswith("version")] == expected
+    (start,) = (one.transaction_start for one in log.producers.active() if one.producer_id == 60)
+    log.close()
+    text = dump("--files", every(directory, ".snapshot").split(",")[-1])
+    assert re.search(f"producerId: 60 .*currentTxnFirstOffset: OptionalLong.{start}", text)
 
 
 def test_kafka_reads_a_log_after_truncation_and_recovery(tmp_path: Path) -> None:
