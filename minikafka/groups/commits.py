@@ -42,7 +42,7 @@ from minikafka.groups.state.group import Group
 from minikafka.groups.state.memory import Memory
 from minikafka.groups.state.offsets import CONSUMER, expiry_rule
 from minikafka.groups.state.states import COMPLETING, DEAD, EMPTY, STABLE
-from minikafka.groups.state.transactions import OpenTransactions
+from minikafka.groups.state.transactions import PendingCommits
 
 _SWEEP_OFFSETS: Final = 20_000
 """Number of offsets after which one call of `sweep` ends, so that the call takes only a few milliseconds."""
@@ -83,7 +83,7 @@ class Commits:
     def commit(
         self,
         group: Group,
-        transactions: OpenTransactions,
+        transactions: PendingCommits,
         request: CommitRequest,
         caller: Caller,
         now: int,
@@ -220,7 +220,7 @@ class Commits:
     def _written(
         self,
         group: Group,
-        transactions: OpenTransactions,
+        transactions: PendingCommits,
         token: int,
         request: CommitRequest,
         caller: Caller,

@@ -57,7 +57,7 @@ from minikafka.groups.state.partitions import Load
 from minikafka.groups.state.report import report
 from minikafka.groups.state.states import DEAD, EMPTY, GroupState
 from minikafka.groups.state.timers import Timer, Timers
-from minikafka.groups.state.transactions import OpenTransactions
+from minikafka.groups.state.transactions import PendingCommits
 
 
 class GroupCoordinator:
@@ -96,7 +96,7 @@ class GroupCoordinator:
         self._commits = Commits(
             settings, self._outbox, rebalances, wall_ms, self._remove_group, self.offsets_memory
         )
-        self._owned: dict[int, OpenTransactions] = {}
+        self._owned: dict[int, PendingCommits] = {}
         """The loaded partitions, with the transactions that are open in each of them."""
         self._loads: dict[int, Load] = {}
         self._sweep_at: int | None = None

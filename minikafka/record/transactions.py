@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch
+from minikafka.base.open_transactions import OpenTransactions
 from minikafka.base.ports import Buffer
 from minikafka.record.header import (
     ATTRIBUTES,
@@ -85,23 +86,26 @@ class AbortedScan:
     """
 
     def __init__(self, open_: Mapping[int, int] = MappingProxyType({})) -> None:
-        self._open = dict(open_)
+        self._first_offsets: OpenTransactions[int] = OpenTransactions()
+        for producer_id, first_offset in open_.items():
+            self._first_offsets.add(producer_id, first_offset)
 
     def batch(self, header: Header) -> None:
         """Process a transactional batch that is not a marker."""
-        self._open.setdefault(header[PRODUCER_ID], header[BASE_OFFSET])
+        if header[PRODUCER_ID] not in self._first_offsets:
+            self._first_offsets.add(header[PRODUCER_ID], header[BASE_OFFSET])
 
     def marker(self, header: Header, kind: int | None) -> Aborted | None:
         """Process a control batch; return the transaction that it aborts.
 
         `kind`: the type of the marker, None if the batch has no record.
         """
-        first_offset = self._open.pop(header[PRODUCER_ID], None)
-        if kind != ABORT or first_offset is None:
+        first_offsets = self._first_offsets.end(header[PRODUCER_ID])
+        if kind != ABORT or not first_offsets:
             return None
         last_offset = header[BASE_OFFSET]
-        last_stable_offset = min(self._open.values(), default=last_offset + 1)
-        return Aborted(header[PRODUCER_ID], first_offset, last_offset, last_stable_offset)
+        last_stable_offset = min(self._first_offsets, default=last_offset + 1)
+        return Aborted(header[PRODUCER_ID], first_offsets[0], last_offset, last_stable_offset)
 
 
 class AbortedBatches:
@@ -125,17 +129,3 @@ class AbortedBatches:
             self._open.discard(header[PRODUCER_ID])
             return False
         return bool(header[ATTRIBUTES] & TRANSACTIONAL) and header[PRODUCER_ID] in self._open
-
-
-class Outcomes:
-    """The outcome of each batch of the transactions in a log, which is read from its end to its beginning."""
-
-    def __init__(self) -> None:
-        self._outcomes: dict[int, int] = {}
-        """The outcome of each producer's transaction in progress."""
-
-    def of(self, producer_id: int, marker: int | None) -> int:
-        """Return the outcome of the next batch: `VISIBLE`, `ABORTED` or `OPEN`. `marker`: the type of a marker."""
-        if marker is not None:
-            self._outcomes[producer_id] = ABORTED if marker == ABORT else VISIBLE
-        return self._outcomes.get(producer_id, OPEN)

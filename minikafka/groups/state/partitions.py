@@ -17,7 +17,7 @@ from minikafka.groups.messages.records import (
 )
 from minikafka.groups.state.group import Group
 from minikafka.groups.state.offsets import GroupOffsets
-from minikafka.groups.state.transactions import OpenTransactions
+from minikafka.groups.state.transactions import PendingCommits
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Load:
     def __init__(self, partition: int, epoch: int, new_token: Callable[[], int]) -> None:
         self.partition = partition
         self.epoch = epoch
-        self.transactions = OpenTransactions()
+        self.transactions = PendingCommits()
         self._new_token = new_token
         self._values: dict[str, bytes] = {}
         """The value of each group's last record. It is decoded after all records have been read."""

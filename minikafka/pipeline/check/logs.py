@@ -97,8 +97,8 @@ def valid_batches(found: DataFrame) -> DataFrame:
     plain = valid.where(~is_data & f.col("marker").isNull()).withColumn("state", f.lit(VISIBLE))
     log = ("broker", *PARTITION)
     of_transactions = valid.where(is_data | f.col("marker").isNotNull()).repartition(*log)
-    backwards = of_transactions.sortWithinPartitions(*log, f.desc("base_offset"))
-    return plain.unionByName(map_in_arrow(backwards, read_states, STATES))
+    in_order = of_transactions.sortWithinPartitions(*log, "base_offset")
+    return plain.unionByName(map_in_arrow(in_order, read_states, STATES))
 
 
 def _bits(mask: int) -> Column:

@@ -1,0 +1,45 @@
+"""What belongs to each open transaction of a log that is read in order: the one rule for the end of a transaction.
+
+The transaction index, the group coordinator and `minikafka pipeline check` use this class: what belongs to a producer's
+transaction has the outcome of the producer's next marker. Readers of single ranges, such as the log cleaner and the
+Spark source, use the aborted transactions that were found in this way (`record/transactions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class OpenTransactions(Generic[Item]):
+    """The items of each open transaction, by producer."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: dict[int, list[Item]] = {}
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._items
+
+    def __iter__(self) -> Iterator[Item]:
+        for items in self._items.values():
+            yield from items
+
+    def add(self, producer_id: int, item: Item) -> None:
+        """Add an item to the producer's transaction, which the first item opens."""
+        self._items.setdefault(producer_id, []).append(item)
+
+    def remove(self, producer_id: int, item: Item) -> bool:
+        """Remove an item that is not in the log after all; return False if its transaction has ended."""
+        items = self._items.get(producer_id, [])
+        if item not in items:
+            return False
+        items.remove(item)
+        return True
+
+    def end(self, producer_id: int) -> list[Item]:
+        """End the producer's transaction, whose marker is read. Return its items, which all have the same outcome."""
+        return self._items.pop(producer_id, [])

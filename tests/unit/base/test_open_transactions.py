@@ -1,0 +1,27 @@
+"""The items of open transactions."""
+
+from __future__ import annotations
+
+from minikafka.base.open_transactions import OpenTransactions
+
+
+def test_items_of_a_transaction_are_returned_at_its_end() -> None:
+    open_: OpenTransactions[str] = OpenTransactions()
+    for producer_id, item in ((7, "a"), (8, "b"), (7, "c")):
+        open_.add(producer_id, item)
+    assert (7 in open_, 9 in open_, list(open_)) == (True, False, ["a", "c", "b"])
+    assert open_.end(7) == ["a", "c"]
+    assert (7 in open_, list(open_), open_.end(7)) == (False, ["b"], [])
+
+
+def test_item_is_removed_only_from_an_open_transaction() -> None:
+    open_: OpenTransactions[str] = OpenTransactions()
+    open_.add(7, "a")
+    open_.add(7, "b")
+    assert (open_.remove(7, "a"), open_.remove(7, "a"), open_.remove(8, "b")) == (
+        True,
+        False,
+        False,
+    )
+    assert open_.end(7) == ["b"]
+    assert not open_.remove(7, "b")
