@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from support.memory_cluster import MemoryCluster
@@ -59,6 +59,8 @@ class GroupClient:
         self.coordinator: tuple[int, int] | None = None
         """(broker id, port) of the coordinator, None if unknown."""
         self.connections: dict[int, Connection] = {}
+        self.before_response: Callable[[], None] = lambda: None
+        """Called after each request was sent, before the response is awaited. It may raise."""
         self.lost: dict[str, int] = {}
         """Number of requests without a response, by the name of the exception."""
 
@@ -70,10 +72,15 @@ class GroupClient:
             connection = self.connections[port] = await self.cluster.transport.connect(
                 lambda: Connection("tester", self.cluster.clock), "127.0.0.1", port
             )
-        data = await connection.request(
+        response = connection.request(
             api, version, codec.request(api, version, **values), REQUEST_MS
         )
-        return codec.decode_response(api, version, data)
+        try:
+            self.before_response()
+        except BaseException:
+            response.cancel()
+            raise
+        return codec.decode_response(api, version, await response)
 
     async def find(self) -> tuple[int, int]:
         """Send FindCoordinator to the brokers in turn until it succeeds; return the coordinator's (broker id, port)."""
