@@ -9,6 +9,7 @@ milliseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from minikafka.base.coordinators import Answer, Caller, LoadedRecord
@@ -39,6 +40,7 @@ from minikafka.transactions.state.metadata import Metadata, with_partitions
 from minikafka.transactions.state.picture import Picture
 from minikafka.transactions.state.transactional_id import TransactionalId
 from minikafka.transactions.states import TransactionState
+from minikafka.transactions.waiting import Waiting
 
 _STATE = TransactionState
 
@@ -59,11 +61,14 @@ class TransactionCoordinator:
         self._wall_ms = wall_ms
         self._picture = Picture(partition_count)
         self._outbox = Outbox(self._picture)
-        self._ending = Ending(self._picture, self._outbox, wall_ms)
+        self._waiting = Waiting()
+        self._ending = Ending(self._picture, self._outbox, self._waiting, wall_ms)
         self._initialization = Initialization(
             settings, self._picture, self._outbox, self._ending, wall_ms
         )
-        self._deadlines = Deadlines(settings, self._picture, self._outbox, self._ending, wall_ms)
+        self._deadlines = Deadlines(
+            settings, self._picture, self._outbox, self._ending, self._waiting, wall_ms
+        )
 
     @property
     def partition_count(self) -> int:
@@ -98,23 +103,36 @@ class TransactionCoordinator:
         """Process an AddPartitionsToTxn or AddOffsetsToTxn.
 
         The coordinator answers when the partitions are written, or immediately with an error. It writes them also
-        if the transaction has all of them: a former coordinator must not answer from its old picture.
+        if the transaction has all of them: a former coordinator must not answer from its old picture. While the last
+        transaction is ending, the request waits (`waiting.py`).
         """
+        found = self._find_for(request)
+        if not isinstance(found, ErrorCode) and found[0].is_prepared:
+            self._waiting.hold(found[0], partial(self._add_after_wait, request, caller), now)
+        else:
+            self._add(request, caller)
+        return self._take(now)
 
-        def answer(error: int, now: int) -> None:
+    def _add_after_wait(self, request: AddPartitionsRequest, caller: Caller, error: int) -> None:
+        if error:
+            self._outbox.answer(caller, _same_error(request.partitions, error))
+        else:
+            self._add(request, caller)
+
+    def _add(self, request: AddPartitionsRequest, caller: Caller) -> None:
+        def answer(error: int, now: int = 0) -> None:
             self._outbox.answer(caller, _same_error(request.partitions, error))
 
         found = self._find_for(request)
         if isinstance(found, ErrorCode):
-            answer(found, now)
-            return self._take(now)
+            answer(found)
+            return
         txn, stored = found
         if txn.is_busy:
-            answer(ErrorCode.CONCURRENT_TRANSACTIONS, now)
+            answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         else:
             added = frozenset(request.partitions)
             self._outbox.write(txn, with_partitions(stored, added, self._wall_ms()), answer)
-        return self._take(now)
 
     def verify(self, request: VerifyRequest, caller: Caller) -> list[Command]:
         """Process a leader's question whether partitions are in a transaction. The coordinator answers immediately."""
@@ -263,6 +281,7 @@ class TransactionCoordinator:
         """Drop a partition that this broker no longer leads. Callers get NOT_COORDINATOR."""
         for txn in self._picture.remove_all(partition):
             self._outbox.drop(txn)
+            self._waiting.drop(txn)
         self._outbox.add(DropMarkers(partition))
         return self._outbox.take()
 

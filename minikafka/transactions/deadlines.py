@@ -14,6 +14,7 @@ from minikafka.transactions.outbox import Outbox
 from minikafka.transactions.settings import TransactionSettings
 from minikafka.transactions.state.picture import Picture
 from minikafka.transactions.state.transactional_id import TransactionalId
+from minikafka.transactions.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +31,14 @@ class Deadlines:
         picture: Picture,
         outbox: Outbox,
         ending: Ending,
+        waiting: Waiting,
         wall_ms: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._picture = picture
         self._outbox = outbox
         self._ending = ending
+        self._waiting = waiting
         self._wall_ms = wall_ms
         self._abort_at: int | None = None
         self._remove_at: int | None = None
@@ -51,11 +54,17 @@ class Deadlines:
 
     def next_time(self) -> int | None:
         """Return the time of the next action, None if there is none."""
-        times = (self._abort_at, self._remove_at, self._ending.retry_at)
+        times = (
+            self._abort_at,
+            self._remove_at,
+            self._ending.retry_at,
+            self._waiting.next_time(),
+        )
         return min((time for time in times if time is not None), default=None)
 
     def handle(self, now: int) -> None:
         """Do what is due."""
+        self._waiting.expire(now)
         if self._ending.retry_at is not None and self._ending.retry_at <= now:
             self._ending.retry()
         if self._abort_at is not None and self._abort_at <= now:

@@ -17,6 +17,7 @@ from minikafka.transactions.state.metadata import Metadata, completed, fenced, p
 from minikafka.transactions.state.picture import Picture
 from minikafka.transactions.state.transactional_id import TransactionalId
 from minikafka.transactions.states import TransactionState
+from minikafka.transactions.waiting import Waiting
 
 OnDecided: TypeAlias = Callable[[int], None]
 """A callback for the result of the decision: the error code for clients, 0 if the decision is committed."""
@@ -27,9 +28,12 @@ _RETRY_MS: Final = 100
 class Ending:
     """The ends of transactions that are in progress."""
 
-    def __init__(self, picture: Picture, outbox: Outbox, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, picture: Picture, outbox: Outbox, waiting: Waiting, wall_ms: Callable[[], int]
+    ) -> None:
         self._picture = picture
         self._outbox = outbox
+        self._waiting = waiting
         self._wall_ms = wall_ms
         self._last_number = 0
         self._failed: set[TransactionalId] = set()
@@ -105,7 +109,9 @@ class Ending:
         self._outbox.write(txn, metadata, partial(self._completed, txn))
 
     def _completed(self, txn: TransactionalId, error: int, now: int) -> None:
-        if error and self._picture.ids.get(txn.name) is txn:
+        if not error:
+            self._waiting.completed(txn)
+        elif self._picture.ids.get(txn.name) is txn:
             self._failed.add(txn)
             if self.retry_at is None:
                 self.retry_at = now + _RETRY_MS

@@ -10,8 +10,9 @@ AddOffsetsToTxn 25, versions 0–4.
 - Adds the group's partition of `__consumer_offsets` to the transaction.
 
 EndTxn 26, versions 0–4.
-- Answered when the decision is on all in-sync replicas; the markers follow. The next transaction of the producer gets
-  CONCURRENT_TRANSACTIONS, which producers retry, until all markers are written.
+- Answered when the decision is on all in-sync replicas; the markers follow. A request for the producer's next
+  transaction waits for them for at most 200 ms, and then gets CONCURRENT_TRANSACTIONS, which producers retry. (Kafka
+  returns the error at once, and clients pause for 20 ms, longer than the markers take.)
 
 DescribeTransactions 65, version 0. ListTransactions 66, versions 0–1.
 - Each broker returns the transactional ids that it coordinates. Version 1 of ListTransactions filters by duration
