@@ -16,7 +16,7 @@ from typing import IO
 
 import pytest
 
-from benchmarks import groups
+from benchmarks import groups, transactions
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,6 +88,19 @@ def test_group_benchmark_measures_every_scenario(tmp_path):
     assert set(figures) == {row.name for row in groups.ROWS}
     processor = {groups.QUIET.name, groups.IDLE.name}  # 0 if the measured time is short
     assert all(figures[name][0] > 0 for name in set(figures) - processor)
+
+
+def test_transaction_benchmark_measures_every_scenario_and_prints_a_table(tmp_path):
+    results = tmp_path / "results.jsonl"
+    options = ["--rounds=1", "--scale=0.05", f"--json={results}"]
+
+    ran = run(*options, module="benchmarks.transactions", environment={"MINIKAFKA_KAFKA_JARS": ""})
+
+    (figures,) = json.loads(results.read_text())["transactions"].values()
+    assert set(figures) == {row.name for row in transactions.ROWS}
+    assert all(values[0] > 0 for values in figures.values())
+    rows = [line for line in ran.stdout.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + len(transactions.ROWS)
 
 
 def test_spark_benchmark_measures_the_decoder_for_every_codec(tmp_path):
