@@ -1,4 +1,4 @@
-"""Every client library runs the same scenarios: writing, sharing a consumer group, reading after brokers are killed.
+"""Every client library runs the same scenarios: writing, sharing a consumer group, transactions, deaths of brokers.
 
 The outcomes are the table of docs/clients.md (`pytest --record-rows`).
 """
@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from support.client_drivers import CLIENTS, Driver, MatrixClient, Running
@@ -55,6 +56,16 @@ async def driver(
         await driver.close()
 
 
+@pytest.fixture
+async def reference(cluster: LocalCluster) -> AsyncIterator[Driver]:
+    """The driver of confluent-kafka, which prepares and checks what the tested client reads and writes."""
+    driver = Driver(CLIENTS[0].build(Path()), cluster.bootstrap)
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
 def assigned_to(member: Running) -> set[int]:
     """Return the partitions that a member consumes, from the changes it printed."""
     current: set[int] = set()
@@ -75,12 +86,11 @@ async def share(*members: Running) -> None:
         await member.until(lambda member=member: len(assigned_to(member)) == each)  # type: ignore[misc]
 
 
-async def read_all(members: tuple[Running, ...], total: int) -> None:
-    """Wait until each of the records 0 to total - 1 was read by some member."""
-    expected = set(range(total))
+async def read_all(members: tuple[Running, ...], expected: set[int]) -> None:
+    """Wait until each of these records was read or copied by some member."""
 
     def is_complete() -> bool:
-        return expected <= {value for member in members for value in member.values}
+        return expected <= {v for member in members for v in (*member.values, *member.copied)}
 
     async with asyncio.timeout(60):
         while True:
@@ -97,6 +107,13 @@ async def read_all(members: tuple[Running, ...], total: int) -> None:
                 wait.cancel()
 
 
+async def only(driver: Driver, topic: str, expected: set[int]) -> None:
+    """Check that a topic has exactly these committed records, each of them once."""
+    reader = await driver.start("consume", topic, topic, "eager", "", "read_committed")
+    await read_all((reader,), expected)
+    assert sorted(reader.values) == sorted(expected)
+
+
 async def test_group_reads_every_codec_through_a_rebalance_and_resumes(
     client: MatrixClient, driver: Driver, cluster: LocalCluster
 ) -> None:
@@ -106,11 +123,11 @@ async def test_group_reads_every_codec_through_a_rebalance_and_resumes(
         await driver.run("produce", topic, codec, number * BATCH, BATCH)
     count = len(client.codecs) * BATCH
     first = await driver.start("consume", topic, topic, "eager", "")
-    await read_all((first,), count)
+    await read_all((first,), set(range(count)))
     second = await driver.start("consume", topic, topic, "eager", "")
     await share(first, second)
     await driver.run("produce", topic, "none", count, BATCH)
-    await read_all((first, second), count + BATCH)
+    await read_all((first, second), set(range(count + BATCH)))
     await second.stop()
     await share(first)
     await first.stop()
@@ -140,7 +157,7 @@ async def test_static_member_returns_to_its_partitions_without_a_rebalance(
     returned = await driver.start("consume", topic, topic, "eager", "one")
     await returned.until(lambda: assigned_to(returned) == had)
     await driver.run("produce", topic, "none", 0, BATCH)
-    await read_all((returned, other), BATCH)
+    await read_all((returned, other), set(range(BATCH)))
     assert len(other.changes()) == seen
 
 
@@ -158,7 +175,7 @@ async def test_cooperative_member_keeps_partitions_during_a_rebalance(
     revoked = [fact["revoked"] for fact in first.changes() if "revoked" in fact]
     assert sorted(itertools.chain(*revoked)) == sorted(assigned_to(second))
     await driver.run("produce", topic, "none", 0, BATCH)
-    await read_all((first, second), BATCH)
+    await read_all((first, second), set(range(BATCH)))
 
 
 async def test_offsets_are_found_by_time(
@@ -201,3 +218,61 @@ async def test_no_acknowledged_record_is_lost_when_leader_and_coordinator_die(
     await heal(cluster)
     await producer.stop()
     await consumer.until(lambda: set(producer.acked) <= set(consumer.values))
+
+
+async def test_transaction_is_visible_as_a_whole_or_never(
+    client: MatrixClient, driver: Driver, cluster: LocalCluster
+) -> None:
+    topic = f"whole-{client.name}"
+    await create_topic(cluster, topic, PARTITIONS)
+    ends = "commit,abort,commit,hold"
+    producer = await driver.start("transact", topic, topic, 0, BATCH, ends)
+    await producer.until(lambda: {"open": True} in producer.facts)
+    dirty = await driver.start("consume", topic, f"{topic}-all", "eager", "", "read_uncommitted")
+    reader = await driver.start("consume", topic, topic, "eager", "", "read_committed")
+    visible = {*range(BATCH), *range(2 * BATCH, 3 * BATCH)}
+    await read_all((reader,), visible)
+    await read_all((dirty,), set(range(4 * BATCH)))
+    assert set(reader.values) == visible, "records of an open or aborted transaction were read"
+    await producer.stop()
+    assert [fact["ended"] for fact in producer.facts if "ended" in fact] == ends.split(",")
+    visible |= set(range(3 * BATCH, 4 * BATCH))
+    await read_all((reader,), visible)
+    assert sorted(reader.values) == sorted(visible)
+
+
+async def test_producer_is_fenced_by_a_newer_one_of_its_transactional_id(
+    client: MatrixClient, driver: Driver, cluster: LocalCluster, reference: Driver
+) -> None:
+    topic = f"zombie-{client.name}"
+    await create_topic(cluster, topic, PARTITIONS)
+    zombie = await driver.start("transact", topic, topic, 0, BATCH, "hold")
+    await zombie.until(lambda: zombie.facts == [{"open": True}])
+    newer = await driver.run("transact", topic, topic, BATCH, BATCH, "commit")
+    assert newer == [{"ended": "commit"}]
+    await zombie.stop()
+    assert [list(fact) for fact in zombie.facts] == [["open"], ["fenced"]]
+    await reference.run("transact", topic, f"{topic}-2", 2 * BATCH, BATCH, "commit")
+    await only(reference, topic, set(range(BATCH, 3 * BATCH)))
+
+
+async def test_records_and_offsets_of_a_copy_are_committed_together(
+    client: MatrixClient, driver: Driver, cluster: LocalCluster, reference: Driver
+) -> None:
+    source, target = f"source-{client.name}", f"target-{client.name}"
+    await create_topic(cluster, source, PARTITIONS)
+    await create_topic(cluster, target, PARTITIONS)
+    await reference.run("transact", source, source, 0, BATCH, "commit,abort,commit")
+    copied = {*range(BATCH), *range(2 * BATCH, 3 * BATCH)}
+    first = await driver.start("copy", source, target, source, "one")
+    await first.until(lambda: copied <= set(first.copied))
+    if client.has_group_metadata:
+        # The second member makes the group rebalance while the first one copies.
+        second = await driver.start("copy", source, target, source, "two")
+    else:
+        await first.stop()
+        second = await driver.start("copy", source, target, source, "one")
+    await reference.run("produce", source, "none", 3 * BATCH, BATCH)
+    copied |= set(range(3 * BATCH, 4 * BATCH))
+    await read_all((first, second), copied)
+    await only(reference, target, copied)

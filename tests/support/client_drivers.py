@@ -2,9 +2,15 @@
 
     produce BOOTSTRAP TOPIC CODEC FIRST COUNT    send records FIRST, FIRST + 1, … as key number % 7, value number
     stream BOOTSTRAP TOPIC                       send 0, 1, … until standard input ends: {"acked": 5} for each
-    consume BOOTSTRAP TOPIC GROUP ASSIGNOR INSTANCE
+    consume BOOTSTRAP TOPIC GROUP ASSIGNOR INSTANCE [ISOLATION]
                                                  {"assigned": [0, 1]}, {"revoked": [0]}, {"value": 5, "partition": 0,
                                                  "offset": 3}, commits each batch, closes when standard input ends
+    transact BOOTSTRAP TOPIC ID FIRST COUNT ENDS for each of the ENDS, such as commit,abort,hold: send the next COUNT
+                                                 records in a transaction, and end it: {"ended": "commit"}, or
+                                                 {"fenced": "the error"}. hold: {"open": true}, and commit when
+                                                 standard input ends
+    copy BOOTSTRAP SOURCE TARGET GROUP ID        copy committed records, each batch in a transaction with its offsets:
+                                                 {"copied": [5, 6]}, or {"refused": "the error"} after an abort
     time BOOTSTRAP TOPIC PARTITIONS TIMESTAMP    {"offsets": {"0": 12}}, -1 where no record is that late
     admin BOOTSTRAP TOPIC PARTITIONS             create, describe, delete: {"partitions": 4}
 
@@ -42,6 +48,8 @@ class MatrixClient(NamedTuple):
     """The library has a cooperative assignor."""
     is_static: bool = True
     """The library supports `group.instance.id`."""
+    has_group_metadata: bool = True
+    """The library sends the generation of its group with the offsets of a transaction (KIP-447)."""
 
 
 class Running:
@@ -66,6 +74,11 @@ class Running:
     def values(self) -> list[int]:
         """The values of the records read so far."""
         return [fact["value"] for fact in self.facts if "value" in fact]
+
+    @property
+    def copied(self) -> list[int]:
+        """The values of the records copied so far."""
+        return [value for fact in self.facts for value in fact.get("copied", ())]
 
     @property
     def acked(self) -> list[int]:
@@ -184,7 +197,13 @@ def _build(command: list[str], folder: Path) -> None:
 
 CLIENTS: Final = (
     MatrixClient("confluent-kafka", "2.16.1", _python("confluent-kafka")),
-    MatrixClient("aiokafka", "0.14.0", _python("aiokafka"), is_cooperative=False),
+    MatrixClient(
+        "aiokafka",
+        "0.14.0",
+        _python("aiokafka"),
+        is_cooperative=False,
+        has_group_metadata=False,
+    ),
     MatrixClient("kafka-python", "3.0.12", _python("kafka-python"), is_cooperative=False),
     MatrixClient(
         "kafkajs",
@@ -193,6 +212,7 @@ CLIENTS: Final = (
         codecs=("none", "gzip", "snappy"),
         is_cooperative=False,
         is_static=False,
+        has_group_metadata=False,
     ),
     MatrixClient("franz-go", "1.18.1", _franz_go),
     MatrixClient("java", "3.9.1", _java),

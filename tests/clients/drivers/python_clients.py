@@ -9,6 +9,7 @@ are described in `tests/support/client_drivers.py`.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import signal
@@ -16,6 +17,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
+
+from python_transactions import LIBRARIES, copy, transact
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 SESSION_MS: Final = 30_000
@@ -91,9 +94,15 @@ class Driver(Protocol):
         """Send records 0, 1, … until standard input ends."""
 
     def consume(
-        self, bootstrap: str, topic: str, group: str, assignor: str, instance: str | None
+        self,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        assignor: str,
+        instance: str | None,
+        isolation: str,
     ) -> None:
-        """Consume as a group member until standard input ends."""
+        """Consume as a group member until standard input ends. `isolation`: "" for the library's default."""
 
     def time(self, bootstrap: str, topic: str, partitions: int, timestamp: int) -> dict[int, int]:
         """Return, for each partition, the first offset at or after a time, or -1 if no record is that late."""
@@ -146,7 +155,13 @@ class Confluent:
         assert producer.flush(SECONDS) == 0
 
     def consume(
-        self, bootstrap: str, topic: str, group: str, assignor: str, instance: str | None
+        self,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        assignor: str,
+        instance: str | None,
+        isolation: str,
     ) -> None:
         from confluent_kafka import Consumer
 
@@ -163,6 +178,7 @@ class Confluent:
                     assignor, "range"
                 ),
                 **({"group.instance.id": instance} if instance else {}),
+                **({"isolation.level": isolation} if isolation else {}),
             }
         )
 
@@ -261,11 +277,19 @@ class Aiokafka:
         say(acked=number)
 
     def consume(
-        self, bootstrap: str, topic: str, group: str, assignor: str, instance: str | None
+        self,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        assignor: str,
+        instance: str | None,
+        isolation: str,
     ) -> None:
-        asyncio.run(self._consume(bootstrap, topic, group, instance))
+        asyncio.run(self._consume(bootstrap, topic, group, instance, isolation))
 
-    async def _consume(self, bootstrap: str, topic: str, group: str, instance: str | None) -> None:
+    async def _consume(
+        self, bootstrap: str, topic: str, group: str, instance: str | None, isolation: str
+    ) -> None:
         from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
         from aiokafka.errors import CommitFailedError, KafkaError
 
@@ -284,6 +308,7 @@ class Aiokafka:
             enable_auto_commit=False,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
+            isolation_level=isolation or "read_uncommitted",
             metadata_max_age_ms=1000,
         )
         consumer.subscribe([topic], listener=Listener())
@@ -363,7 +388,13 @@ class KafkaPython:
         producer.close(SECONDS)
 
     def consume(
-        self, bootstrap: str, topic: str, group: str, assignor: str, instance: str | None
+        self,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        assignor: str,
+        instance: str | None,
+        isolation: str,
     ) -> None:
         import kafka
         from kafka.errors import KafkaError
@@ -383,6 +414,7 @@ class KafkaPython:
             enable_auto_commit=False,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
+            isolation_level=isolation or "read_uncommitted",
             metadata_max_age_ms=1000,
         )
         consumer.subscribe([topic], listener=Listener())
@@ -437,8 +469,15 @@ def main(library: str, verb: str, bootstrap: str, topic: str, *rest: str) -> Non
     elif verb == "stream":
         driver.stream(bootstrap, topic)
     elif verb == "consume":
-        group, assignor, instance = rest
-        driver.consume(bootstrap, topic, group, assignor, instance or None)
+        group, assignor, instance, *isolation = rest
+        driver.consume(bootstrap, topic, group, assignor, instance or None, "".join(isolation))
+    elif verb == "transact":
+        name, first, count, ends = rest
+        starts = itertools.count(int(first), int(count))
+        sent = [(records(next(starts), int(count)), end) for end in ends.split(",")]
+        transact(LIBRARIES[library](), say, until_input_ends(), bootstrap, topic, name, sent)
+    elif verb == "copy":
+        copy(LIBRARIES[library](), say, until_input_ends(), bootstrap, topic, *rest)
     elif verb == "time":
         partitions, timestamp = rest
         say(offsets=driver.time(bootstrap, topic, int(partitions), int(timestamp)))

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -65,8 +67,7 @@ func produce(bootstrap, topic, codecName string, first, count int) {
 	c := client(bootstrap, kgo.ProducerBatchCompression(codec(codecName)), kgo.ProducerLinger(5*time.Millisecond))
 	defer c.Close()
 	for n := first; n < first+count; n++ {
-		record := &kgo.Record{Topic: topic, Key: []byte(strconv.Itoa(n % 7)), Value: []byte(strconv.Itoa(n))}
-		c.Produce(context.Background(), record, func(_ *kgo.Record, err error) { check(err) })
+		c.Produce(context.Background(), record(topic, n), func(_ *kgo.Record, err error) { check(err) })
 	}
 	check(c.Flush(context.Background()))
 }
@@ -87,7 +88,84 @@ func stream(bootstrap, topic string) {
 	check(c.Flush(context.Background()))
 }
 
-func consume(bootstrap, topic, group, assignor, instance string) {
+func record(topic string, n int) *kgo.Record {
+	return &kgo.Record{Topic: topic, Key: []byte(strconv.Itoa(n % 7)), Value: []byte(strconv.Itoa(n))}
+}
+
+// transactional returns a client whose transactional id is initialized. While an older producer's transaction is being
+// aborted, franz-go gives up with CONCURRENT_TRANSACTIONS, and needs a new client.
+func transactional(bootstrap, id string) *kgo.Client {
+	for {
+		c := client(bootstrap, kgo.TransactionalID(id))
+		_, _, err := c.ProducerID(context.Background())
+		if err == nil {
+			return c
+		}
+		c.Close()
+		if !errors.Is(err, kerr.ConcurrentTransactions) {
+			check(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func transact(bootstrap, topic, id string, n, count int, ends []string) {
+	ended := untilInputEnds()
+	c := transactional(bootstrap, id)
+	defer c.Close()
+	for _, end := range ends {
+		check(c.BeginTransaction())
+		for stop := n + count; n < stop; n++ {
+			c.Produce(context.Background(), record(topic, n), func(_ *kgo.Record, err error) { check(err) })
+		}
+		check(c.Flush(context.Background()))
+		if end == "hold" {
+			say(map[string]any{"open": true})
+			<-ended.Done()
+		}
+		if err := c.EndTransaction(context.Background(), kgo.TransactionEndTry(end != "abort")); err != nil {
+			say(map[string]any{"fenced": err.Error()})
+			return
+		}
+		say(map[string]any{"ended": end})
+	}
+}
+
+func copyRecords(bootstrap, source, target, group, id string) {
+	ended := untilInputEnds()
+	s, err := kgo.NewGroupTransactSession(
+		kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.TransactionalID(id), kgo.ConsumerGroup(group), kgo.ConsumeTopics(source),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.Balancers(kgo.RangeBalancer()),
+		kgo.SessionTimeout(30*time.Second), kgo.HeartbeatInterval(300*time.Millisecond),
+		kgo.FetchMaxWait(200*time.Millisecond),
+	)
+	check(err)
+	defer s.Close()
+	for ended.Err() == nil {
+		fetches := s.PollFetches(ended)
+		if fetches.Empty() {
+			continue
+		}
+		check(s.Begin())
+		values := []int{}
+		fetches.EachRecord(func(r *kgo.Record) {
+			s.Produce(context.Background(), &kgo.Record{Topic: target, Key: r.Key, Value: r.Value}, nil)
+			values = append(values, number(string(r.Value)))
+		})
+		// The session aborts and rewinds by itself after a rebalance.
+		committed, err := s.End(context.Background(), kgo.TryCommit)
+		check(err)
+		if committed {
+			say(map[string]any{"copied": values})
+		} else {
+			say(map[string]any{"refused": "rebalanced"})
+		}
+	}
+}
+
+func consume(bootstrap, topic, group, assignor, instance, isolation string) {
 	partitions := func(kind string) func(context.Context, *kgo.Client, map[string][]int32) {
 		return func(_ context.Context, _ *kgo.Client, found map[string][]int32) {
 			say(map[string]any{kind: append([]int32{}, found[topic]...)})
@@ -105,6 +183,9 @@ func consume(bootstrap, topic, group, assignor, instance string) {
 		options = append(options, kgo.Balancers(kgo.CooperativeStickyBalancer()))
 	} else {
 		options = append(options, kgo.Balancers(kgo.RangeBalancer()))
+	}
+	if isolation == "read_committed" {
+		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 	}
 	if instance != "" {
 		options = append(options, kgo.InstanceID(instance))
@@ -171,7 +252,11 @@ func main() {
 	case "stream":
 		stream(args[2], args[3])
 	case "consume":
-		consume(args[2], args[3], args[4], args[5], args[6])
+		consume(args[2], args[3], args[4], args[5], args[6], strings.Join(args[7:], ""))
+	case "transact":
+		transact(args[2], args[3], args[4], number(args[5]), number(args[6]), strings.Split(args[7], ","))
+	case "copy":
+		copyRecords(args[2], args[3], args[4], args[5], args[6])
 	case "time":
 		offsetsByTime(args[2], args[3], number(args[5]))
 	case "admin":

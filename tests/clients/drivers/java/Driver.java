@@ -16,7 +16,9 @@ import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -90,12 +92,16 @@ public class Driver {
         }
     }
 
-    private static void consume(String bootstrap, String topic, String group, String assignor, String instance) {
+    private static void consume(
+            String bootstrap, String topic, String group, String assignor, String instance, String isolation) {
         Map<String, String> settings = new HashMap<>(Map.of(
             "group.id", group, "auto.offset.reset", "earliest", "enable.auto.commit", "false",
             "session.timeout.ms", "30000", "heartbeat.interval.ms", "300", "metadata.max.age.ms", "1000",
             "partition.assignment.strategy", "org.apache.kafka.clients.consumer."
                 + (assignor.equals("cooperative") ? "CooperativeStickyAssignor" : "RangeAssignor")));
+        if (!isolation.isEmpty()) {
+            settings.put("isolation.level", isolation);
+        }
         if (!instance.isEmpty()) {
             settings.put("group.instance.id", instance);
         }
@@ -130,6 +136,92 @@ public class Driver {
         }
     }
 
+    private static void transact(
+            String bootstrap, String topic, String id, int first, int count, String[] ends) throws Exception {
+        watchInput();
+        try (KafkaProducer<String, String> producer = transactional(bootstrap, id)) {
+            int n = first;
+            for (String end : ends) {
+                producer.beginTransaction();
+                for (int stop = n + count; n < stop; n++) {
+                    producer.send(new ProducerRecord<>(topic, "" + n % 7, "" + n));
+                }
+                producer.flush();
+                if (end.equals("hold")) {
+                    say("{\"open\": true}");
+                    while (!ended) {
+                        Thread.sleep(5);
+                    }
+                }
+                if (end.equals("abort")) {
+                    producer.abortTransaction();
+                } else {
+                    producer.commitTransaction();
+                }
+                say("{\"ended\": \"" + end + "\"}");
+            }
+        } catch (KafkaException refused) {
+            say("{\"fenced\": \"" + refused.getClass().getSimpleName() + "\"}");
+        }
+    }
+
+    private static KafkaProducer<String, String> transactional(String bootstrap, String id) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("transactional.id", id);
+        settings.put("linger.ms", "5");
+        KafkaProducer<String, String> producer =
+            new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
+        producer.initTransactions();
+        return producer;
+    }
+
+    private static void copy(String bootstrap, String source, String target, String group, String id) {
+        watchInput();
+        Map<String, String> settings = Map.of(
+            "group.id", group, "auto.offset.reset", "earliest", "enable.auto.commit", "false",
+            "isolation.level", "read_committed", "session.timeout.ms", "30000", "heartbeat.interval.ms", "300",
+            "partition.assignment.strategy", "org.apache.kafka.clients.consumer.RangeAssignor");
+        try (KafkaProducer<String, String> producer = transactional(bootstrap, id);
+                KafkaConsumer<String, String> consumer = consumer(bootstrap, settings)) {
+            consumer.subscribe(List.of(source));
+            while (!ended) {
+                ConsumerRecords<String, String> batch = consumer.poll(Duration.ofMillis(100));
+                if (batch.isEmpty()) {
+                    continue;
+                }
+                producer.beginTransaction();
+                List<String> values = new ArrayList<>();
+                Map<TopicPartition, OffsetAndMetadata> ends = new HashMap<>();
+                try {
+                    for (ConsumerRecord<String, String> record : batch) {
+                        producer.send(new ProducerRecord<>(target, record.key(), record.value()));
+                        values.add(record.value());
+                        ends.put(new TopicPartition(source, record.partition()),
+                            new OffsetAndMetadata(record.offset() + 1));
+                    }
+                    producer.sendOffsetsToTransaction(ends, consumer.groupMetadata());
+                    producer.commitTransaction();
+                    say("{\"copied\": " + values + "}");
+                } catch (KafkaException refused) {
+                    producer.abortTransaction();
+                    rewind(consumer);
+                    say("{\"refused\": \"" + refused.getClass().getSimpleName() + "\"}");
+                }
+            }
+        }
+    }
+
+    private static void rewind(KafkaConsumer<String, String> consumer) {
+        consumer.committed(consumer.assignment()).forEach((tp, committed) -> {
+            if (committed == null) {
+                consumer.seekToBeginning(List.of(tp));
+            } else {
+                consumer.seek(tp, committed.offset());
+            }
+        });
+    }
+
     private static List<Integer> numbers(Collection<TopicPartition> partitions) {
         return partitions.stream().map(TopicPartition::partition).collect(Collectors.toList());
     }
@@ -162,7 +254,10 @@ public class Driver {
         switch (args[0]) {
             case "produce" -> produce(args[1], args[2], args[3], Integer.parseInt(args[4]), Integer.parseInt(args[5]));
             case "stream" -> stream(args[1], args[2]);
-            case "consume" -> consume(args[1], args[2], args[3], args[4], args[5]);
+            case "consume" -> consume(args[1], args[2], args[3], args[4], args[5], args.length > 6 ? args[6] : "");
+            case "transact" -> transact(
+                args[1], args[2], args[3], Integer.parseInt(args[4]), Integer.parseInt(args[5]), args[6].split(","));
+            case "copy" -> copy(args[1], args[2], args[3], args[4], args[5]);
             case "time" -> time(args[1], args[2], Integer.parseInt(args[3]), Long.parseLong(args[4]));
             case "admin" -> admin(args[1], args[2], Integer.parseInt(args[3]));
             default -> throw new IllegalArgumentException("no verb " + args[0]);

@@ -34,9 +34,66 @@ async function stream(bootstrap, topic) {
   await producer.disconnect()
 }
 
-async function consume(bootstrap, topic, groupId) {
+async function transactional(bootstrap, transactionalId) {
+  const producer = clientOf(bootstrap).producer({ transactionalId, maxInFlightRequests: 1, idempotent: true })
+  await producer.connect()
+  return producer
+}
+
+async function transact(bootstrap, topic, id, first, count, ends) {
+  const ended = inputEnds()
+  const producer = await transactional(bootstrap, id)
+  let next = Number(first)
+  try {
+    for (const end of ends.split(',')) {
+      const transaction = await producer.transaction()
+      const messages = Array.from({ length: Number(count) }, () => record(next++))
+      await transaction.send({ topic, messages, acks: -1 })
+      if (end === 'hold') {
+        say({ open: true })
+        await ended
+      }
+      await (end === 'abort' ? transaction.abort() : transaction.commit())
+      say({ ended: end })
+    }
+  } catch (refused) {
+    say({ fenced: refused.type || refused.name })
+  }
+  await producer.disconnect()
+  process.exit(0)
+}
+
+async function copy(bootstrap, source, target, groupId, id) {
+  const producer = await transactional(bootstrap, id)
   const consumer = clientOf(bootstrap).consumer({
-    groupId, sessionTimeout: 30000, heartbeatInterval: 300, rebalanceTimeout: 30000,
+    groupId, sessionTimeout: 30000, heartbeatInterval: 300, rebalanceTimeout: 30000, maxWaitTimeInMs: 200,
+  })
+  await consumer.connect()
+  await consumer.subscribe({ topics: [source], fromBeginning: true })
+  await consumer.run({
+    autoCommit: false,
+    eachBatch: async ({ batch: { partition, messages }, resolveOffset }) => {
+      const transaction = await producer.transaction()
+      await transaction.send({
+        topic: target, messages: messages.map(({ key, value }) => ({ key, value })), acks: -1,
+      })
+      const offset = String(Number(messages[messages.length - 1].offset) + 1)
+      await transaction.sendOffsets({
+        consumerGroupId: groupId, topics: [{ topic: source, partitions: [{ partition, offset }] }],
+      })
+      await transaction.commit()
+      resolveOffset(messages[messages.length - 1].offset)
+      say({ copied: messages.map(({ value }) => Number(value)) })
+    },
+  })
+  await inputEnds()
+  await consumer.disconnect()
+  await producer.disconnect()
+}
+
+async function consume(bootstrap, topic, groupId, assignor, instance, isolation) {
+  const consumer = clientOf(bootstrap).consumer({
+    groupId, readUncommitted: isolation === 'read_uncommitted', sessionTimeout: 30000, heartbeatInterval: 300, rebalanceTimeout: 30000,
     metadataMaxAge: 1000, maxWaitTimeInMs: 200,
   })
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) =>
@@ -84,7 +141,7 @@ async function admin(bootstrap, topic, partitions) {
   say({ partitions: topics[0].partitions.length })
 }
 
-const verbs = { produce, stream, consume, time, admin }
+const verbs = { produce, stream, transact, copy, consume, time, admin }
 verbs[process.argv[2]](...process.argv.slice(3)).catch((error) => {
   process.stderr.write(`${error.stack}\n`)
   process.exit(1)
