@@ -158,6 +158,10 @@ tests of a client are skipped if its build tools are missing: kafkajs needs `npm
 client needs `javac` and the environment variable `MINIKAFKA_KAFKA_JARS`, which names a folder with Apache Kafka's jars.
 `minikafka consume --group` and the consumer of `minikafka.client` have their own tests.
 
+A copy reads committed records and writes them in transactions, together with the offsets. For most libraries a second
+copy joins its group meanwhile. aiokafka and kafkajs do not send the generation of the group with the offsets (KIP-447),
+so for them the second copy starts when the first one has ended.
+
 {table}
 
 {skipped}

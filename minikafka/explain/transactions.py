@@ -89,16 +89,16 @@ def _described(
     tp: TopicPartition, transactions: Iterable[OpenTransaction], without_answer: list[int]
 ) -> Iterator[Finding]:
     for one in transactions:
-        producer = f"producer {one.producer_id}, epoch {one.producer_epoch}"
+        producer, epoch = f"producer {one.producer_id}", f"epoch {one.producer_epoch}"
         if one.coordinator is not None:
             text = (
-                f"transactional id {one.transactional_id} ({producer}; coordinator: broker {one.coordinator}) "
+                f"transactional id {one.transactional_id} ({producer}, {epoch}; coordinator: broker {one.coordinator}) "
                 f"has had a transaction open since offset {one.start_offset}, for {_age(one.age_ms or 0)}: {_end(one)}"
             )
             yield Finding("open-transaction", text, is_problem=one.is_stuck)
             continue
         text = (
-            f"{producer} has a transaction open since offset {one.start_offset}; its last record is "
+            f"{producer} ({epoch}) has a transaction open since offset {one.start_offset}; its last record is "
             f"{_age(one.last_record_ms)} old"
         )
         if without_answer:

@@ -102,7 +102,7 @@ def test_transaction_that_is_ending_is_described_so(
 def test_transaction_without_coordinator_is_hanging_and_has_a_remedy(scene: Scene) -> None:
     _, (cause,) = only(scene)
     assert cause.text == (
-        "producer 7, epoch 2 has a transaction open since offset 4; its last record is 20 s old; it is hanging: no "
+        "producer 7 (epoch 2) has a transaction open since offset 4; its last record is 20 s old; it is hanging: no "
         "coordinator knows it, so no marker will end it; `minikafka transactions abort t-0 --start-offset 4` does"
     )
     assert cause.is_problem

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.memory_cluster import MemoryCluster
+from support.transactional_client import TransactionalProducer
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
@@ -112,3 +113,34 @@ async def test_group_report_names_the_leaders_of_subscribed_or_committed_partiti
         report = {"topics": topics, "offsets": offsets}
         assert leaders_of(broker.metadata, report) == mine
     assert leaders_of(broker.metadata, {"topics": ["other"], "offsets": []}) == []
+
+
+async def test_leader_and_coordinator_report_an_open_transaction() -> None:
+    config = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": 2}
+    async with MemoryCluster(3, **config) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 3))
+        producer = TransactionalProducer(cluster, "pay")
+        await producer.init()
+        await producer.produce(T0, b"1")
+        await producer.end()
+        start = await producer.produce(T0, b"2")
+        await cluster.clock.sleep(50)
+        replica = (await explain(cluster, leader(cluster)))["replica"]
+        assert (replica["last_stable_offset"], replica["high_watermark"]) == (start, start + 1)
+        (in_log,) = replica["open_transactions"]
+        assert in_log.pop("last_record_ms") >= 50
+        assert in_log == {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "start_offset": start,
+        }
+        answers = [await explain(cluster, broker) for broker in cluster.brokers.values()]
+        (known,) = [one for answer in answers for one in answer["transactions"]["open"]]
+        assert known.pop("age_ms") >= 50
+        assert known == {
+            "transactional_id": "pay",
+            "producer_id": producer.producer_id,
+            "state": "Ongoing",
+            "timeout_ms": 60_000,
+        }
+        producer.close()
