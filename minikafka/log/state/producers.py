@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections import deque
 from collections.abc import Iterator
 from itertools import starmap
 from struct import Struct
@@ -95,17 +96,19 @@ class ActiveProducer(NamedTuple):
 class ProducerStates:
     """Every producer that appended to this log and has not expired.
 
-    `transactions`: first offset of each unstable transaction → offset of its marker, or `OPEN` without a marker. A
-    transaction is unstable until the high watermark has passed its marker.
+    `transactions`: first offset of each unstable transaction → offset of its marker, or `OPEN` without a marker, in
+    rising order of first offsets. A transaction is unstable until the high watermark has passed its marker.
     """
 
-    __slots__ = ("_directory", "_states", "_storage", "transactions")
+    __slots__ = ("_directory", "_ended", "_states", "_storage", "transactions")
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
         self._directory = directory
         self._states = ProducerTable(ProducerRoom(INT_MAX))
         self.transactions: dict[int, int] = {}
+        self._ended: deque[int] = deque()
+        """First offsets of the unstable transactions that have a marker, in the order of the markers."""
 
     def share(self, room: ProducerRoom) -> None:
         """Count the producer ids of this log in `room`."""
@@ -232,6 +235,7 @@ class ProducerStates:
                 self.transactions[base_offset] = OPEN
         elif state.transaction_start >= 0:
             self.transactions[state.transaction_start] = base_offset
+            self._ended.append(state.transaction_start)
             state.transaction_start = _NONE
 
     def end_transaction(
@@ -246,8 +250,8 @@ class ProducerStates:
         state.coordinator_epoch = coordinator_epoch
         if kind != ABORT or first < 0:
             return None
-        still_open = [start for start, marker in self.transactions.items() if marker == OPEN]
-        last_stable_offset = min(still_open, default=base_offset + 1)
+        still_open = (start for start, marker in self.transactions.items() if marker == OPEN)
+        last_stable_offset = next(still_open, base_offset + 1)
         return Aborted(header[PRODUCER_ID], first, base_offset, last_stable_offset)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
@@ -255,11 +259,10 @@ class ProducerStates:
 
         Transactions whose marker lies below the high watermark are stable and are removed from `transactions`.
         """
-        transactions = self.transactions
-        for first, marker in tuple(transactions.items()):
-            if OPEN < marker < high_watermark:
-                del transactions[first]
-        return min(transactions, default=None)
+        transactions, ended = self.transactions, self._ended
+        while ended and transactions[ended[0]] < high_watermark:
+            del transactions[ended.popleft()]
+        return next(iter(transactions), None)
 
     def expire(self, wall_ms: int, expiration_ms: int) -> None:
         """Forget idle producers that have no open transaction.
@@ -280,8 +283,7 @@ class ProducerStates:
 
     def clear(self) -> None:
         """Forget every producer and delete the snapshots."""
-        self._states.clear()
-        self.transactions.clear()
+        self._clear()
         for offset in self.snapshot_offsets():
             self._remove(offset)
 
@@ -295,8 +297,7 @@ class ProducerStates:
         The caller then updates the state with the batches after the snapshot. Snapshots above the
         offset, which belong to truncated records, and invalid snapshots are deleted.
         """
-        self._states.clear()
-        self.transactions.clear()
+        self._clear()
         for snapshot in reversed(self.snapshot_offsets()):
             if snapshot <= offset and self._load(snapshot):
                 return snapshot
@@ -365,12 +366,14 @@ class ProducerStates:
         for producer_id, state in states.items():
             state.round = self._states.round
             self._states.put(producer_id, state)
-        self.transactions = {
-            state.transaction_start: OPEN
-            for state in states.values()
-            if state.transaction_start >= 0
-        }
+        starts = sorted(state.transaction_start for state in states.values())
+        self.transactions = {start: OPEN for start in starts if start >= 0}
         return True
+
+    def _clear(self) -> None:
+        self._states.clear()
+        self.transactions.clear()
+        self._ended.clear()
 
     def _remove(self, offset: int) -> None:
         self._storage.remove(self._path(offset))
