@@ -497,9 +497,11 @@ class TestLastStableOffset:
         r.sync(0, 1)
         return r
 
-    def append(self, r: Replicas, batch: bytearray, *, internal: bool = False) -> int:
+    def append(
+        self, r: Replicas, batch: bytearray, *, internal: bool = False, leader: int = 0
+    ) -> int:
         """Append a batch, which is verified if it is internal."""
-        replica = r[0]
+        replica = r[leader]
         replica.purgatory.dirty.append(replica.partition)
         field = memoryview(batch)
         guard = replica.partition.verification_of(field) if internal else NO_GUARD
@@ -555,6 +557,53 @@ class TestLastStableOffset:
         r.sync(0, 1)
         r.elect(1)
         assert (r[1].partition.last_stable_offset, r[1].hw) == (1, 3)
+
+    @pytest.mark.parametrize("commit", [False, True])
+    def test_new_replica_above_the_start_of_a_transaction_knows_it_when_it_leads(
+        self, commit: bool
+    ) -> None:
+        """A reassignment adds a replica whose log begins inside of two open transactions."""
+        r = Replicas((0, 1), isr=(0,))
+        r.elect(0)
+        for batch in (
+            transactional_batch(0),
+            transactional_batch(0, producer=8),
+            transactional_batch(1),
+        ):
+            self.append(r, batch, internal=True)
+        r.produce(0, b"m3")
+        r[0].partition.advance_log_start_offset(2)
+        r.sync(0, 1)
+        r.commit_isr(0)
+        r.elect(1)
+        r.sync(1, 0)
+        partition, producers = r[1].partition, r[1].log.producers
+        assert (r[1].log.log_start_offset, partition.last_stable_offset, r[1].hw) == (2, 2, 4)
+        assert producers.is_in_transaction(7, 0)
+        assert self.append(r, end_marker(commit=commit), internal=True, leader=1) == 5
+        r.sync(1, 0)
+        assert partition.last_stable_offset == r[1].hw == 5
+        assert r[1].log.aborted_transactions(2, 5) == ([] if commit else [(7, 2)])
+        assert r[0].log.aborted_transactions(2, 5) == ([] if commit else [(7, 0)])
+
+    def test_removed_records_of_an_open_transaction_do_not_end_it(self) -> None:
+        """DeleteRecords and retention remove the first batches of a transaction that goes on."""
+        r = self.led()
+        self.append(r, transactional_batch(0), internal=True)
+        r.produce(0, b"m2")
+        r.sync(0, 1)
+        for broker in (0, 1):
+            r[broker].log.roll()
+            r[broker].partition.advance_log_start_offset(3)
+            r[broker].log.remove_first_segments(1)
+        self.append(r, transactional_batch(1))
+        r.sync(0, 1)
+        assert r[0].partition.last_stable_offset == r[1].partition.last_stable_offset == 3
+        r.crash(1)
+        r.restart(1, checkpoint=4)
+        r[1].log.advance_log_start_offset(3)
+        assert r[1].partition.last_stable_offset == 3
+        assert r[1].log.producers.is_in_transaction(7, 0)
 
     def test_last_stable_offset_is_known_after_a_restart(self) -> None:
         r = self.led()

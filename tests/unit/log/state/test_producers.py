@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from random import Random
 
 import pytest
 from support.logs import batch, end_marker, transactional_batch
@@ -352,6 +353,38 @@ class TestTransactions:
         assert states.first_unstable_offset(20) == 10
         states.update(marker(producer=1), 14)
         assert states.first_unstable_offset(20) == 12
+
+    @pytest.mark.parametrize("seed", range(10))
+    def test_first_unstable_offset_is_right_in_every_order_of_events(
+        self, states: ProducerStates, seed: int
+    ) -> None:
+        chance, committed = Random(seed), 0
+        unstable: dict[int, tuple[int, int | None]] = {}
+        open_: dict[int, int] = {}
+        for offset in range(300):
+            producer = chance.randrange(6)
+            if producer in open_ and chance.random() < 0.5:
+                states.update(marker(producer=producer), offset)
+                unstable[open_.pop(producer)] = producer, offset
+            else:
+                states.update(transactional(0, producer=producer), offset)
+                if producer not in open_:
+                    open_[producer] = offset
+                    unstable[offset] = producer, None
+            committed = chance.randint(committed, offset + 1)
+            if chance.random() < 0.5:
+                stable = [
+                    first
+                    for first, (_, end) in unstable.items()
+                    if end is not None and end < committed
+                ]
+                for first in stable:
+                    del unstable[first]
+                assert states.first_unstable_offset(committed) == min(unstable, default=None)
+            if chance.random() < 0.02:
+                states.snapshot(offset + 1)
+                assert states.restore(offset + 1) == offset + 1
+                unstable = {first: one for first, one in unstable.items() if one[1] is None}
 
     def test_marker_of_a_later_epoch_ends_the_transaction(self, states: ProducerStates) -> None:
         states.update(transactional(0), 10)
