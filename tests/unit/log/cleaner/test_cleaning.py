@@ -10,8 +10,17 @@ from random import Random
 from typing import Any
 
 import pytest
+from support.aborted import indexed
 from support.cleaning import batches_of, carry_out, latest, task, varied_log
-from support.logs import DIRECTORY, append, end_marker, open_log, read_all, transactional_batch
+from support.logs import (
+    DIRECTORY,
+    append,
+    end_marker,
+    open_log,
+    read_all,
+    replace_segments,
+    transactional_batch,
+)
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import CorruptBatch
@@ -33,6 +42,7 @@ from minikafka.record.header import (
     TRANSACTIONAL,
     Header,
 )
+from minikafka.record.transactions import Aborted
 
 NOW = 1_000_000
 HOUR = 3_600_000
@@ -284,6 +294,26 @@ def test_transaction_marker_without_batches_is_removed_after_the_delete_retentio
     second = rewritten(data)
     assert headers(cleaned(second, NOW + HOUR - 1))[0][BASE_OFFSET] == 2
     assert headers(cleaned(second, NOW + HOUR))[0][BASE_OFFSET] == 3
+
+
+def clean_in_place(log: Log, wall_ms: int = NOW) -> None:
+    """Clean the log up to its active segment, and replace its segments by their copies."""
+    groups, _ = carry_out(log.storage, task(log, wall_ms))
+    segments = {segment.base_offset: segment for segment in log.segments}
+    for group in groups:
+        replace_segments(log, [segments[base] for base in group.bases])
+
+
+def test_index_of_a_copy_has_no_entry_without_a_marker() -> None:
+    """The entry would hide the producer's next transaction, because only the marker ends the hidden one."""
+    log = transactions(commit=False)
+    assert indexed(log) == [Aborted(7, 0, 2, 3)]
+    clean_in_place(log)
+    assert indexed(log) == [Aborted(7, 0, 2, 3)]
+    clean_in_place(log, NOW + 2 * HOUR)
+    clean_in_place(log, NOW + 30 * HOUR)
+    assert headers(read_all(log))[0][BASE_OFFSET] == 3
+    assert indexed(log) == []
 
 
 def test_only_a_marker_of_the_newest_epoch_stays_for_a_producer_without_batches() -> None:

@@ -402,6 +402,7 @@ class TestTransactions:
         for _ in range(3):
             states.expire(10**9, 1)
         assert states.first_unstable_offset(11) == 10
+        assert states.is_in_transaction(7, 0)
         states.update(marker(), 11)
         for _ in range(2):
             states.expire(10**9, 1)
