@@ -1,10 +1,11 @@
 """Chaos test: kills, pauses and restarts random brokers under load, then checks that no record was lost.
 
-    chaos --seconds N [--seed S] [--keep DIR] [--coordination MODE]
+    chaos --seconds N [--seed S] [--keep DIR] [--coordination MODE] [--transactions [--jobs N]]
 
 The seed determines the faults of a run, and is printed first. A fault ends before the next fault begins, so at
 most one broker is down or paused at a time, and the load continues. With --keep, the brokers' logs and the
-producer's history are kept in DIR, for `minikafka pipeline check`.
+producer's history are kept in DIR, for `minikafka pipeline check`. With --transactions, jobs copy a topic exactly once
+under more kinds of faults (`chaos_transactions.py`), and DIR is for `scripts/isolation`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import broker_faults
+import chaos_transactions
 import endings
 from display import Display, Step
 from load import Stream, create_topic, read_back
@@ -48,15 +50,8 @@ def main() -> bool:
     """Run the chaos test with a display. Return True if the verdict is good."""
     arguments = parse(sys.argv[1:])
     with Display() as display:
-        return run_cancellable(
-            chaos(
-                display,
-                arguments.seconds,
-                arguments.seed,
-                arguments.keep,
-                arguments.coordination,
-            )
-        )
+        display.say(f"seed {arguments.seed}")
+        return run_cancellable(chaos(display, arguments))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -70,6 +65,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--coordination", choices=MODES, default=CONTROLLER, help="coordination mode (controller)"
     )
+    parser.add_argument(
+        "--transactions", action="store_true", help="copy a topic in transactions, exactly once"
+    )
+    parser.add_argument("--jobs", type=int, default=3, help="number of copy jobs (3)")
     parsed = parser.parse_args(arguments)
     if parsed.seed is None:
         parsed.seed = random.SystemRandom().randrange(2**32)
@@ -83,31 +82,34 @@ def _positive(text: str) -> float:
     return seconds
 
 
-async def chaos(
-    display: Display,
-    seconds: float,
-    seed: int,
-    keep: str | None = None,
-    coordination: str = CONTROLLER,
+async def chaos(display: Display, arguments: argparse.Namespace) -> bool:
+    """Run a cluster, and make the run with or without transactions. Return True if the verdict is good."""
+    seconds, seed, keep = arguments.seconds, arguments.seed, arguments.keep
+    config = chaos_transactions.CONFIG if arguments.transactions else CONFIG
+    async with LocalCluster(
+        BROKERS, data=keep, config=config, coordination=arguments.coordination
+    ) as cluster:
+        if not arguments.transactions:
+            return await single_records(display, cluster, seconds, seed, keep)
+        return await chaos_transactions.chaos(display, cluster, seconds, seed, arguments.jobs, keep)
+
+
+async def single_records(
+    display: Display, cluster: LocalCluster, seconds: float, seed: int, keep: str | None
 ) -> bool:
     """Inject faults under load, read all records back, and show the verdict. True if the verdict is good."""
-    display.say(f"seed {seed}")
-    made = LocalCluster(BROKERS, data=keep, config=CONFIG, coordination=coordination)
-    async with made as cluster:
-        await in_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
-        watch = IsrWatch(cluster, TOPIC)
-        stream = Stream(cluster.bootstrap, TOPIC, records(), RATE)
-        async with in_background(watch.run()):
-            try:
-                await under_load(display, cluster, stream, seconds, random.Random(seed))
-            finally:
-                await asyncio.to_thread(stream.abandon)
-            with display.step("read") as step:
-                reading = await in_thread(
-                    read_back, cluster.bootstrap, TOPIC, PARTITIONS, step.advance
-                )
-                step.done(f"{sum(map(len, reading.values())):,} records")
-        watch.show(display)
+    await in_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
+    watch = IsrWatch(cluster, TOPIC)
+    stream = Stream(cluster.bootstrap, TOPIC, records(), RATE)
+    async with in_background(watch.run()):
+        try:
+            await under_load(display, cluster, stream, seconds, random.Random(seed))
+        finally:
+            await asyncio.to_thread(stream.abandon)
+        with display.step("read") as step:
+            reading = await in_thread(read_back, cluster.bootstrap, TOPIC, PARTITIONS, step.advance)
+            step.done(f"{sum(map(len, reading.values())):,} records")
+    watch.show(display)
     if keep is not None:
         write_history(Path(keep) / "history.jsonl", stream.history)
     result = verdict([stream.history], reading)
