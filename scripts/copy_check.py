@@ -145,7 +145,9 @@ def differences(source: Records, target: Records) -> list[str]:
         found = [value for _, value in target[partition]]
         if expected != found:
             pairs = enumerate(zip(expected, found, strict=False))
-            first = next((at for at, (one, other) in pairs if one != other), len(found))
+            first = next(
+                (at for at, (one, other) in pairs if one != other), min(len(expected), len(found))
+            )
             missing, repeated = len(set(expected) - set(found)), len(found) - len(set(found))
             problems.append(
                 f"partition {partition} has {len(found)} copies of {len(expected)} records, different"
