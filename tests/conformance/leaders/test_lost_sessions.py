@@ -110,6 +110,36 @@ def test_records_are_kept_when_all_brokers_stop_and_start_again(seed: int) -> No
     run_leaders(seed, scenario)
 
 
+@pytest.mark.row("C42")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_broker_shows_itself_to_clients_while_all_sessions_are_renewed(seed: int) -> None:
+    """Clients of librdkafka that get an empty list of brokers close all connections, and never connect again."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        shown: list[tuple[int, list[int]]] = []
+        for number, broker in cluster.brokers.items():
+            update = broker.metadata.update
+
+            def note(
+                new: Any, *, is_whole: bool = False, number: int = number, update: Any = update
+            ) -> None:
+                shown.append((number, [one.id for one in new.live_brokers]))
+                update(new, is_whole=is_whole)
+
+            broker.metadata.update = note  # type: ignore[method-assign]
+        for session in cluster.sessions.values():
+            session.expire()
+        for session in cluster.sessions.values():
+            session.attach()
+            await asyncio.sleep(1)
+        await cluster.produce(b"a")
+        await cluster.until_in_sync()
+        assert {number for number, _ in shown} == cluster.brokers.keys()
+        assert [one for one in shown if one[0] not in one[1]] == []
+
+    run_leaders(seed, scenario)
+
+
 @pytest.mark.row("C35")
 def test_replica_that_won_an_election_does_not_lead_after_its_lease_has_ended() -> None:
     """The broker has read that it leads, and waits for the topic's settings when the lease ends."""

@@ -268,7 +268,7 @@ class LeadersMetadata:
         return [state for states in self.shown.values() for state in states.values()]
 
     def _give(self, changed: list[PartitionState], ids: Mapping[str, bytes]) -> None:
-        brokers = tuple(self.brokers.values())
+        brokers = self._brokers_to_show()
         if not changed and brokers == self._given_brokers:
             return
         former = {broker.id for broker in self._given_brokers}
@@ -294,6 +294,16 @@ class LeadersMetadata:
             ),
             is_whole=False,
         )
+
+    def _brokers_to_show(self) -> tuple[Broker, ...]:
+        """Return the registered brokers; until this broker has registered again, those that were shown before.
+
+        Without this, a client could get an empty list when all sessions have expired. Clients of librdkafka then close
+        all connections, and never connect again.
+        """
+        if self._broker_id not in self.brokers and self._given_brokers:
+            return self._given_brokers
+        return tuple(self.brokers.values())
 
 
 def _age(state: PartitionState) -> tuple[int, int]:
