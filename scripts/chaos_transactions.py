@@ -123,9 +123,9 @@ class Run:
 
     async def _faults(self, step: Step, feed: Feed, seconds: float) -> Counter[str]:
         chance = random.Random(self._seed)
-        faults = Faults(self._display, self._cluster, self._jobs, chance)
-        counts: Counter[str] = Counter()
         deadline = time.monotonic() + seconds
+        faults = Faults(self._display, self._cluster, self._jobs, chance, deadline)
+        counts: Counter[str] = Counter()
         while (left := deadline - time.monotonic()) > 0:
             end = time.monotonic() + min(left, chance.uniform(*QUIET_SECONDS))
             while time.monotonic() < end:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import broker_faults
@@ -21,12 +22,14 @@ from minikafka.transactions.steps import STEPS, TRANSACTION
 OFFSETS, STATE = "__consumer_offsets", "__transaction_state"
 PAUSE_SECONDS = (0.5, 12.0)
 """Range of the duration of a fault. Some faults are longer than a transaction's or a session's timeout."""
+LEAST_SECONDS = 1.0
+"""Least duration of a fault that begins at the end of a run."""
 STEP_MS = 10_000
 """Time limit for a coordinator to reach a step."""
 
 
 class Faults:
-    """The faults of one run."""
+    """The faults of one run, which end at the monotonic time `end`, or soon after it."""
 
     def __init__(
         self,
@@ -34,11 +37,13 @@ class Faults:
         cluster: LocalCluster,
         jobs: Sequence[CopyProcess],
         chance: random.Random,
+        end: float,
     ) -> None:
         self._display = display
         self._cluster = cluster
         self._jobs = jobs
         self._chance = chance
+        self._end = end
         self._round: list[str] = []
         steps = {f"{TRANSACTION}.{step}": self._at_step for step in STEPS[TRANSACTION]}
         self._kinds: dict[str, Callable[[str], Awaitable[None]]] = {
@@ -62,7 +67,8 @@ class Faults:
         return kind
 
     def _seconds(self) -> float:
-        return self._chance.uniform(*PAUSE_SECONDS)
+        left = max(self._end - time.monotonic(), LEAST_SECONDS)
+        return min(self._chance.uniform(*PAUSE_SECONDS), left)
 
     def _say(self, text: str) -> None:
         self._display.say(f"  {text}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from minikafka.client.isolation.recorder import Recorder
 
 CALL_SECONDS = 15.0
 """Time limit of one call of the client, after which the call is repeated."""
+RETRY_SECONDS = 45.0
+"""Time limit of a call with its repetitions: librdkafka can lose a request to a broker that leaves the metadata."""
 TRANSACTION_TIMEOUT_MS = 8_000
 TRANSIENT = (
     KafkaError._TIMED_OUT,
@@ -22,7 +25,11 @@ TRANSIENT = (
 
 
 def retry(call: Callable[..., Any], *arguments: object) -> Any:
-    """Call a function of the client with a time limit, and repeat this after an error that may pass."""
+    """Call a function of the client with a time limit, and repeat this after an error that may pass.
+
+    Raises KafkaException after any other error, and after `RETRY_SECONDS`.
+    """
+    deadline = time.monotonic() + RETRY_SECONDS
     while True:
         try:
             return call(*arguments, CALL_SECONDS)
@@ -30,6 +37,8 @@ def retry(call: Callable[..., Any], *arguments: object) -> Any:
             error = raised.args[0]
             may_pass = error.retriable() or error.code() in TRANSIENT
             if error.fatal() or error.txn_requires_abort() or not may_pass:
+                raise
+            if time.monotonic() > deadline:
                 raise
 
 

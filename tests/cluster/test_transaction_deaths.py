@@ -12,7 +12,7 @@ from minikafka.base.coordination import CONTROLLER, LEADERS
 
 
 @pytest.mark.parametrize(
-    ("mode", "seconds", "seed"), [(CONTROLLER, "8", "39"), (LEADERS, "4", "7")]
+    ("mode", "seconds", "seed"), [(CONTROLLER, "7", "39"), (LEADERS, "4", "7")]
 )
 def test_topic_is_copied_exactly_once_while_brokers_and_jobs_die(
     tmp_path: Path, mode: str, seconds: str, seed: str
