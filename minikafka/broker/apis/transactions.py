@@ -27,13 +27,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.broker.requests.group_parts import answer_in_parts
+from minikafka.broker.requests.group_parts import answer_in_parts, in_rows
 from minikafka.broker.requests.services import (
     LATER,
     Entity,
@@ -200,18 +201,18 @@ def _answered(api: int, version: int, error: int) -> Entity:
 # ---- administration
 
 
-def describe_transactions(services: Services, request: Entity, context: RequestContext) -> Later:
+def describe_transactions(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Handle a DescribeTransactions request."""
-    asked = DescribeRequest(list(dict.fromkeys(request.transactional_ids)))
-    services.transactions.describe(asked, context.answer_with(_described))
-    return LATER
+    parts = map(DescribeRequest, in_rows(request.transactional_ids))
+    return answer_in_parts(services.transactions.describe, parts, _described, context)
 
 
-def _described(version: int, outcome: DescribeResponse) -> Steps:
+def _described(version: int, outcomes: Sequence[DescribeResponse]) -> Steps:
+    transactions = chain.from_iterable(outcome.transactions for outcome in outcomes)
     return response_in_steps(
         DESCRIBE_TRANSACTIONS,
         version,
-        transaction_states=map(_described_transaction, outcome.transactions),
+        transaction_states=map(_described_transaction, transactions),
     )
 
 

@@ -139,9 +139,9 @@ def test_described_transactions_have_their_partitions_by_topic(cold: Cold) -> No
     open_one = DescribedTransaction("tx", 0, "Ongoing", 60_000, 1_234, 77, 3, [T0, other, T1])
     not_found = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     outcome = DescribeResponse([open_one, DescribedTransaction("gone", not_found)])
-    values = {"transactional_ids": ["tx", "gone", "tx"]}
+    values = {"transactional_ids": ["tx", "gone"]}
     asked, answer = exchange(cold, DESCRIBE_TRANSACTIONS, 0, outcome, **values)
-    assert asked == DescribeRequest(["tx", "gone"])
+    assert asked == DescribeRequest(("tx", "gone"))
     first, second = answer.transaction_states
     assert (first.error_code, first.transactional_id, first.transaction_state) == (
         0,
