@@ -519,14 +519,15 @@ class TransactionStorm:
         self.load(broker, partition, log.epoch)
 
     def load(self, broker: Broker, partition: int, epoch: int) -> None:
-        records = [LoadedRecord(entry.key, entry.value) for entry in self.logs[partition].entries]
+        entries = list(self.logs[partition].entries)
+        records = [LoadedRecord(entry.key, entry.value) for entry in entries]
         broker.coordinator.load(partition, epoch, records)
-        self.later(self.rng.choice((0, 30, 200)), self.loaded, broker, partition, epoch)
+        self.later(self.rng.choice((0, 30, 200)), self.loaded, broker, partition, epoch, entries)
 
-    def loaded(self, broker: Broker, partition: int, epoch: int) -> None:
+    def loaded(self, broker: Broker, partition: int, epoch: int, read: list[Entry]) -> None:
         if broker not in self.brokers or broker.epochs.get(partition) != epoch:
             return
-        for entry in self.logs[partition].entries:
+        for entry in read:
             if entry.value is not None:
                 broker.known[entry.name] = entry.value
         self.carry_out(broker, broker.coordinator.loaded(partition, epoch, self.now))
