@@ -5,6 +5,10 @@ wait for min_bytes, for at most max_wait_ms. Followers read up to the written lo
 KIP-320, and divergence is reported as in KIP-595. Version notes: 5 log start offset, 7 sessions, 9 current leader
 epoch, 10 topics with compression.type zstd, 11 rack id, 12 flexible and last fetched epoch.
 
+A read_committed consumer also gets the aborted transactions that have batches in its records, from the transaction
+indexes, and skips their batches. The last stable offset moves only with the high watermark. So a waiting fetch is tried
+again when the marker of an open transaction is committed.
+
 Responses are sent in the order of the requests. So a fetch that waits would delay the responses behind it. If a request
 other than Produce and Fetch arrives on its connection, the fetch is answered at once with the records that can be
 read, even if they are less than min_bytes. The same happens when its session is closed. Java's consumer asks for
