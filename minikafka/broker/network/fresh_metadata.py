@@ -9,12 +9,12 @@ most `WAIT_MS`, and the attempt of the mode continues when the wait is over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
-from minikafka.base.names import GROUP_TOPIC
+from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.broker.capabilities.metadata import MetadataSource
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services
@@ -26,6 +26,8 @@ WAIT_MS: Final = 1_000
 NAMES_MAX: Final = 1_000
 """A request that names more topics counts as a request for all topics: looking up each name would take too long."""
 _TOPIC_RESOURCE: Final = 2
+_TRANSACTION_KEY: Final = 1
+"""The type of a transactional id as the key of a coordinator."""
 _NAMED: Final = {
     versions.METADATA: "topics",
     versions.CREATE_TOPICS: "topics",
@@ -39,10 +41,20 @@ _NAMED: Final = {
     versions.DESCRIBE_CONFIGS: "resources",
     versions.ALTER_CONFIGS: "resources",
     versions.INCREMENTAL_ALTER_CONFIGS: "resources",
+    versions.ADD_PARTITIONS_TO_TXN: "v3_and_below_topics",
 }
 """API → the field with the topics of a request. The field is None, or absent in old versions, if it names none."""
-_OTHERS: Final = {versions.DESCRIBE_CLUSTER: (), versions.FIND_COORDINATOR: (GROUP_TOPIC,)}
-"""API → the topics that each request needs."""
+_OTHERS: Final[Mapping[int, Callable[[Entity], Sequence[str]]]] = {
+    versions.DESCRIBE_CLUSTER: lambda request: (),
+    versions.FIND_COORDINATOR: lambda request: (
+        (TRANSACTION_TOPIC,)
+        if getattr(request, "key_type", None) == _TRANSACTION_KEY
+        else (GROUP_TOPIC,)
+    ),
+}
+"""API → a function that returns the topics that a request needs."""
+_MISSING_ONLY: Final = frozenset({versions.ADD_PARTITIONS_TO_TXN})
+"""APIs whose requests wait only for topics that are missing: every transaction begins with such a request."""
 
 
 def with_fresh_metadata(
@@ -63,6 +75,8 @@ class _Asking:
     def __call__(self, services: Services, request: Entity, context: RequestContext) -> Any:
         topics = topics_of(self._api, request, context.version)
         missing = topics is not None and any(_is_missing(services.metadata, one) for one in topics)
+        if not missing and self._api in _MISSING_ONLY:
+            return self._handler(services, request, context)
         names = None if topics is None else [one for one in topics if isinstance(one, str)]
         waited = self._source.asked(names, is_missing=missing)
         if waited is None:
@@ -95,7 +109,7 @@ class _Begun:
 def topics_of(api: int, request: Entity, version: int) -> list[str | bytes] | None:
     """Return the names and ids of the topics that a request needs; None if it needs all topics."""
     if api in _OTHERS:
-        return list(_OTHERS[api])
+        return list(_OTHERS[api](request))
     named: Iterable[Any] | None
     named = getattr(request, _NAMED[api], None) or getattr(request, "topic_names", None)
     if not named:

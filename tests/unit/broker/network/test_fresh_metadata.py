@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.group_client import GroupClient
 from support.memory_cluster import MemoryCluster
 from support.memory_mode import MemoryMode, MemoryState
 
@@ -24,6 +25,7 @@ from minikafka.client.network import Address, Network, request
 from minikafka.wire import codec, versions
 
 GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
 WAIT_MS = 10_000
 
 
@@ -53,7 +55,7 @@ class Source:
 
     def asked(
         self, topics: Collection[str] | None, *, is_missing: bool
-    ) -> asyncio.Future[None] | None:
+    ) -> asyncio.Future[bool] | None:
         self.asked_of.append((None if topics is None else list(topics), is_missing))
         if not is_missing:
             return None
@@ -62,10 +64,10 @@ class Source:
             asyncio.get_running_loop().call_later(0.01, self.refresh, done)
         return done
 
-    def refresh(self, done: asyncio.Future[None]) -> None:
+    def refresh(self, done: asyncio.Future[bool]) -> None:
         if self.state.behind is not None:
             self.state.orders[1].update_metadata(self.state.behind, is_whole=True)
-        done.set_result(None)
+        done.set_result(True)
 
 
 class LazyMode(MemoryMode):
@@ -178,6 +180,37 @@ async def test_offsets_of_a_new_topic_are_committed_at_a_coordinator_that_is_beh
     assert error == 0
 
 
+async def test_new_topic_is_added_to_a_transaction_at_a_coordinator_that_is_behind(
+    cluster: LazyCluster,
+) -> None:
+    await cluster.create(TRANSACTION_TOPIC, (1,))
+    user = GroupClient(cluster, "x")
+    found = await user.send(9093, versions.FIND_COORDINATOR, key_type=1, coordinator_keys=("x",))
+    assert found.coordinators[0].node_id == 1
+    error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    while error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        producer = await user.send(
+            9093, versions.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout=60_000
+        )
+        error = producer.error_code
+    await cluster.create("t")
+    for asked in ([(["t"], True)], []):
+        answer = await user.send(
+            9093,
+            versions.ADD_PARTITIONS_TO_TXN,
+            3,
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=[{"name": "t", "partitions": [0]}],
+        )
+        (topic,) = answer.results_by_topic_v3_and_below
+        assert topic.results_by_partition[0].partition_error_code == 0
+        assert cluster.source.asked_of == asked
+        cluster.source.asked_of.clear()
+    user.close()
+
+
 async def test_mode_without_a_second_source_is_not_asked(cluster: LazyCluster) -> None:
     assert cluster.brokers[0].listener.handlers.maps[0] == {}
     assert cluster.brokers[1].listener.handlers.maps[0] != {}
@@ -197,6 +230,23 @@ ID = bytes(range(16))
         (versions.ELECT_LEADERS, 2, {"topic_partitions": None}, []),
         (versions.DESCRIBE_CLUSTER, 0, {}, []),
         (versions.FIND_COORDINATOR, 0, {"key": "g"}, [GROUP_TOPIC]),
+        (
+            versions.FIND_COORDINATOR,
+            4,
+            {"key_type": 1, "coordinator_keys": ("x",)},
+            [TRANSACTION_TOPIC],
+        ),
+        (
+            versions.ADD_PARTITIONS_TO_TXN,
+            3,
+            {
+                "v3_and_below_transactional_id": "x",
+                "v3_and_below_producer_id": 1,
+                "v3_and_below_producer_epoch": 0,
+                "v3_and_below_topics": [{"name": "t", "partitions": [0]}],
+            },
+            ["t"],
+        ),
         (
             versions.DESCRIBE_CONFIGS,
             1,
