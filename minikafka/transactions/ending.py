@@ -6,6 +6,7 @@ partition that it touched has its marker.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeAlias
@@ -18,6 +19,8 @@ from minikafka.transactions.state.picture import Picture
 from minikafka.transactions.state.transactional_id import TransactionalId
 from minikafka.transactions.states import TransactionState
 from minikafka.transactions.waiting import Waiting
+
+logger = logging.getLogger(__name__)
 
 OnDecided: TypeAlias = Callable[[int], None]
 """A callback for the result of the decision: the error code for clients, 0 if the decision is committed."""
@@ -96,8 +99,12 @@ class Ending:
         coordinator.
         """
         txn = self._ending(ended)
-        if txn is not None and self._picture.epochs[txn.partition] > ended.coordinator_epoch:
+        if txn is None:
+            return
+        if self._picture.epochs[txn.partition] > ended.coordinator_epoch:
             self.resume(txn)
+        else:
+            logger.warning("a later coordinator has ended the transaction of %r", txn.name)
 
     def _ending(self, ended: EndedTransaction) -> TransactionalId | None:
         txn = self._picture.ids.get(ended.transactional_id)
