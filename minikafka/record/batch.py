@@ -39,7 +39,7 @@ from minikafka.record.header import (
     TRANSACTIONAL,
     Header,
 )
-from minikafka.record.transactions import ABORT, COMMIT, MARKER_KEY, Marker, marker_type
+from minikafka.record.transactions import ABORT, COMMIT, Marker, marker_type
 from minikafka.record.varints import read_varint, varint
 
 UNDATED: Final = -(2**63) - 1
@@ -62,6 +62,12 @@ stamp: Final = Struct(">qii").pack_into
 """
 _END_TRANSACTION: Final = Struct(">hi")
 """Fields in the value of a transaction marker: version, coordinator epoch."""
+_MARKER_RECORD: Final = Struct(">5shhBhiB")
+"""The record of a marker: constants, version and type in the key, a constant, version and coordinator epoch in the
+value, a constant."""
+_MARKER_CONSTANTS: Final = (b"\x20\0\0\0\x08", 12, 0)
+"""Length of the record, attributes, deltas of timestamp and offset, size of the key; size of the value; no headers."""
+_MARKER_BYTES: Final = HEADER_BYTES + _MARKER_RECORD.size
 _UINT32: Final = Struct(">I")
 _APPEND_TIME: Final = Struct(">h")
 _INT64: Final = Struct(">q")
@@ -273,6 +279,12 @@ def end_of_transaction(batch: Buffer) -> tuple[int | None, int]:
 
     The type is None and the epoch -1 if the marker does not contain them.
     """
+    if len(batch) == _MARKER_BYTES:  # the form that every coordinator writes
+        head, _, kind, middle, _, epoch, end = _MARKER_RECORD.unpack_from(batch, HEADER_BYTES)
+        (crc,) = _UINT32.unpack_from(batch, CRC_AT)
+        is_usual = (head, middle, end) == _MARKER_CONSTANTS
+        if is_usual and crc32c(memoryview(batch)[CRC_START:]) == crc:
+            return kind, epoch
     for record in records(batch, control=True):
         if record.value is not None and len(record.value) >= _END_TRANSACTION.size:
             return marker_type(record.key), int(_END_TRANSACTION.unpack_from(record.value)[1])
@@ -282,8 +294,8 @@ def end_of_transaction(batch: Buffer) -> tuple[int | None, int]:
 
 def marker_of(batch: memoryview) -> Marker:
     """Return the transaction marker in a control batch. Raises CorruptBatch."""
-    kinds = [marker_type(record.key) for record in records(batch, control=True)]
-    return Marker(_unpack_header(batch)[PRODUCER_ID], COMMIT in kinds)
+    kind, _ = end_of_transaction(batch)
+    return Marker(_unpack_header(batch)[PRODUCER_ID], kind == COMMIT)
 
 
 def stamp_append_time(batch: memoryview, wall_ms: int) -> None:
@@ -417,17 +429,29 @@ def build_marker(
 
     `timestamp`: Unix milliseconds. `coordinator_epoch`: the coordinator's leader epoch.
     """
-    marker = Record(
-        timestamp=timestamp,
-        key=MARKER_KEY.pack(0, COMMIT if committed else ABORT),
-        value=_END_TRANSACTION.pack(0, coordinator_epoch),
+    batch = bytearray(_MARKER_BYTES)
+    HEADER.pack_into(
+        batch,
+        0,
+        0,
+        _MARKER_BYTES - OVERHEAD,
+        -1,
+        2,
+        0,
+        TRANSACTIONAL | CONTROL,
+        0,
+        timestamp,
+        timestamp,
+        producer_id,
+        producer_epoch,
+        -1,
+        1,
     )
-    return build(
-        [marker],
-        attributes=TRANSACTIONAL | CONTROL,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-    )
+    head, middle, end = _MARKER_CONSTANTS
+    kind = COMMIT if committed else ABORT
+    _MARKER_RECORD.pack_into(batch, HEADER_BYTES, head, 0, kind, middle, 0, coordinator_epoch, end)
+    _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
+    return bytes(batch)
 
 
 def _as_int64(number: int) -> int:

@@ -28,7 +28,7 @@ from minikafka.record.varints import read_varint
 ABORT: Final = 0
 COMMIT: Final = 1
 """`ABORT` and `COMMIT`: the types of a transaction marker, in the second field of its record's key."""
-MARKER_KEY: Final = Struct(">hh")
+_MARKER_KEY: Final = Struct(">hh")
 """Fields in the key of a marker's record: version, type."""
 
 
@@ -62,9 +62,9 @@ def is_control(header: Header) -> bool:
 
 def marker_type(key: Buffer | None) -> int | None:
     """Return the type in the key of a control record, such as `ABORT`; None if the key is too short."""
-    if key is None or len(key) < MARKER_KEY.size:
+    if key is None or len(key) < _MARKER_KEY.size:
         return None
-    return int(MARKER_KEY.unpack_from(key)[1])
+    return int(_MARKER_KEY.unpack_from(key)[1])
 
 
 def marker_type_in(records: memoryview) -> int | None:

@@ -17,7 +17,9 @@ from minikafka.record import batch as b
 from minikafka.record.batch import (
     Record,
     build,
+    build_marker,
     check_produced,
+    end_of_transaction,
     records,
     refusal_of_fragment,
     stamp,
@@ -255,3 +257,24 @@ def test_batches_are_read_by_aiokafka_and_aiokafkas_batches_are_read(codec: int)
     built = bytes(builder.build())
     assert check(built) == 0
     assert list(records(built)) == rows
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_marker_is_a_control_batch_of_one_record(committed: bool) -> None:
+    made = build_marker(7, 3, committed=committed, coordinator_epoch=5, timestamp=1_700_000_000_000)
+    key, value = struct.pack(">hh", 0, committed), struct.pack(">hi", 0, 5)
+    record = Record(timestamp=1_700_000_000_000, key=key, value=value)
+    fields = {"producer_id": 7, "producer_epoch": 3, "attributes": b.TRANSACTIONAL | b.CONTROL}
+    assert made == build([record], **fields)
+    assert end_of_transaction(made) == (committed, 5)
+    longer = Record(timestamp=1, key=key + b"?", value=value + b"?")
+    assert end_of_transaction(build([longer], **fields)) == (committed, 5)
+    assert end_of_transaction(build([record._replace(value=b"\0")], **fields)) == (committed, -1)
+    emptied = patched(made[: b.HEADER_BYTES], count=0, batch_length=49)
+    assert end_of_transaction(emptied) == (None, -1)
+
+
+def test_damaged_marker_raises_corrupt_batch() -> None:
+    made = build_marker(7, 3, committed=True, coordinator_epoch=5, timestamp=1)
+    with pytest.raises(CorruptBatch):
+        end_of_transaction(made[:-8] + b"?" + made[-7:])
