@@ -33,6 +33,8 @@ BATCH_RECORDS = 50
 """Maximum number of records in a transaction."""
 POLL_SECONDS = 0.2
 SESSION_TIMEOUT_MS = 6_000
+STALLED_SECONDS = 60
+"""The job ends by SIGALRM if it stands still for this time, because some calls of librdkafka then never return."""
 
 
 def transform(value: bytes) -> bytes:
@@ -81,6 +83,7 @@ class CopyJob:
         retry(self._producer.init_transactions)
         self._consumer.subscribe([self._input], on_assign=self._start_reading)
         while not self._stopped:
+            signal.alarm(STALLED_SECONDS)
             messages = [
                 message
                 for message in self._consumer.consume(BATCH_RECORDS, POLL_SECONDS)

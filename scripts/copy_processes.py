@@ -21,7 +21,9 @@ AGAIN_SECONDS = 0.5
 
 
 class CopyProcess:
-    """One job, of which at most one process runs. `ends`: how often its process ended by itself, by its last line."""
+    """One job, of which at most one process runs. `ends`: how often its process ended by itself, by its last line or
+    the signal that ended it.
+    """
 
     def __init__(self, bootstrap: str, name: str, topics: tuple[str, str], directory: Path) -> None:
         self.name = name
@@ -49,8 +51,9 @@ class CopyProcess:
     async def _keep(self) -> None:
         while True:
             assert self._process is not None
-            await self._process.wait()
-            self.ends[self._last_line()] += 1
+            code = await self._process.wait()
+            reason = signal.Signals(-code).name if code < 0 else self._last_line()
+            self.ends[reason] += 1
             await asyncio.sleep(AGAIN_SECONDS)
             await self._spawn()
 
