@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.aborted import check_indexes, indexed
-from support.cleaning import varied_log
+from support.cleaning import carry_out, task, varied_log
 from support.logs import (
     DIRECTORY,
     append,
@@ -16,6 +16,7 @@ from support.logs import (
     open_log,
     read_all,
     remove_below,
+    replace_segments,
     replicate,
     transactional_batch,
 )
@@ -23,7 +24,20 @@ from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
 from minikafka.log.log import Log
-from minikafka.record.transactions import Aborted
+from minikafka.log.replay import batches_from
+from minikafka.record.batch import end_of_transaction
+from minikafka.record.header import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    CONTROL,
+    COUNT,
+    LAST_OFFSET_DELTA,
+    OVERHEAD,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+)
+from minikafka.record.transactions import ABORT, Aborted, AbortedBatches
 
 SIZE = len(batch())
 
@@ -208,3 +222,48 @@ def test_indexes_of_a_varied_log_agree_with_its_batches(seed: int) -> None:
     check_indexes(log)
     end = log.log_end_offset
     assert indexed(log) == [one for one in before if one.last_offset < end]
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_reader_of_any_range_hides_exactly_the_aborted_batches(seed: int, is_cleaned: bool) -> None:
+    """The reader gets the aborted transactions of its range and filters batches as consumers do."""
+    chance, storage = Random(seed), MemoryStorage()
+    log = varied_log(storage, DIRECTORY, chance, 20_000_000, open_from=200)
+    stable = log.producers.first_unstable_offset(log.log_end_offset)
+    hidden = hidden_batches(log)
+    assert stable is not None
+    if is_cleaned:
+        groups, _ = carry_out(storage, task(log, 20_000_000, stable))
+        segments = {segment.base_offset: segment for segment in log.segments}
+        for group in groups:
+            replace_segments(log, [segments[base] for base in group.bases])
+    batches = [
+        header
+        for _, _, header in batches_from(log.segments, 0, log.written_position)
+        if header[BASE_OFFSET] < stable
+    ]
+    assert len(hidden) > 5
+    for _ in range(200):
+        first = chance.randrange(len(batches))
+        read = batches[first : first + chance.randrange(1, 40)]
+        begin = read[0][BASE_OFFSET]
+        end = read[-1][BASE_OFFSET] + read[-1][LAST_OFFSET_DELTA] + 1
+        found = AbortedBatches(Aborted(*one) for one in log.aborted_transactions(begin, end))
+        for header in read:
+            is_hidden = header[BASE_OFFSET] in hidden
+            assert found.is_aborted(header) == is_hidden or not header[COUNT], (header, begin, end)
+
+
+def hidden_batches(log: Log) -> set[int]:
+    """Return the base offset of every batch whose producer's next marker aborts its transaction."""
+    open_: dict[int, list[int]] = {}
+    hidden: set[int] = set()
+    for segment, position, header in batches_from(log.segments, 0, log.written_position):
+        if header[ATTRIBUTES] & CONTROL:
+            batch = segment.file.pread(OVERHEAD + header[BATCH_LENGTH], position)
+            mine = open_.pop(header[PRODUCER_ID], [])
+            hidden.update(mine if end_of_transaction(batch)[0] == ABORT else ())
+        elif header[ATTRIBUTES] & TRANSACTIONAL:
+            open_.setdefault(header[PRODUCER_ID], []).append(header[BASE_OFFSET])
+    return hidden
