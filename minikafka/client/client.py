@@ -23,7 +23,7 @@ from minikafka.client import consumer
 from minikafka.client.admin import API_TIMEOUT_MS, Admin, NewTopic
 from minikafka.client.admin_results import Outcome
 from minikafka.client.groups.admin import GroupAdmin
-from minikafka.client.log_offsets import LogOffsets
+from minikafka.client.log_offsets import READ_COMMITTED, READ_UNCOMMITTED, LogOffsets
 from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
@@ -106,9 +106,11 @@ class Client:
         request_timeout_ms: int = 30_000,
         delivery_timeout_ms: int = 120_000,
         api_timeout_ms: int = API_TIMEOUT_MS,
+        read_committed: bool = False,
     ) -> None:
         """Timeouts have the meaning and defaults of Kafka's `request.timeout.ms`, `delivery.timeout.ms`
         and `default.api.timeout.ms`. `transport`, `clock` and `rng` default to the real ones of this machine.
+        `read_committed`: neither return records of open and aborted transactions, nor count them in latest offsets.
         """
         transport = transport or SocketTransport()
         self._clock = clock or SystemClock()
@@ -116,6 +118,7 @@ class Client:
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._api_timeout_ms = api_timeout_ms
+        self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
         self._network = Network(transport, self._clock, client_id)
         # Fetches have their own connections: a fetch that waits for records delays later requests on its connection.
         self._fetch_network = Network(transport, self._clock, client_id)
@@ -130,7 +133,7 @@ class Client:
             self._network, self._metadata, api_retries, request_timeout_ms
         )
         self.log_offsets = LogOffsets(
-            self._network, self._metadata, api_retries, request_timeout_ms
+            self._network, self._metadata, api_retries, request_timeout_ms, self._isolation_level
         )
         self._order: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._sequences: defaultdict[tuple[int, TopicPartition], int] = defaultdict(int)
@@ -377,7 +380,8 @@ class Client:
         async def attempt() -> Fetched:
             leader = await self._metadata.leader(*tp)
             wanted = {tp: (leader.leader_epoch, offset)}
-            body = consumer.fetch_request(wanted, max_wait_ms, max_bytes)
+            level = self._isolation_level
+            body = consumer.fetch_request(wanted, max_wait_ms, max_bytes, level)
             timeout_ms = max_wait_ms + self._request_timeout_ms
             api = versions.FETCH
             response = await self._fetch_network.call(leader.address, api, timeout_ms, body)
@@ -385,7 +389,7 @@ class Client:
             answer = response.responses[0].partitions[0]
             _raise_for(answer.error_code, f"{tp} at offset {offset}")
             return Fetched(
-                *consumer.records_from(answer.records, offset),
+                *consumer.records_from(answer.records, offset, consumer.aborted_in(answer)),
                 answer.high_watermark,
                 answer.log_start_offset,
             )
@@ -431,6 +435,7 @@ class Client:
             timeout_ms=max_wait_ms + self._request_timeout_ms,
             reset=reset,
             on_end=on_end,
+            isolation_level=self._isolation_level,
         )
 
     async def _consume(
@@ -461,7 +466,8 @@ class Client:
     ) -> dict[int, int]:
         """Return by partition the earliest or latest offset, or the offset of the first record at or after a time.
 
-        A time is in Unix ms; the offset is -1 if every record is older. The latest offset is the high watermark.
+        A time is in Unix ms; the offset is -1 if every record is older. The latest offset is the high watermark,
+        or with `read_committed` the last stable offset.
         """
         timestamp = {"earliest": -2, "latest": -1}[at] if isinstance(at, str) else at
         chosen = [] if partitions is None else several(int, partitions)
@@ -484,7 +490,7 @@ class Client:
                 leader.address,
                 versions.LIST_OFFSETS,
                 self._request_timeout_ms,
-                _offsets_request(tp, leader, timestamp),
+                _offsets_request(tp, leader, timestamp, self._isolation_level),
             )
             answer = response.topics[0].partitions[0]
             _raise_for(answer.error_code, str(tp))
@@ -512,7 +518,9 @@ def _of_topic(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, in
     return {TopicPartition(topic, number): offset for number, offset in offsets.items()}
 
 
-def _offsets_request(tp: TopicPartition, leader: Leader, timestamp: int) -> Any:
+def _offsets_request(
+    tp: TopicPartition, leader: Leader, timestamp: int, isolation_level: int
+) -> Any:
     partition = {
         "partition_index": tp.partition,
         "current_leader_epoch": leader.leader_epoch,
@@ -521,7 +529,7 @@ def _offsets_request(tp: TopicPartition, leader: Leader, timestamp: int) -> Any:
     return request(
         versions.LIST_OFFSETS,
         replica_id=-1,
-        isolation_level=0,
+        isolation_level=isolation_level,
         topics=[{"name": tp.topic, "partitions": [partition]}],
     )
 

@@ -16,7 +16,13 @@ from minikafka.base.errors import CorruptBatch, ErrorCode, KafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
-from minikafka.client.log_offsets import EARLIEST, LATEST, LogOffsets
+from minikafka.client.log_offsets import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    LogOffsets,
+)
 from minikafka.client.metadata import Leader, Metadata, error_code
 from minikafka.client.network import VERSIONS, Address, Network, decode, request
 from minikafka.client.waits import Wait
@@ -32,6 +38,7 @@ from minikafka.record.header import (
     OVERHEAD,
     Header,
 )
+from minikafka.record.transactions import Aborted, AbortedBatches
 from minikafka.wire.versions import FETCH
 
 logger = logging.getLogger(__name__)
@@ -80,6 +87,7 @@ class Consumer:
         timeout_ms: int,
         reset: int | None = None,
         on_end: Callable[[TopicPartition, int], None] | None = None,
+        isolation_level: int = READ_UNCOMMITTED,
     ) -> None:
         """`on_end(partition, offset)`: called when a partition has no further record.
 
@@ -94,6 +102,7 @@ class Consumer:
         self._timeout_ms = timeout_ms
         self._reset = reset
         self._on_end = on_end
+        self._isolation_level = isolation_level
         self._reported: dict[TopicPartition, int] = {}
         self.positions: dict[TopicPartition, int] = {}
         """By partition: the offset after the last returned record, or EARLIEST or LATEST until that is looked up."""
@@ -128,7 +137,7 @@ class Consumer:
                         self._end_wait(tp)
                         for record in self._new_records(tp, partition, fetch.offsets):
                             yield record
-                        self._report_end(tp, partition.high_watermark)
+                        self._report_end(tp, self._readable_end(partition))
         finally:
             for fetch in self._in_flight.values():
                 fetch.answer.cancel()
@@ -175,7 +184,8 @@ class Consumer:
             if leader is not None and leader.address not in self._in_flight:
                 by_leader[leader.address][tp] = (leader.leader_epoch, position)
         for address, wanted in by_leader.items():
-            body = fetch_request(wanted, self._max_wait_ms, PARTITION_BYTES)
+            level = self._isolation_level
+            body = fetch_request(wanted, self._max_wait_ms, PARTITION_BYTES, level)
             try:
                 connection = await self._network.connection(address, self._timeout_ms)
                 answer = connection.request(FETCH, VERSIONS[FETCH], body, self._timeout_ms)
@@ -231,11 +241,18 @@ class Consumer:
     ) -> Iterator[ConsumedRecord]:
         """Yield the new records of a fetched partition, and advance the partition's position."""
         end = self._ends[tp] if self._ends is not None else None
-        for found, behind in consumed_batches(tp, partition.records, offsets[tp], end):
+        aborted = aborted_in(partition)
+        for found, behind in consumed_batches(tp, partition.records, offsets[tp], end, aborted):
             for record in found:
                 self.positions[tp] = record.offset + 1
                 yield record
             self.positions[tp] = behind
+
+    def _readable_end(self, partition: Any) -> int:
+        """Return the offset at which the reading of a fetched partition ends."""
+        if self._isolation_level == READ_COMMITTED:
+            return int(partition.last_stable_offset)
+        return int(partition.high_watermark)
 
     def _report_end(self, tp: TopicPartition, end: int) -> None:
         """Call `on_end` if the partition was read up to `end`, but only once for each value of `end`."""
@@ -258,7 +275,10 @@ class Consumer:
 
 
 def fetch_request(
-    partitions: Mapping[TopicPartition, tuple[int, int]], max_wait_ms: int, partition_bytes: int
+    partitions: Mapping[TopicPartition, tuple[int, int]],
+    max_wait_ms: int,
+    partition_bytes: int,
+    isolation_level: int = READ_UNCOMMITTED,
 ) -> Any:
     """Return a consumer's Fetch request without a fetch session.
 
@@ -282,42 +302,57 @@ def fetch_request(
         max_wait=max_wait_ms,
         min_bytes=1,
         max_bytes=max(FETCH_BYTES, partition_bytes),
-        isolation_level=0,
+        isolation_level=isolation_level,
         session_id=0,
         session_epoch=-1,
         topics=[{"topic": topic, "partitions": some} for topic, some in topics.items()],
     )
 
 
+def aborted_in(partition: Any) -> AbortedBatches:
+    """Return the aborted batches of a fetched partition; none if uncommitted records are read."""
+    listed = partition.aborted_transactions or ()
+    return AbortedBatches(Aborted(int(one.producer_id), one.first_offset) for one in listed)
+
+
 def consumed_batches(
-    tp: TopicPartition, data: bytes | None, start: int, end: int | None = None
+    tp: TopicPartition,
+    data: bytes | None,
+    start: int,
+    end: int | None = None,
+    aborted: AbortedBatches | None = None,
 ) -> Iterator[tuple[list[ConsumedRecord], int]]:
     """Yield (records, offset after the batch) for each whole batch of a response.
 
-    Only records from `start` on and before `end` are included; the list may be empty. Raises CorruptBatch.
+    Only records from `start` on and before `end` are included, without the `aborted` ones; the list may be empty.
+    Raises CorruptBatch.
     """
     position = start
     for header, batch in whole_batches(data or b""):
+        is_hidden = aborted is not None and aborted.is_aborted(header)
         has_append_time = bool(header[ATTRIBUTES] & LOG_APPEND_TIME)
         found = [
             ConsumedRecord(tp.topic, tp.partition, *record, has_append_time)
-            for record in records(batch)
+            for record in (() if is_hidden else records(batch))
             if start <= record.offset and (end is None or record.offset < end)
         ]
         position = max(position, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
         yield found, position
 
 
-def records_from(data: bytes | None, offset: int) -> tuple[list[Record], int]:
+def records_from(
+    data: bytes | None, offset: int, aborted: AbortedBatches | None = None
+) -> tuple[list[Record], int]:
     """Decode the whole batches of a response; return the records at or above `offset`, and the next fetch offset.
 
-    Raises CorruptBatch.
+    The `aborted` batches have no records. Raises CorruptBatch.
     """
     next_offset = offset
     found: list[Record] = []
     for header, batch in whole_batches(data or b""):
         next_offset = max(next_offset, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1)
-        found += (record for record in records(batch) if record.offset >= offset)
+        if aborted is None or not aborted.is_aborted(header):
+            found += (record for record in records(batch) if record.offset >= offset)
     return found, next_offset
 
 

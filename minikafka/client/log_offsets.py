@@ -18,19 +18,28 @@ from minikafka.wire.versions import LIST_OFFSETS
 EARLIEST: Final = -2
 """Timestamp that asks for the first offset."""
 LATEST: Final = -1
-"""Timestamp that asks for the high watermark."""
+"""Timestamp that asks for the high watermark, or with READ_COMMITTED for the last stable offset."""
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+"""Kafka's isolation levels."""
 
 
 class LogOffsets:
     """Offsets in the logs of partitions, looked up at the partition leaders."""
 
     def __init__(
-        self, network: Network, metadata: Metadata, retries: Retries, request_timeout_ms: int
+        self,
+        network: Network,
+        metadata: Metadata,
+        retries: Retries,
+        request_timeout_ms: int,
+        isolation_level: int = READ_UNCOMMITTED,
     ) -> None:
         self._network = network
         self._metadata = metadata
         self._retries = retries
         self._timeout_ms = request_timeout_ms
+        self._isolation_level = isolation_level
 
     async def __call__(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offset of each partition at a timestamp: EARLIEST, LATEST, or Unix ms.
@@ -84,7 +93,7 @@ class LogOffsets:
         body: Any = request(
             LIST_OFFSETS,
             replica_id=-1,
-            isolation_level=0,
+            isolation_level=self._isolation_level,
             topics=[{"name": topic, "partitions": some} for topic, some in topics.items()],
         )
         try:

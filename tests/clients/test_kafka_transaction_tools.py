@@ -93,6 +93,10 @@ async def test_kafkas_tool_and_our_command_show_and_abort_the_same_transaction(
         for tp in ("told-open-0", "told-open-1"):
             found = await why(cluster, tp)
             assert (found["open_transactions"], found["last_stable_offset"]) == ([], 2)
+        for level, lines in (("read_committed", 0), ("read_uncommitted", 2)):
+            where = ("--isolation-level", level, "-b", cluster.bootstrap)
+            done = await call("consume", "told-open", "--exit", *where)
+            assert (done.code, len(done.out.splitlines())) == (0, lines)
     finally:
         await producer.stop()
 

@@ -338,10 +338,10 @@ class MemoryCluster:
         """Addresses of all brokers, including brokers that do not run."""
         return ",".join(f"127.0.0.1:{9092 + number}" for number in self.storages)
 
-    def client(self) -> Client:
-        """Return a native client connected through the cluster's in-memory network."""
-        rng = SeededRng(0)
-        return Client(self.bootstrap, transport=self.transport, clock=self.clock, rng=rng)
+    def client(self, **options: Any) -> Client:
+        """Return a native client connected through the cluster's in-memory network. `options`: those of `Client`."""
+        own = {"transport": self.transport, "clock": self.clock, "rng": SeededRng(0)}
+        return Client(self.bootstrap, **own, **options)
 
     def ledger(self, number: int) -> list[Line]:
         """Return the ledger lines in the storage of one broker."""

@@ -159,6 +159,7 @@ def run_with_client(
     *,
     limit: float | None = None,
     late: str | None = None,
+    read_committed: bool = False,
 ) -> T:
     """Connect a client to the brokers `servers`, run `work` with it, and return the result.
 
@@ -174,9 +175,14 @@ def run_with_client(
 
     def client() -> Client:
         if limit is None:
-            return Client(servers)
+            return Client(servers, read_committed=read_committed)
         limit_ms = max(1, round(limit * 1000))
-        return Client(servers, api_timeout_ms=limit_ms, delivery_timeout_ms=limit_ms)
+        return Client(
+            servers,
+            api_timeout_ms=limit_ms,
+            delivery_timeout_ms=limit_ms,
+            read_committed=read_committed,
+        )
 
     async def connected() -> T:
         try:

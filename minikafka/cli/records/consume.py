@@ -113,6 +113,13 @@ def _columns(context: click.Context, option: click.Parameter, text: str | None) 
     metavar="NAMES",
     help="Print these in front of each record, separated by tabs: any of timestamp,partition,offset,headers.",
 )
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="With read_committed, leave out records of aborted transactions, and end before the first open one.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Do not report the end of a partition.")
 @bootstrap_option
 @data_option
@@ -129,6 +136,7 @@ def consume(
     layout: str | None,
     key_delimiter: str | None,
     columns: list[str],
+    isolation_level: str,
     quiet: bool,
     bootstrap: str | None,
     data: str | None,
@@ -152,13 +160,17 @@ def consume(
     def show(record: ConsumedRecord) -> None:
         _print(write(record))
 
+    committed = isolation_level == "read_committed"
+
     if group is not None:
         from minikafka.cli.records.group_member import Session
 
         start = _group_start(where, partition)
         session = Session(group, topics, start, until_end, count, quiet)
         servers = bootstrap_servers(bootstrap, data)
-        run_with_client(lambda client: session.run(client, servers, show), servers)
+        run_with_client(
+            lambda client: session.run(client, servers, show), servers, read_committed=committed
+        )
         return
     if len(topics) != 1:
         raise click.UsageError("name exactly one topic, as TOPIC or as -t TOPIC")
@@ -169,6 +181,7 @@ def consume(
             lambda client: reading.run(client, show),
             bootstrap_servers(bootstrap, data),
             late="not all records arrived",
+            read_committed=committed,
         )
 
 

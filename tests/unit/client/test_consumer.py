@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from support.memory_cluster import MemoryCluster
+from support.seeded_loop import run_seeded
 from support.stub_cluster import StubCluster
+from support.transactional_client import TransactionalProducer
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.client import Client, Record
+from minikafka.base.model import TopicPartition
+from minikafka.client import Client, NewTopic, Record
 from minikafka.client.consumer import records_from
+from minikafka.client.log_offsets import LATEST
 from minikafka.record.batch import build
 from minikafka.record.header import CONTROL, LOG_APPEND_TIME
 from minikafka.wire import versions
@@ -230,3 +235,35 @@ async def test_consumer_waits_for_the_leader_of_each_partition_that_it_cannot_re
     assert wait is not None
     assert (wait.about, wait.tp) == ("the leader of t-1", ("t", 1))
     await records.aclose()
+
+
+def test_reader_of_committed_records_leaves_out_aborted_and_open_transactions() -> None:
+    async def scene() -> None:
+        config = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": 2}
+        async with MemoryCluster(3, **config) as cluster, cluster.client() as dirty:
+            await dirty.create_topics(NewTopic("tx", 1, 3))
+            tp = TopicPartition("tx", 0)
+            producer = TransactionalProducer(cluster, "pay")
+            await producer.init()
+            for value, commit in ((b"1", True), (b"2", False), (b"3", True)):
+                await producer.produce(tp, value)
+                await producer.end(commit=commit)
+            start = await producer.produce(tp, b"4")
+            ends: list[int] = []
+            async with cluster.client(read_committed=True) as client:
+                records = client.consume(
+                    "tx", until_end=True, on_end=lambda _, offset: ends.append(offset)
+                )
+                assert [record.value async for record in records] == [b"1", b"3"]
+                fetched = await client.fetch("tx", 0, 0)
+                assert [record.value for record in fetched.records] == [b"1", b"3"]
+                assert fetched.next_offset == start
+                assert await client.list_offsets("tx", "latest") == {0: start}
+                assert await client.log_offsets({tp: LATEST}) == {tp: start}
+            assert ends == [start]
+            records = dirty.consume("tx", until_end=True)
+            assert [record.value async for record in records] == [b"1", b"2", b"3", b"4"]
+            assert await dirty.list_offsets("tx", "latest") == {0: start + 1}
+            producer.close()
+
+    run_seeded(1, scene())
