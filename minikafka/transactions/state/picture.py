@@ -5,6 +5,8 @@ Invariant: a record is in the picture only after its append is committed.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.transactions.state.loading import Load
@@ -28,6 +30,8 @@ class Picture:
         self.epochs: dict[int, int] = {}
         """Loaded partition → its leader epoch, which is the coordinator epoch of its markers."""
         self.loads: dict[int, Load] = {}
+        self._of: defaultdict[int, set[TransactionalId]] = defaultdict(set)
+        """Partition → its transactional ids, so that the end of a leadership need not look at all ids."""
 
     def refusal(self, name: str) -> ErrorCode:
         """Return the error for a request about an id that `ids` lacks; NONE if this broker is its coordinator."""
@@ -45,7 +49,11 @@ class Picture:
 
     def create(self, name: str) -> TransactionalId:
         """Add a transactional id without a record."""
-        txn = self.ids[name] = TransactionalId(name, partition_of(name, self.partition_count))
+        return self._add(name, partition_of(name, self.partition_count))
+
+    def _add(self, name: str, partition: int) -> TransactionalId:
+        txn = self.ids[name] = TransactionalId(name, partition)
+        self._of[partition].add(txn)
         return txn
 
     def store(self, txn: TransactionalId, metadata: Metadata) -> None:
@@ -62,7 +70,9 @@ class Picture:
         self.epochs[load.partition] = load.epoch
         added = []
         for name, metadata in load.ids.items():
-            txn = self.ids[name] = TransactionalId(name, load.partition)
+            if name in self.ids:  # the number of partitions was changed, so two of them have the id
+                self.remove(self.ids[name])
+            txn = self._add(name, load.partition)
             self.store(txn, metadata)
             added.append(txn)
         return added
@@ -70,13 +80,15 @@ class Picture:
     def remove(self, txn: TransactionalId) -> None:
         """Remove a transactional id."""
         self.open.discard(txn)
+        self._of[txn.partition].discard(txn)
         del self.ids[txn.name]
 
     def remove_all(self, partition: int) -> list[TransactionalId]:
         """Remove a partition and its transactional ids, and return the ids."""
         self.loads.pop(partition, None)
         self.epochs.pop(partition, None)
-        removed = [txn for txn in self.ids.values() if txn.partition == partition]
+        removed = sorted(self._of.pop(partition, ()), key=lambda txn: txn.name)
         for txn in removed:
-            self.remove(txn)
+            self.open.discard(txn)
+            del self.ids[txn.name]
         return removed

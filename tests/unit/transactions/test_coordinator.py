@@ -256,3 +256,17 @@ def test_number_of_partitions_decides_which_id_belongs_to_the_coordinator():
 
     assert world.init("copy").error == ErrorCode.NOT_COORDINATOR
     assert world.core.partition_count == 50
+
+
+def test_id_in_two_partitions_is_in_the_state_of_the_one_that_was_loaded_last():
+    world = TransactionWorld(in_state(STATE.ONGOING))
+    key, value = in_state(STATE.EMPTY, started_ms=-1)
+    world.core.begin_load(1, 3)
+    world.core.load(1, 3, [LoadedRecord(key, value)])
+    world.run(world.core.loaded(1, 3, 0))
+
+    assert world.describe().state == "Empty"
+    world.run(world.core.unload(0))
+    world.pass_time(100_000)
+    assert world.describe().state == "Empty"
+    assert world.markers == []
