@@ -33,8 +33,12 @@ BATCH_RECORDS = 50
 """Maximum number of records in a transaction."""
 POLL_SECONDS = 0.2
 SESSION_TIMEOUT_MS = 6_000
-STALLED_SECONDS = 60
-"""The job ends by SIGALRM if it stands still for this time, because some calls of librdkafka then never return."""
+STALLED_SECONDS = 30
+"""The job ends by SIGALRM if it stands still for this time.
+
+librdkafka 2.16 keeps the handle of a group coordinator that has left the metadata, and waits for it although
+the coordinator is back.
+"""
 
 
 def transform(value: bytes) -> bytes:
@@ -80,6 +84,7 @@ class CopyJob:
 
     def run(self) -> None:
         """Copy until `stop` is called. Raises KafkaException after an error that only a new start can end."""
+        signal.alarm(STALLED_SECONDS)
         retry(self._producer.init_transactions)
         self._consumer.subscribe([self._input], on_assign=self._start_reading)
         while not self._stopped:
