@@ -112,7 +112,7 @@ def test_records_are_kept_when_all_brokers_stop_and_start_again(seed: int) -> No
 
 @pytest.mark.row("C42")
 @pytest.mark.parametrize("seed", SEEDS)
-def test_broker_shows_itself_to_clients_while_all_sessions_are_renewed(seed: int) -> None:
+def test_s71_broker_shows_itself_while_all_sessions_are_renewed(seed: int) -> None:
     """Clients of librdkafka that get an empty list of brokers close all connections, and never connect again."""
 
     async def scenario(cluster: LeadersCluster) -> None:

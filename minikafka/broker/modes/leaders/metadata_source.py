@@ -299,7 +299,7 @@ class LeadersMetadata:
         """Return the registered brokers; until this broker has registered again, those that were shown before.
 
         Without this, a client could get an empty list when all sessions have expired. Clients of librdkafka then close
-        all connections, and never connect again.
+        all connections, and never connect again (S71).
         """
         if self._broker_id not in self.brokers and self._given_brokers:
             return self._given_brokers
