@@ -110,7 +110,10 @@ def check_produced(field: memoryview, header: Header, internal: bool) -> int:
         or header[BASE_OFFSET] != 0
         or length != len(field) - OVERHEAD
         or length < HEADER_BYTES - OVERHEAD
-        or not 0 <= attributes <= _LAST_CODEC
+        or (
+            not 0 <= attributes <= _LAST_CODEC
+            and not (producer_id >= 0 and 0 <= attributes ^ TRANSACTIONAL <= _LAST_CODEC)
+        )
         or count <= 0
         or count != last_delta + 1
         or (producer_id >= 0 and sequence < 0)

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_MS: Final = 2 * CALL_WAIT_MS
 RETRY_MS: Final = 100
-RETRY_MAX_MS: Final = 800
+RETRY_MAX_MS: Final = 400
 """The wait before markers are sent again. It begins with `RETRY_MS` and doubles up to `RETRY_MAX_MS`. Metadata that are
 read after the first wait were not read before `send`: the source takes no metadata for new that are 100 ms old."""
 _NO_ANSWER: Final = int(ErrorCode.NETWORK_EXCEPTION)
