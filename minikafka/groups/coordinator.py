@@ -9,7 +9,8 @@ while the group exists. `now` is monotonic milliseconds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from minikafka.base.coordinators import Answer, Caller, LoadedRecord, partition_of
@@ -18,7 +19,9 @@ from minikafka.groups.commits import Commits
 from minikafka.groups.joining import Joining
 from minikafka.groups.membership import Membership
 from minikafka.groups.messages import commands
+from minikafka.groups.messages.append_errors import fetch_error
 from minikafka.groups.messages.commands import Command
+from minikafka.groups.messages.records import confirmation_record
 from minikafka.groups.messages.requests import (
     CommitRequest,
     DeleteGroupsRequest,
@@ -257,12 +260,48 @@ class GroupCoordinator:
         return self._outbox.take()
 
     def fetch_offsets(self, request: FetchOffsetsRequest, caller: Caller) -> list[Command]:
-        """Process an OffsetFetch. The coordinator answers immediately."""
-        groups = [
-            self._fetch(group_id, partitions, request.require_stable)
-            for group_id, partitions in request.groups
-        ]
-        return [Answer(caller, FetchOffsetsResponse(groups))]
+        """Process an OffsetFetch. The coordinator answers immediately, or after the confirmation.
+
+        A consumer that reads and writes in transactions would write records twice after an old answer. If it waits for
+        stable offsets, a coordinator that was replaced and does not know it must not answer. So the answer follows an
+        append, which only the current leader of the partition can commit.
+        """
+        errors: dict[int, int] = {}
+        unconfirmed = self._unconfirmed(request)
+
+        def confirmed(partition: int, error: int, now: int) -> None:
+            errors[partition] = error
+            if len(errors) == len(unconfirmed):
+                self._outbox.answer(caller, self._fetched(request, errors))
+
+        for partition, group_id in unconfirmed.items():
+            done = partial(confirmed, partition)
+            self._outbox.append(partition, [confirmation_record(group_id)], done)
+        if not unconfirmed:
+            return [Answer(caller, self._fetched(request, errors))]
+        return self._outbox.take()
+
+    def _unconfirmed(self, request: FetchOffsetsRequest) -> dict[int, str]:
+        """Return the partitions that need a confirmation, each with the id of a group in it."""
+        groups = (self.groups.get(group_id) for group_id, _ in request.groups)
+        return {
+            group.partition: group.group_id
+            for group in groups
+            if request.require_stable and group is not None and group.offsets.is_transactional
+        }
+
+    def _fetched(
+        self, request: FetchOffsetsRequest, errors: Mapping[int, int]
+    ) -> FetchOffsetsResponse:
+        """Return the response to an OffsetFetch. `errors`: the results of the confirmations, by partition."""
+        groups = []
+        for group_id, partitions in request.groups:
+            error = errors.get(partition_of(group_id, self.partition_count), 0)
+            if error:
+                groups.append(FetchedGroup(group_id, fetch_error(error)))
+            else:
+                groups.append(self._fetch(group_id, partitions, request.require_stable))
+        return FetchOffsetsResponse(groups)
 
     def _fetch(
         self, group_id: str, partitions: Partitions | None, require_stable: bool

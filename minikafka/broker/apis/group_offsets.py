@@ -249,33 +249,45 @@ def offset_fetch(services: Services, request: Entity, context: RequestContext) -
 def _fetch_in_parts(
     services: Services, request: Entity, groups: Sequence[Entity], context: RequestContext
 ) -> Steps:
-    """Return the response to a large OffsetFetch request as `Steps`.
-
-    In each step, the coordinator answers one part of the request synchronously.
-    """
+    """Return the response to a large OffsetFetch request as `Steps`."""
     require_stable = getattr(request, "require_stable", False)
-    fetched: list[FetchedGroup] = []
-    for group in groups:
-        error = 0
-        found: list[FetchedGroup] = []
-        named = [(topic.name, topic.partition_indexes) for topic in group.topics or ()]
-        for part in by_topic(named) if named else (_partitions(group.topics),):
-            asked = FetchOffsetsRequest([(group.group_id, part)], require_stable)
-            services.groups.fetch_offsets(asked, _add_to(found))
-            error = error or found[-1].error
-            yield
-        topics = [] if error else [topic for part in found for topic in part.topics]
-        fetched.append(FetchedGroup(group.group_id, error, topics))
-    outcome = FetchOffsetsResponse(fetched)
-    if context.version >= _GROUPS_SINCE:
-        return (yield from _fetched(context.version, outcome))
-    asked_of_one = _partitions(groups[0].topics)
-    return (yield from _fetched_one(asked_of_one, context.version, outcome))
+    owners: list[int] = []
+    """The index of the group of each part."""
+
+    def parts() -> Iterator[FetchOffsetsRequest]:
+        for index, group in enumerate(groups):
+            named = [(topic.name, topic.partition_indexes) for topic in group.topics or ()]
+            for part in by_topic(named) if named else (_partitions(group.topics),):
+                owners.append(index)
+                yield FetchOffsetsRequest([(group.group_id, part)], require_stable)
+
+    encode = partial(_fetched_parts, groups, owners)
+    return answer_in_parts(services.groups.fetch_offsets, parts(), encode, context)
 
 
-def _add_to(found: list[FetchedGroup]) -> Callable[[FetchOffsetsResponse], None]:
-    """Return a callback that adds the groups of a response to `found`."""
-    return lambda response: found.extend(response.groups)
+def _fetched_parts(
+    groups: Sequence[Entity],
+    owners: Sequence[int],
+    version: int,
+    outcomes: Sequence[FetchOffsetsResponse],
+) -> Steps:
+    """Return the response to a large OffsetFetch request. `owners`: the index of the group of each outcome."""
+    found: list[list[FetchedGroup]] = [[] for _ in groups]
+    for index, outcome in zip(owners, outcomes, strict=True):
+        found[index] += outcome.groups
+    fetched = FetchOffsetsResponse(
+        [_joined(group.group_id, parts) for group, parts in zip(groups, found, strict=True)]
+    )
+    if version >= _GROUPS_SINCE:
+        return _fetched(version, fetched)
+    return _fetched_one(_partitions(groups[0].topics), version, fetched)
+
+
+def _joined(group_id: str, parts: Sequence[FetchedGroup]) -> FetchedGroup:
+    """Return what all parts of a request have found of a group: the first error, or every topic."""
+    error = next((part.error for part in parts if part.error), 0)
+    topics = [] if error else [topic for part in parts for topic in part.topics]
+    return FetchedGroup(group_id, error, topics)
 
 
 def _partitions(topics: Any) -> list[tuple[str, Sequence[int]]] | None:

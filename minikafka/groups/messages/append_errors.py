@@ -43,6 +43,12 @@ def assignment_error(error: int) -> int:
     return _ASSIGNMENT.get(error, error)
 
 
+def fetch_error(error: int) -> int:
+    """Return the error for a client whose OffsetFetch was not confirmed by an append. The client tries again."""
+    is_replaced = offsets_error(error) == ErrorCode.NOT_COORDINATOR
+    return ErrorCode.NOT_COORDINATOR if is_replaced else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
 def offsets_error(error: int) -> int:
     """Return the error for clients whose commit or removal of offsets failed with this error.
 

@@ -97,6 +97,14 @@ class GroupMetadataValue(NamedTuple):
 # Writing.
 
 
+def confirmation_record(group: str) -> tuple[bytes, None]:
+    """Return a record without meaning, whose append shows that no other broker has become the group's coordinator.
+
+    It is the tombstone of the offset of a partition that cannot exist.
+    """
+    return offset_commit_key(group, TopicPartition("", -1)), None
+
+
 def offset_commit_key(group: str, tp: TopicPartition) -> bytes:
     """Return the key of a committed offset. Raises ValueError if a name is longer than 32,767 bytes."""
     return b"".join(

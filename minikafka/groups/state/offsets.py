@@ -64,12 +64,23 @@ def expiry_rule(
 class GroupOffsets:
     """The committed offsets of one group. Each offset takes 130 to 180 bytes, plus its metadata."""
 
-    __slots__ = ("_commits", "_expiring", "_group", "_oldest", "_pending", "_topics", "held")
+    __slots__ = (
+        "_commits",
+        "_expiring",
+        "_group",
+        "_oldest",
+        "_pending",
+        "_topics",
+        "held",
+        "is_transactional",
+    )
 
     def __init__(self, group: str) -> None:
         self._group = group
         self.held = Held()
         """The memory of the committed offsets."""
+        self.is_transactional = False
+        """True if a producer has committed offsets of the group in a transaction."""
         self._topics: dict[str, dict[int, bytes]] = {}
         self._commits: dict[int, Mapping[TopicPartition, OffsetAndMetadata]] = {}
         """The offsets of each pending commit, by token."""

@@ -17,6 +17,7 @@ class PendingCommits:
 
     def add(self, producer_id: int, offsets: GroupOffsets, token: int) -> None:
         """Add a pending commit to the producer's transaction."""
+        offsets.is_transactional = True
         self._commits.add(producer_id, (offsets, token))
 
     def drop(self, producer_id: int, offsets: GroupOffsets, token: int) -> None:

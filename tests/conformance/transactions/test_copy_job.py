@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -135,6 +135,37 @@ def test_copy_is_exact_when_two_instances_of_the_job_fence_each_other() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_copy_is_exact_when_the_job_asks_a_replaced_group_coordinator(seed: int) -> None:
+    """The coordinator is paused meanwhile, and has not learned of its successor when it reads the job's requests."""
+
+    async def scenario(cluster: MemoryCluster, source: Source) -> None:
+        await source.fill(3)
+        job = CopyJob(cluster)
+        running = job.start()
+        await source.until_copied()
+        number = await leading(cluster, PLACES["group coordinator"])
+        over = asyncio.Event()
+        pausing = asyncio.create_task(pause(cluster, number, over.wait()))
+        await cluster.clock.sleep(0)
+        cluster.ensemble.end_session(cluster.sessions[number].session_id)
+        await cluster.clock.sleep(3_000)
+        await source.fill(3)
+        await source.until_copied()
+        await stop(job, running)
+        job = CopyJob(cluster, home=number)
+        running = job.start()
+        await cluster.clock.sleep(300)
+        over.set()
+        await pausing
+        await cluster.clock.sleep(5_000)
+        await source.fill(1)
+        await source.until_copied()
+        await stop(job, running)
+
+    run(scenario, seed)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_copy_is_exact_under_a_random_schedule_of_deaths_and_pauses(seed: int) -> None:
     async def scenario(cluster: MemoryCluster, source: Source) -> None:
@@ -149,7 +180,7 @@ def test_copy_is_exact_under_a_random_schedule_of_deaths_and_pauses(seed: int) -
             if fault == "kill":
                 await kill(cluster, number, chance.randrange(3_000))
             elif fault == "pause":
-                await pause(cluster, number, chance.randrange(10_000))
+                await pause(cluster, number, cluster.clock.sleep(chance.randrange(10_000)))
             elif fault == "stop":
                 await cluster.stop(number)
                 await cluster.start(number)
@@ -164,11 +195,11 @@ def test_copy_is_exact_under_a_random_schedule_of_deaths_and_pauses(seed: int) -
     run(scenario, seed)
 
 
-async def pause(cluster: MemoryCluster, number: int, ms: int) -> None:
-    """Pause a broker, as by SIGSTOP."""
+async def pause(cluster: MemoryCluster, number: int, over: Awaitable[object]) -> None:
+    """Pause a broker, as by SIGSTOP, until `over` ends."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SeededLoop)
     process = cluster.processes[number]
     loop.pause(process)
-    await cluster.clock.sleep(ms)
+    await over
     loop.resume(process)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.group_client import GroupClient
+from support.group_client import GroupClient, Member
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 from support.transactional_client import (
     CommittedReader,
     Fenced,
+    MustAbort,
     TransactionalProducer,
     committed_values,
 )
@@ -131,6 +132,51 @@ def test_offsets_are_visible_together_with_the_commit() -> None:
         assert await group.committed() == {("b", 0): 5}
         producer.close()
         group.close()
+
+    run(scenario)
+
+
+def test_s110_offsets_outside_of_the_transaction_are_refused() -> None:
+    async def scenario(cluster: MemoryCluster) -> None:
+        producer, group = TransactionalProducer(cluster, "tx"), GroupClient(cluster, "g")
+        await producer.init()
+        await producer.produce(A, b"1")
+        producer.added.add("g")  # without AddOffsetsToTxn
+        with pytest.raises(MustAbort) as refused:
+            await producer.commit_offsets(group, {("b", 0): 5})
+        assert refused.value.args == (ErrorCode.TRANSACTION_ABORTABLE,)
+        assert await stable_offset(group, "b") == -1
+        await producer.end()
+        assert await until_visible(cluster, A, 1) == [b"1"]
+        producer.close()
+        group.close()
+
+    run(scenario)
+
+
+def test_zombie_consumer_cannot_commit_offsets_in_a_transaction() -> None:
+    async def scenario(cluster: MemoryCluster) -> None:
+        producer, zombie = TransactionalProducer(cluster, "tx"), Member(cluster, "g")
+        await producer.init()
+        await zombie.join()
+        await producer.produce(A, b"1")
+        offsets = {("b", 0): 5}
+        stale = zombie.generation - 1
+        for generation, member_id, error in (
+            (stale, zombie.member_id, ErrorCode.ILLEGAL_GENERATION),
+            (zombie.generation, "another", ErrorCode.UNKNOWN_MEMBER_ID),
+        ):
+            with pytest.raises(MustAbort) as refused:
+                await producer.commit_offsets(zombie, offsets, generation, member_id)
+            assert refused.value.args == (error,)
+        await producer.commit_offsets(zombie, offsets, zombie.generation, zombie.member_id)
+        await producer.end()
+        await until_visible(cluster, A, 1)
+        while await stable_offset(zombie, "b") == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            await cluster.clock.sleep(10)
+        assert await zombie.committed() == offsets
+        producer.close()
+        zombie.close()
 
     run(scenario)
 

@@ -16,6 +16,7 @@ from minikafka.groups.messages.records import (
     read_key,
     read_offset,
 )
+from minikafka.groups.messages.requests import FetchOffsetsRequest
 
 KEY = offset_commit_key("g", TopicPartition("t", 0))
 FIRST, SECOND = 7, 8
@@ -178,6 +179,7 @@ def test_offsets_that_were_not_appended_are_not_completed(error: int, answered: 
     world = GroupWorld()
     world.append_error = error
     assert world.commit({T0: 5}, producer=PRODUCER) == {answered}
+    world.append_error = 0
     assert stable_errors(world) == {0}
     world.end_transaction(PRODUCER.producer_id)
     assert world.offsets() == {}
@@ -191,12 +193,13 @@ def test_offsets_that_were_not_appended_are_not_completed(error: int, answered: 
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
     ],
 )
-def test_offsets_that_may_be_in_the_log_are_completed_by_the_marker(
+def test_s111_offsets_that_may_be_in_the_log_are_completed_by_the_marker(
     error: int, answered: int
 ) -> None:
     world = GroupWorld()
     world.append_error = error
     assert world.commit({T0: 5}, producer=PRODUCER) == {answered}
+    world.append_error = 0
     assert stable_errors(world) == {UNSTABLE}
     world.end_transaction(PRODUCER.producer_id)
     assert world.offsets() == {T0: 5}
@@ -208,6 +211,67 @@ def test_later_commit_in_the_same_transaction_replaces_the_earlier_one() -> None
     world.commit({T0: 6}, producer=PRODUCER)
     world.end_transaction(PRODUCER.producer_id)
     assert world.offsets() == {T0: 6}
+
+
+# The confirmation of answers to OffsetFetch.
+
+
+def send_fetch(world: GroupWorld, *, stable: bool) -> int:
+    request = FetchOffsetsRequest([(GROUP, [("t", [0])])], stable)
+    return world.call("fetch_offsets", request, timed=False)
+
+
+def test_s113_stable_offsets_of_transactions_are_answered_after_an_append() -> None:
+    world = GroupWorld()
+    world.commit({T0: 5}, producer=PRODUCER)
+    world.end_transaction(PRODUCER.producer_id)
+    world.holds = True
+    caller = send_fetch(world, stable=True)
+    assert caller not in world.answers
+    world.release()
+    ((_, rows),) = world.answers[caller].groups[0].topics
+    assert [row.offset for row in rows] == [5]
+
+
+@pytest.mark.parametrize(
+    ("error", "answered"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
+def test_s113_coordinator_that_cannot_append_returns_no_stable_offsets(
+    error: int, answered: int
+) -> None:
+    world = GroupWorld()
+    world.commit({T0: 5}, producer=PRODUCER)
+    world.end_transaction(PRODUCER.producer_id)
+    world.append_error = error
+    found = world.fetch(stable=True)
+    assert (found.error, found.topics) == (answered, ())
+
+
+def test_confirmation_does_not_change_the_group() -> None:
+    world = GroupWorld()
+    world.commit({T0: 5}, producer=PRODUCER)
+    world.end_transaction(PRODUCER.producer_id)
+    world.commit({T0: 6})
+    send_fetch(world, stable=True)
+    assert len(world.log[0]) == 2
+    world.unload()
+    world.lead(epoch=1)
+    assert world.offsets() == {T0: 6}
+
+
+@pytest.mark.parametrize(("stable", "transactional"), [(True, False), (False, True)])
+def test_other_offsets_are_answered_at_once(stable: bool, transactional: bool) -> None:
+    world = GroupWorld()
+    world.commit({T0: 5}, producer=PRODUCER if transactional else None)
+    world.holds = True
+    caller = send_fetch(world, stable=stable)
+    assert caller in world.answers
+    assert world.held == []
 
 
 # Clients that may commit.
@@ -226,7 +290,7 @@ def test_later_commit_in_the_same_transaction_replaces_the_earlier_one() -> None
         ("", -1, None, 0),
     ],
 )
-def test_transactional_commit_must_match_the_member_and_generation_that_it_names(
+def test_s112_transactional_commit_must_match_the_member_and_generation(
     member: str, generation: int, instance: str | None, error: int
 ) -> None:
     world = GroupWorld()
