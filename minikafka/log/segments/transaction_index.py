@@ -77,6 +77,8 @@ class TransactionIndex:
         Return True if no later segment has another such transaction.
         """
         numbers = self._numbers
+        if not numbers:  # most segments: a log may have thousands
+            return False
         slots = range(len(numbers) // _FIELDS)
         first = bisect_left(slots, offset, key=lambda slot: numbers[slot * _FIELDS + _MARKER])
         for at in range(first * _FIELDS, len(numbers), _FIELDS):
