@@ -57,6 +57,8 @@ class PartitionView:
     """`LogCleaner.report` of the leader; also None if the topic is not compacted."""
     opening: tuple[int, ...] | None = None
     """The brokers for which an opening leader waits before it serves clients; None for any other leader."""
+    last_stable_offset: int | None = None
+    """Below the high watermark while transactions are open."""
 
     @property
     def is_available(self) -> bool:
@@ -278,4 +280,5 @@ def _view(replica: Mapping[str, Any]) -> PartitionView:
         earliest_timestamp=replica["earliest_timestamp"] if leads else None,
         compaction=replica["compaction"] if leads else None,
         opening=None if opening is None else tuple(opening),
+        last_stable_offset=replica.get("last_stable_offset") if leads else None,
     )

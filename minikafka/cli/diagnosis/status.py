@@ -153,6 +153,7 @@ def _partition(tp: TopicPartition, view: PartitionView) -> dict[str, Any]:
         "log_start_offset": view.log_start_offset,
         "log_end_offset": view.log_end_offset,
         "high_watermark": view.high_watermark,
+        "last_stable_offset": view.last_stable_offset,
         "size": view.size,
         "earliest_timestamp": view.earliest_timestamp,
         "compaction": view.compaction,

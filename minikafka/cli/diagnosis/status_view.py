@@ -106,7 +106,7 @@ def _cells(row: Row) -> list[Cell]:
         ",".join(map(str, row["replicas"])),
         isr if is_in_sync else (isr, _DOUBTFUL),
         _or_none(row["log_end_offset"]),
-        _or_none(row["high_watermark"]),
+        _high_watermark(row),
         _or_none(row["size"]),
         _utc(row["earliest_timestamp"]),
         _dirt(row["compaction"]),
@@ -117,6 +117,14 @@ def _leader(row: Row) -> Cell:
     if row["leader"] is None:
         return "none", _BAD
     return str(row["leader"]) if row["opening"] is None else (f"{row['leader']} opening", _DOUBTFUL)
+
+
+def _high_watermark(row: Row) -> Cell:
+    """Return the high watermark, with the last stable offset if open transactions hold that back."""
+    high_watermark, stable = row["high_watermark"], row["last_stable_offset"]
+    if stable is None or stable == high_watermark:
+        return _or_none(high_watermark)
+    return f"{high_watermark}, stable {stable}", _DOUBTFUL
 
 
 def _folded(topic: str, rows: Sequence[Row]) -> Text:

@@ -164,8 +164,8 @@ def run_with_client(
     """Connect a client to the brokers `servers`, run `work` with it, and return the result.
 
     `limit`: maximum time in seconds (default: the value of `--timeout`), which also replaces the client's own time
-    limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text. Raises UsageError
-    if `servers` is malformed.
+    limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text. `read_committed`: of
+    the client. Raises UsageError if `servers` is malformed.
     """
     from minikafka.cli.execution.waiting import ClientWaits, Waiting
     from minikafka.client import Client
@@ -173,20 +173,14 @@ def run_with_client(
     limit = limit or time_limit()
     waits = ClientWaits(servers)
 
-    def client() -> Client:
-        if limit is None:
-            return Client(servers, read_committed=read_committed)
+    options: dict[str, Any] = {"read_committed": True} if read_committed else {}
+    if limit is not None:
         limit_ms = max(1, round(limit * 1000))
-        return Client(
-            servers,
-            api_timeout_ms=limit_ms,
-            delivery_timeout_ms=limit_ms,
-            read_committed=read_committed,
-        )
+        options |= {"api_timeout_ms": limit_ms, "delivery_timeout_ms": limit_ms}
 
     async def connected() -> T:
         try:
-            made = client()
+            made = Client(servers, **options)
         except ConfigError as error:  # an address that is not host:port
             raise click.UsageError(str(error)) from error
         async with made as waits.client:

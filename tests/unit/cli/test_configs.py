@@ -18,7 +18,7 @@ TOPIC = Resource(ResourceType.TOPIC, "t")
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
     scripted = ScriptedAdmin({TopicPartition("t", 0): (1,)})
-    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers, **_: scripted)
     return scripted
 
 

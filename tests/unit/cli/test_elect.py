@@ -25,7 +25,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
         T1: Outcome(ErrorCode.ELECTION_NOT_NEEDED, "leads already"),
         U0: Outcome(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "broker 1 is away"),
     }
-    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers, **_: scripted)
     return scripted
 
 

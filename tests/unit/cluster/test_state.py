@@ -40,6 +40,7 @@ def replica(role: str, epoch: int, leader: int, isr: list[int], leo: int = 9) ->
         "replicas": [1, 2, 3],
         "log_end_offset": leo,
         "high_watermark": leo - 1,
+        "last_stable_offset": leo - 2,
         "log_start_offset": 2,
         "size": 10 * leo,
         "earliest_timestamp": 1000,
@@ -57,6 +58,7 @@ def test_cluster_state_takes_partition_data_from_the_leader_and_not_a_follower()
     view = state.partitions[TP]
     assert (view.leader, view.isr, view.log_end_offset, view.high_watermark) == (1, (1, 2, 3), 9, 8)
     assert (view.log_start_offset, view.size, view.earliest_timestamp) == (2, 90, 1000)
+    assert view.last_stable_offset == 7
     assert state.leader_of("t", 0) == 1
     assert state.has_isr("t", None)
     assert not state.has_isr("t", [1, 2])

@@ -19,7 +19,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
     scripted = ScriptedAdmin({T0: (1, 2)}, brokers=2)
     scripted.racks = {1: "a", 2: None}
     scripted.sizes = {(1, T0): 1500}
-    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers, **_: scripted)
     return scripted
 
 

@@ -20,7 +20,7 @@ INTERNAL = TopicPartition("__consumer_offsets", 3)
 def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
     scripted = ScriptedAdmin(dict.fromkeys((T0, T1, U0, INTERNAL), (1, 2)))
     scripted.sizes = {(1, T0): 1_500, (1, T1): 7, (1, INTERNAL): 9, (2, U0): 3}
-    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers, **_: scripted)
     return scripted
 
 

@@ -70,6 +70,7 @@ def test_status_reports_each_broker_as_up_silent_or_down() -> None:
             "log_start_offset": None,
             "log_end_offset": None,
             "high_watermark": None,
+            "last_stable_offset": None,
             "size": None,
             "earliest_timestamp": None,
             "compaction": None,
@@ -102,6 +103,13 @@ def test_status_marks_a_leader_that_does_not_serve_clients_yet() -> None:
     assert "1 opening" in line
 
 
+def test_status_shows_the_last_stable_offset_while_transactions_are_open() -> None:
+    [_, line] = [line.plain for line in shown_rows(row(last_stable_offset=3))]
+    assert " 5, stable 3 " in line
+    [_, line] = [line.plain for line in shown_rows(row())]
+    assert "stable" not in line
+
+
 def test_status_names_a_controller_only_if_it_answers_as_the_active_one() -> None:
     answer = {"broker_epoch": 1, "is_controller": False, "controller_id": 1, "controller_epoch": 2}
     answer |= {"live_brokers": [1], "replicas": []}
@@ -120,6 +128,7 @@ def row(topic: str = "t", partition: int = 0, **more: Any) -> dict[str, Any]:
         "isr": [2, 1],
         "log_end_offset": 5,
         "high_watermark": 5,
+        "last_stable_offset": 5,
         "size": 70,
         "earliest_timestamp": None,
         "compaction": None,
@@ -184,7 +193,8 @@ def test_internal_topic_that_is_named_has_a_line_for_each_partition() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_no_name_is_cut_and_no_line_is_too_wide_for_the_terminal(width: int) -> None:
     long = "n" * 249
-    big = {"log_end_offset": 10**9, "high_watermark": 10**9, "size": 10**13}
+    offsets = dict.fromkeys(("log_end_offset", "high_watermark", "last_stable_offset"), 10**9)
+    big = {**offsets, "size": 10**13}
     rows = [row("events", number, isr=[1], **big) for number in range(3)]
     lines = [line.plain for line in shown_rows(*rows, row(long), row("bücher.λ"), width=width)]
     assert "…" not in "".join(lines)

@@ -22,7 +22,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
     scripted = ScriptedAdmin({T0: (1, 2), T1: (2, 1)})
     scripted.ends = {T0: 10, T1: 5}
-    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers, **_: scripted)
     return scripted
 
 

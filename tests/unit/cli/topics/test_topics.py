@@ -22,7 +22,7 @@ T = Resource(ResourceType.TOPIC, "t")
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
     scripted = ScriptedAdmin({T0: (1, 2)})
-    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers, **_: scripted)
     return scripted
 
 
