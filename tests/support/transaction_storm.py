@@ -290,10 +290,13 @@ class TransactionStorm:
         self.step_until(end)
         self.is_over = True
         self.step_until(end + 100_000)
+        self.check_pictures()
         for partition in range(STATE_PARTITIONS):
-            self.move(partition)  # the last record of a log may be one that was reported as failed
+            # The last record of a log may be one that was reported as failed.
+            self.move(partition, reloads=True)
         self.step_until(end + 200_000)
         assert not self.waiting, f"never answered: {sorted(self.waiting)}"
+        self.check_pictures()
         self.check_ends()
         self.check_data()
 
@@ -466,14 +469,17 @@ class TransactionStorm:
 
     # Coordinators.
 
-    def move(self, partition: int) -> None:
-        """Elect another leader, or the same again. A random number of entries that are not committed are lost."""
+    def move(self, partition: int, *, reloads: bool = False) -> None:
+        """Elect another leader, or the same again. A random number of entries that are not committed are lost.
+
+        `reloads`: the next leader loads the partition.
+        """
         log = self.logs[partition]
         former = log.leader
         if former is None:
             return
         log.epoch += 1
-        if self.rng.random() < 0.25:
+        if not reloads and self.rng.random() < 0.25:
             former.epochs[partition] = log.epoch
             assert not former.coordinator.begin_load(partition, log.epoch) or (
                 partition in former.coordinator._picture.loads
@@ -630,7 +636,7 @@ class TransactionStorm:
                 assert transaction_value(txn.stored) == broker.known[name]
 
     def check_ends(self) -> None:
-        """Every coordinator has its ids in the state of the log, and no transaction is open or ending."""
+        """Every coordinator has the ids of its log, and no log ends with an open or ending transaction."""
         for partition, log in enumerate(self.logs):
             assert log.leader is not None
             last: dict[str, Metadata | None] = {}
@@ -646,9 +652,13 @@ class TransactionStorm:
                         f"{name} in partition {partition} is {value.state}"
                     )
                     assert ids[name].stored is not None
+
+    def check_pictures(self) -> None:
+        """No coordinator has an open or ending transaction, or markers to send."""
         for broker in self.brokers:
             assert not broker.jobs
             assert not broker.coordinator._picture.open
+            assert not any(txn.is_prepared for txn in broker.coordinator._picture.ids.values())
 
     def check_data(self) -> None:
         """All data of a transaction have one outcome, which is the one that its producer was answered."""
