@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
@@ -13,7 +13,9 @@ from minikafka.pipeline.session.report import Report
 from minikafka.pipeline.session.summary import Summary
 from minikafka.pipeline.streams.streams import AVAILABLE_NOW, Trigger
 from minikafka.spark.option_map import SERVERS
-from minikafka.spark.sink.options import ORIGIN, TOPIC
+from minikafka.spark.sink.once.transaction import are_served
+from minikafka.spark.sink.options import ONCE, ORIGIN, TOPIC, parse
+from minikafka.spark.sink.routing import client
 
 _UNCHANGED = "select key, value, headers, timestamp{partition} from source"
 
@@ -35,11 +37,21 @@ class CopySettings:
     trigger: Trigger = AVAILABLE_NOW
     skip_lost: bool = False
     """Continue after records that were deleted before they were read."""
+    exactly_once: bool | None = None
+    """Write each micro-batch in a transaction. None: if the brokers of the target serve transactions."""
 
 
 def run(spark: SparkSession, settings: CopySettings, report: Report) -> Summary:
     """Copy the records that exist now and return the counts; with a trigger interval, copy until Ctrl-C."""
+    if settings.exactly_once is None:
+        settings = replace(settings, exactly_once=_can_be_exactly_once(settings))
     return pipeline.run(spark, definition_of(settings), report)
+
+
+def _can_be_exactly_once(settings: CopySettings) -> bool:
+    options = parse({SERVERS: settings.to_servers})
+    with client(options) as leaders:
+        return are_served(leaders)
 
 
 def definition_of(settings: CopySettings) -> Definition:
@@ -51,6 +63,8 @@ def definition_of(settings: CopySettings) -> Definition:
     reading["failOnDataLoss"] = str(not settings.skip_lost).lower()
     writing = {SERVERS: settings.to_servers, TOPIC: settings.to}
     writing["kafka.compression.type"] = settings.compression
+    if settings.exactly_once:
+        writing[ONCE] = "true"
     if settings.origin_header:
         writing[ORIGIN] = settings.origin_header
     unchanged = _UNCHANGED.format(partition=", partition" if settings.keep_partitions else "")

@@ -48,7 +48,7 @@ from minikafka.cli.pipeline.launch import (
     "--origin-header",
     metavar="KEY",
     callback=not_blank,
-    help="Add a header by which records repeated after a crash are recognized (docs/spark.md).",
+    help="Add a header that names the origin of each record (docs/spark.md).",
 )
 @click.option(
     "--compression",
@@ -56,6 +56,11 @@ from minikafka.cli.pipeline.launch import (
     default="none",
     show_default=True,
     help="Codec of the written batches.",
+)
+@click.option(
+    "--at-least-once",
+    is_flag=True,
+    help="Write without transactions: faster, but a crash may repeat records.",
 )
 @checkpoint_option
 @skip_lost_option
@@ -71,6 +76,7 @@ def copy(
     keep_partitions: bool,
     origin_header: str | None,
     compression: str,
+    at_least_once: bool,
     checkpoint: str,
     skip_lost: bool,
     available_now: bool,
@@ -99,6 +105,7 @@ def copy(
         keep_partitions=keep_partitions,
         origin_header=origin_header,
         compression=compression,
+        exactly_once=False if at_least_once else None,
         trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
     )
     with usage_errors():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minikafka.base.errors import ConfigError
@@ -14,10 +14,12 @@ from minikafka.pipeline.run.columns import as_json
 from minikafka.pipeline.run.definition import ConsoleSink, ParquetSink, Sink, TopicSink
 from minikafka.pipeline.session.report import Report
 from minikafka.pipeline.session.summary import Table
+from minikafka.pipeline.streams.checkpoint_files import CheckpointFiles
 from minikafka.pipeline.streams.tables import TableSettings, save_table, table_stream
 from minikafka.pipeline.times import facts_of
 from minikafka.spark import append_to_topics
 from minikafka.spark.datasource import FORMAT
+from minikafka.spark.sink.options import ONCE_FROM, parse
 
 _ROWS: Final = "rows"
 _OTHER_MODES: Final = ', or set mode = "append" or "overwrite" in the file'
@@ -68,11 +70,29 @@ def _writer(
         writer = writer.option("checkpointLocation", checkpoint)
     if isinstance(sink, ConsoleSink):
         return writer.foreachBatch(_printer(sink, report))
-    if isinstance(sink, TopicSink) and sink.mode == "update":
-        return writer.foreachBatch(append_to_topics(sink.options))
     if isinstance(sink, TopicSink):
-        return writer.format(FORMAT).options(**sink.options)
+        options = _options(frame.sparkSession, sink, checkpoint)
+        if sink.mode == "update":
+            return writer.foreachBatch(append_to_topics(options))
+        return writer.format(FORMAT).options(**options)
     return writer
+
+
+def _options(spark: SparkSession, sink: TopicSink, checkpoint: str | None) -> Mapping[str, str]:
+    """Return the options of the sink. With `exactlyOnce`, they name a micro-batch that cannot have been written.
+
+    This is the next micro-batch, if Spark has finished all micro-batches that it has planned. So a checkpoint that was
+    used without `exactlyOnce`, or whose marker has expired, can be used.
+    """
+    given = parse(sink.options)
+    if not given.exactly_once or given.first_batch or checkpoint is None:
+        return sink.options
+    files = CheckpointFiles(spark, checkpoint)
+    planned, done = (
+        max((int(name) for name in files.names(directory) if name.isdecimal()), default=-1)
+        for directory in ("offsets", "commits")
+    )
+    return sink.options if planned != done else {**sink.options, ONCE_FROM: str(done + 1)}
 
 
 def _table(sink: ParquetSink) -> TableSettings:

@@ -38,6 +38,13 @@ _ENDED: Final = (
     ErrorCode.TRANSACTION_ABORTABLE,
 )
 _ABANDON_S: Final = 5.0
+_NEEDED: Final = (
+    transactions.ADD_PARTITIONS,
+    transactions.ADD_OFFSETS,
+    transactions.END,
+    transactions.TXN_OFFSET_COMMIT,
+    protocol.OFFSET_FETCH,
+)
 
 
 class TransactionLost(MinikafkaError):
@@ -144,3 +151,9 @@ def as_lost() -> Iterator[None]:
         if error.code in _ENDED:
             raise TransactionLost(error) from error
         raise
+
+
+def are_served(leaders: Leaders) -> bool:
+    """True if the brokers serve the requests of transactions. Raises `Unreachable`."""
+    served = leaders.call_any(transactions.API_VERSIONS, b"", transactions.parse_api_versions)
+    return all(served.get(key, -1) >= version for key, version in _NEEDED)
