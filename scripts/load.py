@@ -147,7 +147,7 @@ def read_back(
     on_progress: Callable[[int, int], None],
     content: Callable[[Message], Payload] = key_and_value,
 ) -> Reading:
-    """Read all records of the topic below the high watermarks with an unmodified consumer.
+    """Read all committed records of the topic below the high watermarks with an unmodified consumer.
 
     `content`: returns the part of a message to keep. `on_progress`: called with the number of records read and
     the total number of records. Raises KafkaException, TimeoutError.
@@ -158,6 +158,7 @@ def read_back(
             "group.id": "quickstart",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "enable.partition.eof": True,
             "fetch.queue.backoff.ms": 5,
             "log_level": 2,
         }
@@ -196,17 +197,22 @@ def _read_all(
     starts = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
     ends = [high_watermark(consumer, start) for start in starts]
     reading: dict[int, list[tuple[int, Payload]]] = {p: [] for p in range(partitions)}
+    unread = {partition for partition, end in enumerate(ends) if end}
     total, count = sum(ends), 0
     consumer.assign(starts)
-    while count < total:
-        messages = consumer.consume(min(FETCH_RECORDS, total - count), FETCH_SECONDS)
+    while unread:
+        messages = consumer.consume(FETCH_RECORDS, FETCH_SECONDS)
         if not messages:
             got = [f"{topic}-{p} {len(reading[p])} of {end}" for p, end in enumerate(ends)]
             raise TimeoutError(f"no record for {FETCH_SECONDS:g} s; read {', '.join(got)}")
         for message in messages:
-            if message.error():
+            partition = message.partition()
+            if message.error() is None:
+                reading[partition].append((message.offset(), content(message)))
+                count += 1
+            elif message.error().code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(message.error())
-            reading[message.partition()].append((message.offset(), content(message)))
-        count += len(messages)
+            elif message.offset() >= ends[partition]:
+                unread.discard(partition)
         on_progress(count, total)
     return reading

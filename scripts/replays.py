@@ -1,7 +1,7 @@
 """Checks of the output of streams whose driver, executors or brokers were killed.
 
-`exactly_once` compares a table with the source topic. `at_least_once` compares a copied topic with the source
-topic. Both functions are pure, and return a list of problems as texts, which is empty if there are no problems.
+`exactly_once` and `in_order` compare a table or a topic with the source topic. `at_least_once` compares a copied topic
+with the source topic. The functions are pure, and return a list of problems as texts, which is empty if there are none.
 `at_least_once` also returns the number of duplicates.
 """
 
@@ -40,8 +40,10 @@ class Copy:
     origin: Origin
 
 
-def exactly_once(source: Mapping[Place, bytes], rows: Iterable[tuple[Place, bytes]]) -> list[str]:
-    """Return the differences between a table and the source topic. The order of the rows is ignored."""
+def exactly_once(
+    source: Mapping[Place, bytes], rows: Iterable[tuple[Place, bytes]], output: str = "table"
+) -> list[str]:
+    """Return the differences between an output and the source topic. The order of the rows is ignored."""
     counts: Counter[Place] = Counter()
     wrong = []
     for place, value in rows:
@@ -49,10 +51,21 @@ def exactly_once(source: Mapping[Place, bytes], rows: Iterable[tuple[Place, byte
         if source.get(place) != value:
             wrong.append(place)
     return [
-        *_named("missing in the table", source.keys() - counts.keys()),
-        *_named("more than once in the table", [p for p, count in counts.items() if count > 1]),
+        *_named(f"missing in the {output}", source.keys() - counts.keys()),
+        *_named(f"more than once in the {output}", [p for p, count in counts.items() if count > 1]),
         *_named("different from the source", wrong),
     ]
+
+
+def in_order(found: Iterable[tuple[int, Place]]) -> list[str]:
+    """Return the records that were written out of order. `found`: partition and source of each record, in order."""
+    highest: dict[tuple[int, int], int] = {}
+    wrong = []
+    for target, (partition, offset) in found:
+        if offset < highest.setdefault((target, partition), offset):
+            wrong.append((partition, offset))
+        highest[target, partition] = offset
+    return _named("out of order", wrong)
 
 
 def at_least_once(

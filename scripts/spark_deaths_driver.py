@@ -1,12 +1,12 @@
-"""The driver of spark-deaths: two streams from one topic, to Parquet and to another topic.
+"""The driver of spark-deaths: three streams from one topic, to Parquet and to two other topics.
 
     python spark_deaths_driver.py BOOTSTRAP MASTER DIRECTORY
 
-The driver prints `{"copied": N}` for each micro-batch that was written to the other topic. The driver reads
-two lines from standard input. After the first line, the driver processes all existing records, stops the streams,
-writes the rows of the Parquet table to `rows.parquet`, and prints `{"rows": N}`. The second line has the settings of
-`minikafka pipeline check` as JSON. After the second line, the driver runs this check, prints the check's JSON document
-and exits. After an error, the driver exits with a traceback and code 1.
+One topic is written at least once, the other exactly once. The driver prints `{"copied": N}` for each micro-batch that
+was written exactly once. The driver reads two lines from standard input. After the first line, the driver processes all
+existing records, stops the streams, writes the rows of the Parquet table to `rows.parquet`, and prints `{"rows": N}`.
+The second line has the settings of `minikafka pipeline check` as JSON. After the second line, the driver runs this
+check, prints the check's JSON document and exits. After an error, the driver exits with a traceback and code 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, Queue
 
@@ -32,9 +32,12 @@ from minikafka.spark.session import session
 
 SOURCE = "deaths"
 COPY = "deaths-copy"
+ONCE = "deaths-once"
 ORIGIN = "origin"
 COPY_CHECKPOINT = "copy-checkpoint"
+ONCE_CHECKPOINT = "once-checkpoint"
 TABLE_CHECKPOINT = "table-checkpoint"
+DAEMON = "spark_deaths_daemon"
 MAX_OFFSETS = "50000"
 POLL_SECONDS = 0.2
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -42,6 +45,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
     "spark.executor.memory": "512m",
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.executor.extraJavaOptions": SMALL_JVM,
     # No limit, because Spark would count killed executors as failures of the application.
     "spark.deploy.maxExecutorRetries": "-1",
@@ -49,7 +53,7 @@ SETTINGS = {
 
 
 def main(bootstrap: str, master: str, directory: Path) -> None:
-    """Run both streams until a line arrives on standard input, then run `minikafka pipeline check`.
+    """Run all streams until a line arrives on standard input, then run `minikafka pipeline check`.
 
     The second line on standard input has the settings of the check.
     """
@@ -57,15 +61,20 @@ def main(bootstrap: str, master: str, directory: Path) -> None:
     is_local = master.startswith("local")
     more = {} if is_local else {"spark.driver.host": "127.0.0.1"}
     more["spark.sql.warehouse.dir"] = str(directory / "warehouse")
+    if is_local:
+        more["spark.python.daemon.module"] = DAEMON
     spark = session("spark-deaths", master, **SETTINGS, **more)
-    copying = to_topic(spark, bootstrap, directory / COPY_CHECKPOINT)
+    origin = {"topic": COPY, "originHeader": ORIGIN}
+    copying = to_topic(spark, bootstrap, directory / COPY_CHECKPOINT, origin)
+    once = {"topic": ONCE, "exactlyOnce": "true"}
+    writing_once = to_topic(spark, bootstrap, directory / ONCE_CHECKPOINT, once)
     lines: Queue[str] = Queue()
     threading.Thread(target=read_lines, args=(lines,), daemon=True).start()
     table = TableSettings(str(directory / "table"))
     with table_stream(spark, table, str(directory / TABLE_CHECKPOINT)) as add:
         archiving = to_parquet(spark, bootstrap, directory / TABLE_CHECKPOINT, add)
-        follow(copying, archiving, lines)
-        for query in (archiving, copying):
+        follow(writing_once, (copying, archiving), lines)
+        for query in (archiving, copying, writing_once):
             query.processAllAvailable()
             query.stop()
     # pyarrow reads every file under a final name, so a file of a killed micro-batch would be found.
@@ -92,26 +101,27 @@ def to_parquet(
     return writer.option("checkpointLocation", str(checkpoint)).start()
 
 
-def to_topic(spark: SparkSession, bootstrap: str, checkpoint: Path) -> StreamingQuery:
-    """Start the stream to the topic `COPY`. Each value begins with the partition and offset of the source record."""
+def to_topic(
+    spark: SparkSession, bootstrap: str, checkpoint: Path, options: Mapping[str, str]
+) -> StreamingQuery:
+    """Start a stream to a topic. Each value begins with the partition and offset of the source record."""
     named = "concat(cast(concat(partition, ':', offset, ':') as binary), value) as value"
     writer = source(spark, bootstrap).selectExpr("key", named).writeStream.format("minikafka")
-    writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", COPY)
-    writer = writer.option("originHeader", ORIGIN).option("checkpointLocation", str(checkpoint))
-    return writer.start()
+    writer = writer.option("kafka.bootstrap.servers", bootstrap).options(**options)
+    return writer.option("checkpointLocation", str(checkpoint)).start()
 
 
-def follow(copying: StreamingQuery, archiving: StreamingQuery, lines: Queue[str]) -> None:
-    """Print the row counts of the micro-batches of the stream `copying`, until the queue `lines` has a line.
+def follow(shown: StreamingQuery, others: Sequence[StreamingQuery], lines: Queue[str]) -> None:
+    """Print the row counts of the micro-batches of the stream `shown`, until the queue `lines` has a line.
 
-    If one of the two streams has failed, raises the error of this stream.
+    If a stream has failed, raises the error of this stream.
     """
     last = -1
     while not has_line(lines):
-        for query in (copying, archiving):
+        for query in (shown, *others):
             if error := query.exception():
                 raise error
-        progress = copying.lastProgress
+        progress = shown.lastProgress
         if progress is not None and progress.numInputRows and progress.batchId != last:
             last = progress.batchId
             say(copied=progress.numInputRows)

@@ -2,14 +2,17 @@
 
     spark-deaths [--faults N] [--seed S] [--standalone]
 
-A producer fills a topic. One driver copies the topic with two streams, to Parquet and to another topic. Meanwhile
-brokers are killed, paused and stopped. The driver is killed with SIGKILL, and continues from its checkpoints. With
-`--standalone`, the tasks run on a standalone Spark cluster with two workers, and executors are killed too. The exit
-code is 0 only if
+A producer fills a topic. One driver copies the topic with three streams, to Parquet and to two other topics, of which
+one is written with `exactlyOnce`. Meanwhile brokers, also coordinators, are killed, paused and stopped. The driver is
+killed with SIGKILL, at any time or at a named moment of a commit, and continues from its checkpoints. A task is killed
+while it encodes rows. With `--standalone`, the tasks run on a standalone Spark cluster with two workers, and executors
+are killed too, but there are no named moments. The exit code is 0 only if
 
 - `minikafka pipeline check` finds no anomaly when it compares the histories of the producer and of a consumer with
   the logs of all replicas,
-- the Parquet table has every record exactly once, and
+- the Parquet table has every record exactly once,
+- a `read_committed` consumer finds every record exactly once and in order in the topic that is written with
+  `exactlyOnce`, and
 - the other topic has every record at least once, the first copies of the records are in order, and only
   micro-batches that were interrupted by a kill have duplicates.
 """
@@ -40,7 +43,8 @@ import replays
 from confluent_kafka import Message
 from display import Display, Step
 from load import Stream, create_topic, read_back
-from spark_deaths_driver import COPY, COPY_CHECKPOINT, ORIGIN, SOURCE
+from spark_deaths_daemon import DIRECTORY, DRIVER_MOMENTS, IN_A_TASK
+from spark_deaths_driver import COPY, COPY_CHECKPOINT, ONCE, ORIGIN, SOURCE
 from standalone_spark import StandaloneSpark
 from threads import in_thread
 
@@ -60,6 +64,7 @@ QUIET_SECONDS = (0.5, 4.0)
 """Range of the time between the end of a fault and the start of the next fault."""
 SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 """Java option that turns off full optimization, because a driver does not run long before it is killed."""
+POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 300.0
 """Maximum time without a micro-batch. The start of a driver or a failover takes a fraction of this time."""
 CHECK_SECONDS = 1_800.0
@@ -72,6 +77,7 @@ class Driver:
     def __init__(self, bootstrap: str, master: str, directory: Path) -> None:
         script = Path(__file__).with_name("spark_deaths_driver.py")
         self._command = [sys.executable, str(script), bootstrap, master, str(directory)]
+        self._directory = directory
         self._log = directory / "driver.log"
         self._process: Process | None = None
         self._lines: asyncio.Queue[bytes] = asyncio.Queue()
@@ -86,11 +92,32 @@ class Driver:
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,
-                env=os.environ | {"JAVA_TOOL_OPTIONS": SHORT_LIVED},
+                env=os.environ | self._environment(),
                 start_new_session=True,
             )
         self._lines = asyncio.Queue()
         self._reading = asyncio.create_task(self._read(self._process, self._lines))
+
+    def _environment(self) -> dict[str, str]:
+        """Return the variables by which Spark's workers find their daemon, and the moments of their deaths."""
+        path = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
+        return {
+            "JAVA_TOOL_OPTIONS": SHORT_LIVED,
+            "PYTHONPATH": os.pathsep.join(filter(None, path)),
+            DIRECTORY: str(self._directory),
+        }
+
+    async def reach(self, moment: str) -> None:
+        """Wait until a worker dies at a named moment. Raises RuntimeError if none does in time."""
+        file = self._directory / "moment"
+        file.with_suffix(".draft").write_text(moment)
+        file.with_suffix(".draft").rename(file)
+        try:
+            async with asyncio.timeout(PROGRESS_SECONDS):
+                while file.exists():  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise RuntimeError(f"no worker was {moment}, see {self._log}") from None
 
     async def _read(self, process: Process, lines: asyncio.Queue[bytes]) -> None:
         assert process.stdout is not None
@@ -203,9 +230,10 @@ async def deaths(
 ) -> bool:
     """Run producer, streams and faults together, then check the outputs. Return True if all checks passed."""
     display.say(f"seed {arguments.seed}")
-    master = "local[2]" if standalone is None else standalone.master
+    master = "local[2,4]" if standalone is None else standalone.master
     async with LocalCluster(BROKERS, config=CONFIG) as cluster:
-        for topic, count in ((SOURCE, PARTITIONS), (COPY, COPY_PARTITIONS)):
+        counts = {SOURCE: PARTITIONS, COPY: COPY_PARTITIONS, ONCE: COPY_PARTITIONS}
+        for topic, count in counts.items():
             await in_thread(create_topic, cluster.bootstrap, topic, count, TOPIC_CONFIG)
         stream = Stream(cluster.bootstrap, SOURCE, records(), RATE)
         async with running_driver(cluster.bootstrap, master, directory) as driver:
@@ -217,13 +245,13 @@ async def deaths(
             with display.step("finish") as step:
                 step.done(f"{await driver.finish():,} rows in the Parquet table")
             with display.step("read") as step:
-                reading, copies = await in_thread(read, step, cluster.bootstrap)
+                reading, copies, once = await in_thread(read, step, cluster.bootstrap)
             with display.step("check") as step:
                 wanted = await asyncio.to_thread(settings, cluster, directory, stream, reading)
                 document = await driver.check(wanted)
                 step.done(document["title"])
     is_log_right = show_check(display, document)
-    are_outputs_right = check_outputs(display, directory, reading, copies, faults)
+    are_outputs_right = check_outputs(display, directory, reading, copies, once, faults)
     return is_log_right and are_outputs_right
 
 
@@ -262,7 +290,8 @@ class Faults:
         self._cluster = cluster
         self._driver = driver
         self._standalone = standalone
-        self._kinds = ["driver", *broker_faults.KINDS, *(["executor"] if standalone else [])]
+        more = ["executor"] if standalone else ["task"]
+        self._kinds = ["driver", *broker_faults.KINDS, *more]
         self._round: list[str] = []
         self.chance = random.Random(seed)
         self.counts: Counter[str] = Counter()
@@ -278,9 +307,14 @@ class Faults:
         self.counts[kind] += 1
         if kind in broker_faults.KINDS:
             await self._broker(kind)
+        elif kind == "driver":
+            await self._kill_driver()
+        elif kind == "task":
+            self._display.say(f"  kill a worker {IN_A_TASK}")
+            await self._driver.reach(IN_A_TASK)
         else:
-            self._display.say(f"  kill the {kind}")
-            await (self._kill_driver() if kind == "driver" else self._kill_executor())
+            self._display.say("  kill an executor")
+            await self._kill_executor()
         await self._driver.wait_for_batch()
 
     async def _broker(self, kind: str) -> None:
@@ -292,6 +326,11 @@ class Faults:
         await broker_faults.end(self._cluster, kind, broker_id)
 
     async def _kill_driver(self) -> None:
+        moments = () if self._standalone else DRIVER_MOMENTS
+        moment = self.chance.choice((None, *moments))
+        self._display.say(f"  kill the driver {moment or 'at any time'}")
+        if moment:
+            await self._driver.reach(moment)
         await self._driver.kill()
         self._note_batch_in_progress()
         await self._driver.start()
@@ -342,16 +381,23 @@ def numbers_in(directory: Path) -> set[int]:
     return {int(file.name) for file in directory.glob("[0-9]*")}
 
 
-def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy]]:
-    """Return the records of the source topic, and the records of the copied topic.
+Once = list[tuple[int, tuple[replays.Place, bytes]]]
+"""The partition of each record in the topic that is written exactly once, with its source and its value."""
 
-    The records of the copied topic are in offset order within each partition.
+
+def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy], Once]:
+    """Return the records of the source topic, those of the copied topic, and those that were written exactly once.
+
+    The records of the copies are in offset order within each partition.
     """
     reading = read_back(bootstrap, SOURCE, PARTITIONS, step.advance)
     copied = read_back(bootstrap, COPY, COPY_PARTITIONS, step.advance, content=copy_of)
     copies = [copy for deliveries in copied.values() for _, copy in deliveries]
-    step.done(f"{sum(map(len, reading.values())):,} records and {len(copies):,} copies")
-    return reading, copies
+    found = read_back(bootstrap, ONCE, COPY_PARTITIONS, step.advance, content=original)
+    once = [(number, one) for number, deliveries in found.items() for _, one in deliveries]
+    count = sum(map(len, reading.values()))
+    step.done(f"{count:,} records, {len(copies):,} copies, {len(once):,} written exactly once")
+    return reading, copies, once
 
 
 def settings(
@@ -368,7 +414,7 @@ def settings(
         "replicas": [str(cluster.directory.path)],
         "histories": [str(sent)],
         "reads": [str(received)],
-        "topics": [SOURCE, COPY],
+        "topics": [SOURCE, COPY, ONCE],
     }
 
 
@@ -405,9 +451,10 @@ def check_outputs(
     directory: Path,
     reading: Reading,
     copies: list[replays.Copy],
+    once: Once,
     faults: Faults,
 ) -> bool:
-    """Compare the Parquet table and the copied topic with the source topic, and show the problems.
+    """Compare the Parquet table and the copied topics with the source topic, and show the problems.
 
     Return True if there are no problems.
     """
@@ -418,11 +465,14 @@ def check_outputs(
     }
     problems = replays.exactly_once(source, rows_of(directory / "rows.parquet"))
     show(display, "the Parquet table holds every record exactly once", problems)
+    strays = replays.exactly_once(source, (one for _, one in once), "topic")
+    strays += replays.in_order((number, place) for number, (place, _) in once)
+    show(display, "the topic holds every record exactly once and in order", strays)
     repeats, duplicates = replays.at_least_once(source, copies, faults.interrupted)
     batches = f"{len(faults.interrupted)} interrupted micro-batches"
     text = f"the copied topic holds every record, and {duplicates:,} duplicates from {batches}"
     show(display, text, repeats)
-    return not problems and not repeats
+    return not (problems or strays or repeats)
 
 
 def copy_of(message: Message) -> replays.Copy:
@@ -430,9 +480,15 @@ def copy_of(message: Message) -> replays.Copy:
 
     The message's value is `partition:offset:value` of the source record. The header `ORIGIN` contains the origin.
     """
-    partition, offset, value = message.value().split(b":", 2)
+    place, value = original(message)
     origin = replays.Origin(**json.loads(dict(message.headers())[ORIGIN]))
-    return replays.Copy(message.partition(), (int(partition), int(offset)), value, origin)
+    return replays.Copy(message.partition(), place, value, origin)
+
+
+def original(message: Message) -> tuple[replays.Place, bytes]:
+    """Return the place in the source topic and the value that the value of a copied message names."""
+    partition, offset, value = message.value().split(b":", 2)
+    return (int(partition), int(offset)), value
 
 
 def rows_of(file: Path) -> Iterator[tuple[replays.Place, bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -14,10 +15,12 @@ from minikafka.pipeline.session.summary import Summary
 from minikafka.pipeline.streams.streams import AVAILABLE_NOW, Trigger
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.sink.once.transaction import are_served
-from minikafka.spark.sink.options import ONCE, ORIGIN, TOPIC, parse
+from minikafka.spark.sink.options import ONCE, ORIGIN, TOPIC, TRANSACTION_TIMEOUT, parse
 from minikafka.spark.sink.routing import client
 
 _UNCHANGED = "select key, value, headers, timestamp{partition} from source"
+_TIMEOUT_MS: Final = "300000"
+"""Maximum time to write a micro-batch. It may have a million large records, on a slow machine."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def definition_of(settings: CopySettings) -> Definition:
     writing = {SERVERS: settings.to_servers, TOPIC: settings.to}
     writing["kafka.compression.type"] = settings.compression
     if settings.exactly_once:
-        writing[ONCE] = "true"
+        writing |= {ONCE: "true", TRANSACTION_TIMEOUT: _TIMEOUT_MS}
     if settings.origin_header:
         writing[ORIGIN] = settings.origin_header
     unchanged = _UNCHANGED.format(partition=", partition" if settings.keep_partitions else "")

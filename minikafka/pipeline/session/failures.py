@@ -106,6 +106,12 @@ _ADVICE: Final = (
         re.compile(r"(.+); set failOnDataLoss to false to read the rest"),
         r"\1: --skip-lost reads the rest (in a file: failOnDataLoss = false for the source)",
     ),
+    (
+        re.compile(
+            r"(.+); to write micro-batch \d+, also if .+, set option exactlyOnceFrom to (\d+)"
+        ),
+        r"\1: --at-least-once writes it (in a file: exactlyOnceFrom = \2 for the sink)",
+    ),
 )
 """Patterns of the data source's errors, each with a replacement for the error's text.
 

@@ -36,6 +36,35 @@ async def test_copy_continues_from_its_checkpoint(spark, cluster, client, conten
     assert copied == [(b"", b""), (b"k", b"1"), (b"k", b"2")]
 
 
+async def test_copy_continues_a_checkpoint_that_was_used_without_transactions(
+    spark, cluster, client, contents, tmp_path
+):
+    await client.create_topics(NewTopic("copy-old", 1, 3), NewTopic("copy-new", 1, 3))
+    settings = CopySettings(
+        topics=("copy-old",),
+        to="copy-new",
+        from_servers=cluster.bootstrap,
+        to_servers=cluster.bootstrap,
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    commits = tmp_path / "checkpoint" / "commits"
+    for number, exactly_once in enumerate([False, False, None, None]):
+        if number == 2:  # as if the last driver without transactions had died
+            kept = (commits / "1").read_bytes()
+            (commits / "1").unlink()
+            with pytest.raises(Exception, match="have no marker of query") as caught:
+                run(spark, settings, Report())
+            assert "--at-least-once writes it" in str(explain(caught.value))
+            (commits / "1").write_bytes(kept)
+        await client.produce("copy-old", [Record(value=b"%d" % number)], partition=0)
+        run(spark, replace(settings, exactly_once=exactly_once), Report())
+    assert [one.value for one in await contents("copy-new")] == [b"0", b"1", b"2", b"3"]
+    for name in ("3", ".3.crc"):
+        (commits / name).unlink()
+    run(spark, settings, Report())
+    assert [one.value for one in await contents("copy-new")] == [b"0", b"1", b"2", b"3"]
+
+
 async def test_copy_with_a_query_changes_records_and_writes_the_origin_header(
     spark, cluster, client, contents, tmp_path
 ):

@@ -124,10 +124,9 @@ class _Commit:
         if marker is None:
             if write.query is not None and self._batch != self._options.first_batch:
                 raise ConfigError(
-                    f"the brokers have no marker of query {write.query}, so it is not known whether micro-batch"
-                    f" {self._batch} was written: a marker expires after offsets.retention.minutes, and a micro-batch"
-                    f" that was written without {ONCE} has none. To write this micro-batch, set option {ONCE_FROM}"
-                    f" to {self._batch}"
+                    f"the brokers have no marker of query {write.query}: it has expired, or the query ran without"
+                    f" {ONCE}; to write micro-batch {self._batch}, also if it was written before, set option"
+                    f" {ONCE_FROM} to {self._batch}"
                 )
             return False
         if (marker.batch, marker.run) == (self._batch, write.run) and marker.write != write.name:
@@ -198,7 +197,8 @@ def _raise_if_refused(tp: TopicPartition, batch: Batch, answer: Produced) -> Non
             raise_if_final(answer.error, str(tp))
     except KafkaError as error:
         reasons = [reason for _, reason in answer.refused] or [answer.message]
-        text = (
-            f"rows {batch.first} to {batch.last} of task {batch.task} were refused by {tp}: {error}"
-        )
+        rows = f"row {batch.first}"
+        if batch.last > batch.first:
+            rows = f"rows {batch.first} to {batch.last}"
+        text = f"{rows} of task {batch.task} were refused by {tp}: {error}"
         raise WriteFailed("; ".join(filter(None, [text, *reasons]))) from error

@@ -52,6 +52,11 @@ LOST = (
     "[PYTHON_DATA_SOURCE_ERROR] minikafka.spark.source.loss.DataLost: offset 7 of clicks-0 is not in the log; "
     "set failOnDataLoss to false to read the rest SQLSTATE: 38000"
 )
+NO_MARKER = (
+    "[STREAM_FAILED] Query [id = 1] terminated with exception: minikafka.base.errors.ConfigError: the brokers have "
+    "no marker of query 1; to write micro-batch 7, also if it was written before, set option exactlyOnceFrom to 7 "
+    "SQLSTATE: 38000"
+)
 NO_TIME = (
     '[EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE] The event time `ts` has the invalid type "BIGINT", '
     'but expected "TIMESTAMP". SQLSTATE: 42K09'
@@ -82,6 +87,10 @@ LINES = {
     LOST: (
         "offset 7 of clicks-0 is not in the log: "
         "--skip-lost reads the rest (in a file: failOnDataLoss = false for the source)"
+    ),
+    NO_MARKER: (
+        "the brokers have no marker of query 1: "
+        "--at-least-once writes it (in a file: exactlyOnceFrom = 7 for the sink)"
     ),
     NO_TIME: (
         'The event time `ts` has the invalid type "BIGINT", but expected "TIMESTAMP": convert the column in a '

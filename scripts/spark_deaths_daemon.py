@@ -1,0 +1,93 @@
+"""The Python workers of spark-deaths. At a named moment, a worker kills itself, or the driver.
+
+Spark runs `python -m spark_deaths_daemon` instead of `minikafka.spark.daemon`. The file `moment` in the directory
+of the run names the next moment. The worker that reaches it removes the file, so each moment is used once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from minikafka.spark import daemon
+from minikafka.spark.sink.once import commit, staged
+from minikafka.spark.sink.once.transaction import Transaction
+
+DIRECTORY = "SPARK_DEATHS_DIRECTORY"
+"""The environment variable with the directory of the run."""
+IN_A_TASK = "in a task, while it encodes rows"
+DRIVER_MOMENTS = (
+    "after the tasks, before the transaction",
+    "after the rows, before the marker",
+    "after the marker, before EndTxn",
+    "after EndTxn, before the commit log",
+)
+
+
+def kill_task() -> None:
+    """Kill this worker. Spark runs its task again."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_driver() -> None:
+    """Kill the driver with its Java process, and then this worker."""
+    os.killpg(os.getsid(0), signal.SIGKILL)
+    kill_task()
+
+
+def die_if_named(moment: str, kill: Callable[[], None]) -> None:
+    """Call `kill` if the file names this moment."""
+    file = Path(os.environ[DIRECTORY]) / "moment"
+    try:
+        if file.read_text() != moment:
+            return
+        file.unlink()
+    except FileNotFoundError:
+        return
+    kill()
+
+
+def before(moment: str, kill: Callable[[], None], call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that may die before it calls `call`."""
+
+    @wraps(call)
+    def changed(*arguments: Any, **named: Any) -> Any:
+        die_if_named(moment, kill)
+        return call(*arguments, **named)
+
+    return changed
+
+
+def after(moment: str, kill: Callable[[], None], call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that may die after it has called `call`."""
+
+    @wraps(call)
+    def changed(*arguments: Any, **named: Any) -> Any:
+        result = call(*arguments, **named)
+        die_if_named(moment, kill)
+        return result
+
+    return changed
+
+
+def arm() -> None:
+    """Make the functions of the sink die at their moments."""
+    begin, rows, marker, end = DRIVER_MOMENTS
+    changes: tuple[tuple[Any, str, Any, str, Callable[[], None]], ...] = (
+        (staged, "encoded", before, IN_A_TASK, kill_task),
+        (commit, "Transaction", before, begin, kill_driver),
+        (Transaction, "mark", before, rows, kill_driver),
+        (Transaction, "commit", before, marker, kill_driver),
+        (Transaction, "commit", after, end, kill_driver),
+    )
+    for owner, name, when, moment, kill in changes:
+        setattr(owner, name, when(moment, kill, getattr(owner, name)))
+
+
+if __name__ == "__main__":
+    arm()
+    daemon.serve()

@@ -1,0 +1,121 @@
+"""Micro-batches and tables that are written with `exactlyOnce`, read back with `read_committed`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import functions as f
+
+from minikafka.client import Client, NewTopic
+from minikafka.cluster import LocalCluster
+from minikafka.record.batch import Record
+from minikafka.spark import append_to_topics
+
+
+@pytest.fixture
+async def client(cluster: LocalCluster):
+    async with Client(cluster.bootstrap) as running:
+        yield running
+
+
+@pytest.fixture
+def servers(cluster: LocalCluster) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": cluster.bootstrap}
+
+
+def values(spark, servers: dict[str, str], topic: str, level: str = "read_committed") -> Counter:
+    given = {"subscribe": topic, "kafka.isolation.level": level}
+    rows = spark.read.format("minikafka").options(**servers, **given).load().collect()
+    return Counter(bytes(row["value"]) for row in rows)
+
+
+def stream(spark, servers: dict[str, str], topic: str):
+    given = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "700"}
+    return spark.readStream.format("minikafka").options(**servers, **given).load()
+
+
+def run(writer, checkpoint: Path) -> None:
+    started = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    started.start().awaitTermination()
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """Remove the last file of Spark's commit log, as if the driver had died before it wrote the file."""
+    commits = checkpoint / "commits"
+    last = max(int(file.name) for file in commits.glob("[0-9]*"))
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+async def test_micro_batch_is_in_the_topic_once_after_its_commit_log_was_lost(
+    spark, cluster, client, servers, tmp_path
+):
+    await client.create_topics(NewTopic("once-from", 2, 3), NewTopic("once-to", 3, 3))
+    for partition in range(2):
+        records = [
+            Record(value=b"%d " % number + bytes(500)) for number in range(partition, 1_000, 2)
+        ]
+        await client.produce("once-from", records, partition=partition)
+    frame = stream(spark, servers, "once-from").select("value")
+    options = servers | {"topic": "once-to", "exactlyOnce": "true"}
+    for _ in range(2):
+        run(frame.writeStream.format("minikafka").options(**options), tmp_path)
+        found = values(spark, servers, "once-to")
+        assert len(found) == found.total() == 1_000
+        forget_last_commit(tmp_path)
+    staged = [one for one in await client.list_topics() if one.startswith("__minikafka-staged-")]
+    assert len(staged) == 1
+    everything = servers | {"subscribePattern": "once-to|staged"}
+    assert spark.read.format("minikafka").options(**everything).load().count() == 1_000
+
+
+async def test_rows_of_a_failed_attempt_of_a_task_are_not_written(spark, client, servers):
+    await client.create_topics(NewTopic("once-attempts", 1, 3))
+
+    def failing(number: int) -> str:
+        if number == 1_999 and not TaskContext.get().attemptNumber():
+            raise ValueError("the first attempt fails at its last row")
+        return f"{number} {'x' * 300}"
+
+    call = f.udf(failing, "string", useArrow=False).asNondeterministic()
+    frame = spark.range(0, 2_000, 1, 2).select(call("id").alias("value"))
+    options = servers | {"topic": "once-attempts", "exactlyOnce": "true"}
+    frame.write.format("minikafka").mode("append").options(**options).save()
+    found = values(spark, servers, "once-attempts", "read_uncommitted")
+    assert len(found) == found.total() == 2_000
+
+
+async def test_table_with_a_row_that_cannot_be_written_leaves_no_row(spark, client, servers):
+    await client.create_topics(NewTopic("once-none", 1, 3))
+    rows = [("a",), ("v" * 2_000_000,)]
+    options = servers | {"topic": "once-none", "exactlyOnce": "true"}
+    writer = spark.createDataFrame(rows, "value string").write.format("minikafka").mode("append")
+    with pytest.raises(Exception, match=r"row \d of task .* MESSAGE_TOO_LARGE"):
+        writer.options(**options).save()
+    assert not values(spark, servers, "once-none")
+
+
+async def test_foreach_batch_writes_each_micro_batch_once_with_one_id_per_write(
+    spark, client, servers, tmp_path
+):
+    topics = ("once-each", "once-good", "once-bad")
+    await client.create_topics(*(NewTopic(topic, 1, 3) for topic in topics))
+    await client.produce("once-each", [Record(value=b"%d" % n) for n in range(100)], partition=0)
+    good = append_to_topics(servers | {"topic": "once-good", "exactlyOnce": "true"})
+    same = append_to_topics(servers | {"topic": "once-bad", "exactlyOnce": "true"})
+    frame = stream(spark, servers, "once-each").select("value")
+
+    def both(batch, number: int) -> None:
+        good(batch, number)
+        same(batch, number)
+
+    with pytest.raises(Exception, match="give each write of a foreachBatch its own transactional"):
+        run(frame.writeStream.foreachBatch(both), tmp_path / "both")
+    for _ in range(2):
+        run(frame.writeStream.foreachBatch(good), tmp_path / "both")
+        assert values(spark, servers, "once-good").total() == 100
+        forget_last_commit(tmp_path / "both")
+    assert not values(spark, servers, "once-bad")
