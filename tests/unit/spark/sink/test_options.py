@@ -63,3 +63,35 @@ def test_settings_of_the_java_producer_are_ignored_with_what_happens_instead():
 def test_options_of_the_source_are_ignored_by_the_sink():
     given = {"subscribe": "t", "startingOffsets": "earliest", "includeheaders": "true"}
     assert [*parse(LEAST | given).ignored] == ["subscribe", "startingOffsets", "includeHeaders"]
+
+
+def test_exactly_once_takes_kafkas_default_for_the_transaction_timeout():
+    options = parse(LEAST | {"exactlyOnce": "true"})
+    assert (options.exactly_once, options.transaction_timeout_ms) == (True, 60_000)
+    assert (options.id_prefix, options.first_batch, options.ignored) == ("minikafka-spark", 0, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"kafka.acks": "1"}, "kafka.acks must be all or -1"),
+        ({"exactlyOnceFrom": "-1"}, "exactlyOnceFrom must be a whole number from 0"),
+        ({"transactionalIdPrefix": "a b"}, "transactionalIdPrefix must have 1 to 150 letters"),
+        ({"transactionalIdPrefix": "a" * 151}, "transactionalIdPrefix must have 1 to 150"),
+        ({"kafka.transaction.timeout.ms": "0"}, "must be a whole number from 1"),
+        ({"kafka.transactional.id": "t"}, "transactionalIdPrefix to choose the beginning"),
+    ],
+)
+def test_options_that_contradict_exactly_once_are_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(LEAST | {"exactlyOnce": "true"} | given)
+
+
+def test_settings_of_transactions_have_no_effect_without_exactly_once():
+    given = {
+        "exactlyOnceFrom": "3",
+        "transactionalIdPrefix": "x",
+        "kafka.transaction.timeout.ms": "9",
+    }
+    instead = "rows are written in transactions only if exactlyOnce is true"
+    assert parse(LEAST | given).ignored == dict.fromkeys(given, instead)
