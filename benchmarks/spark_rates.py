@@ -7,7 +7,7 @@ There are five measurements. The readers of a measurement run in turn, in the sa
 - Streams read 6 million lz4 records from 6 partitions in three micro-batches, also in `local[2]`.
 - Writes append a million rows that the JVM generates: to 6 partitions without a codec and with lz4, and to 200
   partitions without a codec. The comparison is with Spark's sink that writes nothing (`noop`), which shows the time to
-  generate the rows, and with Spark's own Kafka connector.
+  generate the rows, with a write in one transaction (`exactlyOnce`), and with Spark's own Kafka connector.
 - Delays: a stream copies single records from one topic with 3 partitions to another. The delay of a record is the time
   from its production to its consumption by a client. Another stream reads 200 partitions, and its `foreachBatch` calls
   `isEmpty()` and `limit(1).collect()`; the time of each pair of calls is measured.
@@ -64,6 +64,7 @@ LOOKS: Final = 5
 WARM_RECORDS, COPIED_RECORDS = 10, 40
 SERVERS: Final = "kafka.bootstrap.servers"
 OURS, CONNECTOR, READY, NOOP = "minikafka", "kafka", "ready", "noop"
+ONCE: Final = "exactlyOnce"
 CONFLUENT, DECOMPRESSION = "confluent-kafka", "decompression alone"
 
 Rates = dict[str, list[float]]
@@ -276,12 +277,14 @@ class Jobs:
 
     def write(self, sink: str, topic: str, codec: str, rows: int) -> None:
         """Append rows that Spark's JVM generates to a topic, with the sink `sink`."""
-        made = self._range(rows).select("key", "value").write.format(sink)
+        made = self._range(rows).select("key", "value").write.format(OURS if sink == ONCE else sink)
         settings = {
             SERVERS: self._options[SERVERS],
             "topic": topic,
             "kafka.compression.type": codec,
         }
+        if sink == ONCE:
+            settings[ONCE] = "true"
         made.mode("overwrite" if sink == NOOP else "append").options(**settings).save()
 
     def _range(self, rows: int) -> DataFrame:
@@ -360,7 +363,8 @@ def writes(bootstrap: str, options: argparse.Namespace) -> dict[str, Rates]:
     records = int(1_000_000 * options.scale) // PARTITIONS * PARTITIONS
     figures: dict[str, Rates] = {}
     with prepared(bootstrap, "none", records) as own:
-        found = {name: jobs for name, jobs in own.items() if name != READY} | {NOOP: own[OURS]}
+        found = {name: jobs for name, jobs in own.items() if name != READY}
+        found |= {ONCE: own[OURS], NOOP: own[OURS]}
         for codec, partitions in (("none", 6), ("lz4", 6), ("none", 200)):
             title = f"write, {codec}, {partitions} partitions"
             rates: Rates = {name: [] for name in found}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,7 +66,8 @@ def commit_staged(options: WriteOptions, staged: Sequence[Staged]) -> None:
             with client(options, "commit") as leaders:
                 work = _Commit(options, leaders, staged)
                 work.run()
-                work.clean()
+                with suppress(MinikafkaError, OSError):  # the rows are committed
+                    work.clean()
             return
         except TransactionLost as error:
             has_time = timer.left() > 0
