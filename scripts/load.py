@@ -21,6 +21,8 @@ from minikafka.client.history import History, Payload, Reading
 REPLICATION_FACTOR = 3
 ADMIN_SECONDS = 30.0
 POLL_SECONDS = 0.05
+CONSUME_SECONDS = 0.2
+"""Maximum time to collect records. At the end of a partition, fewer records come."""
 FETCH_SECONDS = 30.0
 END_LOOK_SECONDS = 5.0
 END_SECONDS = 10.0
@@ -200,9 +202,11 @@ def _read_all(
     unread = {partition for partition, end in enumerate(ends) if end}
     total, count = sum(ends), 0
     consumer.assign(starts)
+    heard = time.monotonic()
     while unread:
-        messages = consumer.consume(FETCH_RECORDS, FETCH_SECONDS)
-        if not messages:
+        messages = consumer.consume(FETCH_RECORDS, CONSUME_SECONDS)
+        heard = time.monotonic() if messages else heard
+        if time.monotonic() - heard > FETCH_SECONDS:
             got = [f"{topic}-{p} {len(reading[p])} of {end}" for p, end in enumerate(ends)]
             raise TimeoutError(f"no record for {FETCH_SECONDS:g} s; read {', '.join(got)}")
         for message in messages:
@@ -214,5 +218,6 @@ def _read_all(
                 raise KafkaException(message.error())
             elif message.offset() >= ends[partition]:
                 unread.discard(partition)
-        on_progress(count, total)
+        if messages:
+            on_progress(count, total)
     return reading
