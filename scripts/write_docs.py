@@ -162,6 +162,10 @@ A copy reads committed records and writes them in transactions, together with th
 copy joins its group meanwhile. aiokafka and kafkajs do not send the generation of the group with the offsets (KIP-447),
 so for them the second copy starts when the first one has ended.
 
+Kafka Streams 3.9 with `exactly_once_v2` has passed its own system test (`StreamsEosTest`) in both coordination modes,
+while an instance and two brokers were killed. franz-go has passed its own `TestTxnEtl`, and kafka-python its own tests
+of transactional producers. They are not part of the suite.
+
 {table}
 
 {skipped}

@@ -121,8 +121,8 @@ def _ids_argument(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_ids(words: tuple[str, ...], named: tuple[str, ...], **rest: object) -> None:
         ids = tuple(dict.fromkeys((*words, *named)))
-        if not ids:
-            raise click.UsageError("name at least one TRANSACTIONAL-ID")
+        if not all(ids or [""]):
+            raise click.UsageError("name at least one TRANSACTIONAL-ID, and none that is empty")
         command(ids=ids, **rest)
 
     return with_ids

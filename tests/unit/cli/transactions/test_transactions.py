@@ -204,6 +204,7 @@ def test_abort_without_such_a_transaction_names_those_that_are_open(stub: StubTr
             "'Asleep' is not a state: give some of Empty, Ongoing",
         ),
         (("describe",), "name at least one TRANSACTIONAL-ID"),
+        (("describe", "pay-1", ""), "name at least one TRANSACTIONAL-ID, and none that is empty"),
         (("describe-producers",), "name a partition, TOPIC-PARTITION or --topic T --partition N"),
         (("describe-producers", "t-0", "-p", "1"), "not both"),
         (("abort", "t-0"), "name the transaction: --start-offset N, or --producer-id"),
