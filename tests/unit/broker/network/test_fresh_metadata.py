@@ -187,12 +187,13 @@ async def test_new_topic_is_added_to_a_transaction_at_a_coordinator_that_is_behi
     user = GroupClient(cluster, "x")
     found = await user.send(9093, versions.FIND_COORDINATOR, key_type=1, coordinator_keys=("x",))
     assert found.coordinators[0].node_id == 1
-    error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    while error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-        producer = await user.send(
-            9093, versions.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout=60_000
-        )
-        error = producer.error_code
+    error = int(ErrorCode.NOT_COORDINATOR)
+    async with asyncio.timeout(60):
+        while error:  # until the coordinator has loaded its partition
+            producer = await user.send(
+                9093, versions.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout=60_000
+            )
+            error = producer.error_code
     await cluster.create("t")
     for asked in ([(["t"], True)], []):
         answer = await user.send(
