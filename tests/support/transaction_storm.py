@@ -401,18 +401,22 @@ class TransactionStorm:
                 for number in dropped:
                     del broker.jobs[number]
         self.check_picture(broker)
-        due = broker.coordinator.next_deadline()
-        if due is not None and (
-            broker.alarm is None or due < broker.alarm or broker.alarm <= self.now
-        ):
-            broker.alarm = due
-            self.later(max(due - self.now, 0), self.ring, broker)
+        self.set_alarm(broker)
 
-    def ring(self, broker: Broker) -> None:
+    def set_alarm(self, broker: Broker) -> None:
         due = broker.coordinator.next_deadline()
-        if broker in self.brokers and due is not None and due <= self.now:
-            broker.alarm = None
+        if due is not None and (broker.alarm is None or due < broker.alarm):
+            broker.alarm = due
+            self.later(max(due - self.now, 0), self.ring, broker, due)
+
+    def ring(self, broker: Broker, at: int) -> None:
+        if broker not in self.brokers or broker.alarm != at:
+            return
+        broker.alarm = None
+        due = broker.coordinator.next_deadline()
+        if due is not None and due <= self.now:
             self.carry_out(broker, broker.coordinator.handle_timer(self.now))
+        self.set_alarm(broker)
 
     def allocate(self, broker: Broker, token: int) -> None:
         if broker not in self.brokers:
