@@ -23,6 +23,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from spark_deaths_sink import DyingSource
 
 from minikafka.cluster.processes import die_with
 from minikafka.pipeline.check.pipeline import CheckSettings, run
@@ -37,7 +38,6 @@ ORIGIN = "origin"
 COPY_CHECKPOINT = "copy-checkpoint"
 ONCE_CHECKPOINT = "once-checkpoint"
 TABLE_CHECKPOINT = "table-checkpoint"
-DAEMON = "spark_deaths_daemon"
 MAX_OFFSETS = "50000"
 POLL_SECONDS = 0.2
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -61,13 +61,14 @@ def main(bootstrap: str, master: str, directory: Path) -> None:
     is_local = master.startswith("local")
     more = {} if is_local else {"spark.driver.host": "127.0.0.1"}
     more["spark.sql.warehouse.dir"] = str(directory / "warehouse")
-    if is_local:
-        more["spark.python.daemon.module"] = DAEMON
     spark = session("spark-deaths", master, **SETTINGS, **more)
+    spark.dataSource.register(DyingSource)
     origin = {"topic": COPY, "originHeader": ORIGIN}
-    copying = to_topic(spark, bootstrap, directory / COPY_CHECKPOINT, origin)
+    copying = to_topic(spark, bootstrap, directory / COPY_CHECKPOINT, "minikafka", origin)
     once = {"topic": ONCE, "exactlyOnce": "true"}
-    writing_once = to_topic(spark, bootstrap, directory / ONCE_CHECKPOINT, once)
+    # The executors of a standalone cluster have only the modules of minikafka.
+    sink = "dying" if is_local else "minikafka"
+    writing_once = to_topic(spark, bootstrap, directory / ONCE_CHECKPOINT, sink, once)
     lines: Queue[str] = Queue()
     threading.Thread(target=read_lines, args=(lines,), daemon=True).start()
     table = TableSettings(str(directory / "table"))
@@ -102,11 +103,11 @@ def to_parquet(
 
 
 def to_topic(
-    spark: SparkSession, bootstrap: str, checkpoint: Path, options: Mapping[str, str]
+    spark: SparkSession, bootstrap: str, checkpoint: Path, sink: str, options: Mapping[str, str]
 ) -> StreamingQuery:
     """Start a stream to a topic. Each value begins with the partition and offset of the source record."""
     named = "concat(cast(concat(partition, ':', offset, ':') as binary), value) as value"
-    writer = source(spark, bootstrap).selectExpr("key", named).writeStream.format("minikafka")
+    writer = source(spark, bootstrap).selectExpr("key", named).writeStream.format(sink)
     writer = writer.option("kafka.bootstrap.servers", bootstrap).options(**options)
     return writer.option("checkpointLocation", str(checkpoint)).start()
 

@@ -43,8 +43,8 @@ import replays
 from confluent_kafka import Message
 from display import Display, Step
 from load import Stream, create_topic, read_back
-from spark_deaths_daemon import DIRECTORY, DRIVER_MOMENTS, IN_A_TASK
 from spark_deaths_driver import COPY, COPY_CHECKPOINT, ONCE, ORIGIN, SOURCE
+from spark_deaths_sink import DIRECTORY, DRIVER_MOMENTS, IN_A_TASK
 from standalone_spark import StandaloneSpark
 from threads import in_thread
 
@@ -99,7 +99,7 @@ class Driver:
         self._reading = asyncio.create_task(self._read(self._process, self._lines))
 
     def _environment(self) -> dict[str, str]:
-        """Return the variables by which Spark's workers find their daemon, and the moments of their deaths."""
+        """Return the variables by which Spark's workers find their sink, and the moments of their deaths."""
         path = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
         return {
             "JAVA_TOOL_OPTIONS": SHORT_LIVED,

@@ -1,21 +1,26 @@
-"""The Python workers of spark-deaths. At a named moment, a worker kills itself, or the driver.
+"""A sink whose process kills itself, or the driver, at a named moment of a micro-batch.
 
-Spark runs `python -m spark_deaths_daemon` instead of `minikafka.spark.daemon`. The file `moment` in the directory
-of the run names the next moment. The worker that reaches it removes the file, so each moment is used once.
+The file `moment` in the directory of the run names the next moment. The process that reaches it removes the file, so
+each moment is used once.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
-from minikafka.spark import daemon
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from minikafka.spark.datasource import MinikafkaDataSource
 from minikafka.spark.sink.once import commit, staged
 from minikafka.spark.sink.once.transaction import Transaction
+from minikafka.spark.sink.writers import StreamWriter
 
 DIRECTORY = "SPARK_DEATHS_DIRECTORY"
 """The environment variable with the directory of the run."""
@@ -74,8 +79,9 @@ def after(moment: str, kill: Callable[[], None], call: Callable[..., Any]) -> Ca
     return changed
 
 
+@cache
 def arm() -> None:
-    """Make the functions of the sink die at their moments."""
+    """Make the functions of the sink die at their moments, in this process."""
     begin, rows, marker, end = DRIVER_MOMENTS
     changes: tuple[tuple[Any, str, Any, str, Callable[[], None]], ...] = (
         (staged, "encoded", before, IN_A_TASK, kill_task),
@@ -88,6 +94,28 @@ def arm() -> None:
         setattr(owner, name, when(moment, kill, getattr(owner, name)))
 
 
-if __name__ == "__main__":
-    arm()
-    daemon.serve()
+class DyingWriter(StreamWriter):
+    """The writer of a stream whose processes may die."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage the rows of a task."""
+        arm()
+        return super().write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit a micro-batch."""
+        arm()
+        super().commit(messages, batchId)
+
+
+class DyingSource(MinikafkaDataSource):
+    """The data source with this writer."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format()`."""
+        return "dying"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Return the writer of a stream."""
+        return DyingWriter(self._write_options(schema))
