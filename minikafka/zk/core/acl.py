@@ -1,0 +1,92 @@
+"""Access control lists: who may read, write, create, delete and administer a node.
+
+Schemes: `world` (everyone), `digest` (user name and password), `ip` (address of the connection), and in requests
+`auth` (the digest identities of the connection).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Collection
+from typing import Final, TypeAlias
+
+from minikafka.zk.core.codes import INVALID_ACL, NO_AUTH, Refused
+
+Identity: TypeAlias = tuple[str, str]
+"""(scheme, id) of a connection, such as ("digest", "user:hash")."""
+Acl: TypeAlias = tuple[tuple[int, str, str], ...]
+"""Entries of (permission bits, scheme, id)."""
+
+READ: Final = 1
+WRITE: Final = 2
+CREATE: Final = 4
+DELETE: Final = 8
+ADMIN: Final = 16
+ALL: Final = 31
+ANYONE: Final[Acl] = ((ALL, "world", "anyone"),)
+"""The list that nearly every node has. The decoder returns this object, so that one comparison by identity suffices."""
+READABLE: Final[Acl] = ((READ, "world", "anyone"),)
+
+
+def check_permission(acl: Acl, permission: int, identities: Collection[Identity]) -> None:
+    """Raise Refused (NO_AUTH) if no entry grants the permission to one of the identities."""
+    if acl is not ANYONE and not is_permitted(acl, permission, identities):
+        raise Refused(NO_AUTH)
+
+
+def is_permitted(acl: Acl, permission: int, identities: Collection[Identity]) -> bool:
+    """Return True if an entry grants the permission to one of the identities."""
+    return acl is ANYONE or any(
+        bits & permission and (scheme == "world" or (scheme, name) in identities)
+        for bits, scheme, name in acl
+    )
+
+
+def resolved(acl: Acl | None, identities: Collection[Identity]) -> Acl:
+    """Return the list to store: without duplicates, and with the connection's digests in place of `auth`.
+
+    Raises Refused (INVALID_ACL) for an empty list, an unknown scheme, or `auth` without a digest identity.
+    """
+    if acl is ANYONE:
+        return acl
+    entries: dict[tuple[int, str, str], None] = {}
+    for bits, scheme, name in acl or ():
+        if scheme == "auth":
+            own = [(bits, *identity) for identity in identities if identity[0] == "digest"]
+            if not own:
+                raise Refused(INVALID_ACL)
+            entries.update(dict.fromkeys(own))
+        elif _is_valid(scheme, name):
+            entries[bits, scheme, name] = None
+        else:
+            raise Refused(INVALID_ACL)
+    if not entries:
+        raise Refused(INVALID_ACL)
+    found = tuple(entries)
+    return ANYONE if found == ANYONE else found
+
+
+def _is_valid(scheme: str | None, name: str | None) -> bool:
+    if scheme == "world":
+        return name == "anyone"
+    if scheme == "digest":
+        return (name or "").count(":") == 1
+    return scheme == "ip"
+
+
+def hidden(acl: Acl, identities: Collection[Identity]) -> Acl:
+    """Return the list as getACL shows it: without ADMIN permission, the hash of a digest is an x [measured]."""
+    if is_permitted(acl, ADMIN, identities):
+        return acl
+    return tuple(
+        (bits, scheme, f"{name.partition(':')[0]}:x" if scheme == "digest" else name)
+        for bits, scheme, name in acl
+    )
+
+
+def digest_identity(credentials: bytes) -> Identity:
+    """Return the identity of `user:password`. Raises UnicodeDecodeError."""
+    user = credentials.decode().partition(":")[0]
+    digest = hashlib.sha1(credentials, usedforsecurity=False).digest()
+    return "digest", f"{user}:{base64.b64encode(digest).decode()}"

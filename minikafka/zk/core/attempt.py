@@ -1,0 +1,231 @@
+"""One attempt to write: the checks of each operation in ZooKeeper's order, its effect, and how to take it back.
+
+Each operation is checked completely before it changes the tree. All rules about the order of errors: [measured].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from minikafka.base.ports import Stat
+from minikafka.zk.core import acl, codes
+from minikafka.zk.core.acl import Identity, check_permission, resolved
+from minikafka.zk.core.changes import AclSet, Checked, Created, DataSet, Deleted
+from minikafka.zk.core.codes import Refused
+from minikafka.zk.core.operations import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Reconfig,
+    SetAcl,
+    SetData,
+)
+from minikafka.zk.core.paths import ROOT, SYSTEM_PATHS, check_path, parent_of, sequence_number
+from minikafka.zk.core.tree import CONTAINER, NOBODY, Node, Tree
+
+ANY_VERSION: Final = -1
+_PROTECTED: Final = frozenset((ROOT, *SYSTEM_PATHS))
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+
+
+class Requester(Protocol):
+    """Who requests a write: the session that will own ephemeral nodes, and the identities for access control."""
+
+    session_id: int
+    identities: list[Identity]
+
+
+class Result(NamedTuple):
+    """The outcome of an operation: the node's path, and its Stat after the operation (None after a deletion)."""
+
+    path: str
+    stat: Stat | None
+
+
+SingleChange: TypeAlias = Created | Deleted | DataSet | AclSet | Checked
+
+
+class Attempt:
+    """The operations of one request, with one zxid. `time_ms`: Unix ms, for ctime and mtime.
+
+    `changes`: what to log. `events`: (change, path, node) for the watches, in the order of the operations.
+    """
+
+    __slots__ = ("changes", "events", "requester", "time_ms", "tree", "undo", "zxid")
+
+    def __init__(self, tree: Tree, requester: Requester, zxid: int, time_ms: int) -> None:
+        self.tree = tree
+        self.requester = requester
+        self.zxid = zxid
+        self.time_ms = time_ms
+        self.changes: list[SingleChange] = []
+        self.events: list[tuple[int, str, Node]] = []
+        self.undo: list[Callable[[], None]] = []
+
+    def apply(self, operation: Operation) -> Result:
+        """Check an operation and carry it out. Raises Refused, and then has changed nothing."""
+        if type(operation) is SetData:
+            return self._set_data(operation)
+        if type(operation) is Create:
+            return self._create(operation)
+        if type(operation) is Delete:
+            return self._delete(operation)
+        if type(operation) is Check:
+            return self._check(operation)
+        if type(operation) is SetAcl:
+            return self._set_acl(operation)
+        assert type(operation) is Reconfig
+        raise Refused(codes.RECONFIG_DISABLED)
+
+    def roll_back(self) -> None:
+        """Undo all operations."""
+        for step in reversed(self.undo):
+            step()
+
+    # ---- create
+
+    def _create(self, op: Create) -> Result:
+        wanted = _checked_flags(op)
+        found = resolved(op.acl, self.requester.identities)
+        above = parent_of(wanted)
+        parent = self._node(above)
+        check_permission(parent.acl, acl.CREATE, self.requester.identities)
+        flags = op.flags & (codes.EPHEMERAL | codes.SEQUENTIAL) if op.flags < 4 else 0
+        path = wanted + sequence_number(parent.created) if flags & codes.SEQUENTIAL else wanted
+        check_path(path)
+        if path in self.tree.nodes:
+            raise Refused(codes.NODE_EXISTS)
+        if parent.owner not in (NOBODY, CONTAINER):
+            raise Refused(codes.NO_CHILDREN_FOR_EPHEMERALS)
+        is_ephemeral = op.kind != codes.CREATE_CONTAINER and bool(flags & codes.EPHEMERAL)
+        owner = self.requester.session_id if is_ephemeral else NOBODY
+        if op.kind == codes.CREATE_CONTAINER:
+            owner = CONTAINER
+        node = Node(op.data, found, self.zxid, self.time_ms, owner)
+        self._add(path, node, parent)
+        self.changes.append(Created(op.kind, path, op.data, found, is_ephemeral, parent.created))
+        self.events.append((codes.NODE_CREATED, path, node))
+        self.events.append((codes.CHILDREN_CHANGED, above, parent))
+        return Result(path, node.stat())
+
+    def _add(self, path: str, node: Node, parent: Node) -> None:
+        before = parent.created, parent.pzxid
+        self.tree.add(path, node)
+        parent.created += 1
+        parent.pzxid = self.zxid
+
+        def undo() -> None:
+            self.tree.remove(path)
+            parent.created, parent.pzxid = before
+
+        self.undo.append(undo)
+
+    # ---- delete
+
+    def _delete(self, op: Delete) -> Result:
+        path = op.path
+        if path is None or "/" not in path or "\0" in path or path in _PROTECTED:
+            raise Refused(codes.BAD_ARGUMENTS)
+        above = parent_of(path)
+        parent = self._node(above)
+        check_permission(parent.acl, acl.DELETE, self.requester.identities)
+        node = self._node(path)
+        _check_version(op.version, node.version)
+        if node.children:
+            raise Refused(codes.NOT_EMPTY)
+        self._remove(path, parent)
+        self.changes.append(Deleted(path))
+        self.events.append((codes.NODE_DELETED, path, node))
+        self.events.append((codes.CHILDREN_CHANGED, above, parent))
+        return Result(path, None)
+
+    def _remove(self, path: str, parent: Node) -> None:
+        before = parent.pzxid
+        node = self.tree.remove(path)
+        parent.pzxid = self.zxid
+
+        def undo() -> None:
+            self.tree.add(path, node)
+            parent.pzxid = before
+
+        self.undo.append(undo)
+
+    # ---- set and check
+
+    def _set_data(self, op: SetData) -> Result:
+        check_path(op.path)
+        node = self._node(op.path)
+        check_permission(node.acl, acl.WRITE, self.requester.identities)
+        version = _next_version(op.version, node.version)
+        before = node.data, node.version, node.mzxid, node.mtime
+        node.data, node.version, node.mzxid, node.mtime = op.data, version, self.zxid, self.time_ms
+
+        def undo() -> None:
+            node.data, node.version, node.mzxid, node.mtime = before
+
+        assert op.path is not None
+        self.undo.append(undo)
+        self.changes.append(DataSet(op.path, op.data, version))
+        self.events.append((codes.DATA_CHANGED, op.path, node))
+        return Result(op.path, node.stat())
+
+    def _set_acl(self, op: SetAcl) -> Result:
+        check_path(op.path)
+        found = resolved(op.acl, self.requester.identities)
+        node = self._node(op.path)
+        check_permission(node.acl, acl.ADMIN, self.requester.identities)
+        version = _next_version(op.version, node.aversion)
+        before = node.acl, node.aversion
+        node.acl, node.aversion = found, version
+
+        def undo() -> None:
+            node.acl, node.aversion = before
+
+        assert op.path is not None
+        self.undo.append(undo)
+        self.changes.append(AclSet(op.path, found, version))
+        return Result(op.path, node.stat())
+
+    def _check(self, op: Check) -> Result:
+        check_path(op.path)
+        node = self._node(op.path)
+        check_permission(node.acl, acl.READ, self.requester.identities)
+        version = _next_version(op.version, node.version)
+        assert op.path is not None
+        self.changes.append(Checked(op.path, version))
+        return Result(op.path, None)
+
+    def _node(self, path: str | None) -> Node:
+        node = self.tree.nodes.get(path) if path else None
+        if node is None:
+            raise Refused(codes.NO_NODE)
+        return node
+
+
+def _checked_flags(op: Create) -> str:
+    """Return the path of the request, once its flags and the shape of the path are acceptable."""
+    if not 0 <= op.flags <= codes.FLAGS_MAX:
+        raise Refused(codes.BAD_ARGUMENTS)
+    if (
+        op.flags >= codes.TTL_FLAG
+    ):  # as on a server with its default settings, without extended types
+        raise Refused(codes.UNIMPLEMENTED)
+    path = op.path
+    if op.kind == codes.CREATE_TTL or path is None or "/" not in path or "\0" in path:
+        raise Refused(codes.BAD_ARGUMENTS)
+    return path
+
+
+def _check_version(wanted: int, current: int) -> None:
+    if wanted not in (ANY_VERSION, current):
+        raise Refused(codes.BAD_VERSION)
+
+
+def _next_version(wanted: int, current: int) -> int:
+    """Return the version after a write. The version after -2 is 0, because -1 means any version."""
+    _check_version(wanted, current)
+    if current == ANY_VERSION - 1:
+        return 0
+    return _INT_MIN if current == _INT_MAX else current + 1

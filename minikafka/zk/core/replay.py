@@ -1,0 +1,81 @@
+"""Applying logged transactions to the state of a snapshot.
+
+A snapshot may already contain later transactions, because Apache ZooKeeper writes it while it serves. So each
+replay leaves the state as it is where the transaction was applied before.
+"""
+
+from __future__ import annotations
+
+from minikafka.zk.core import codes
+from minikafka.zk.core.changes import (
+    AclSet,
+    Change,
+    Created,
+    DataSet,
+    Deleted,
+    Failed,
+    Multi,
+    SessionClosed,
+    SessionOpened,
+    Transaction,
+)
+from minikafka.zk.core.paths import parent_of
+from minikafka.zk.core.sessions import Sessions
+from minikafka.zk.core.tree import CONTAINER, NOBODY, Node, Tree
+
+
+def replay(transaction: Transaction, tree: Tree, sessions: Sessions) -> None:
+    """Apply a transaction to the tree and the sessions."""
+    _apply(transaction.change, transaction, tree, sessions)
+
+
+def _apply(change: Change, header: Transaction, tree: Tree, sessions: Sessions) -> None:
+    if isinstance(change, DataSet):
+        _set_data(change, header, tree)
+    elif isinstance(change, Created):
+        _create(change, header, tree)
+    elif isinstance(change, Deleted):
+        _delete(change.path, header.zxid, tree)
+    elif isinstance(change, AclSet):
+        if node := tree.nodes.get(change.path):
+            node.acl, node.aversion = change.acl, change.version
+    elif isinstance(change, Multi):
+        # Apache ZooKeeper logs a refused multi with the valid operations in it.
+        if not any(isinstance(part, Failed) for part in change.changes):
+            for part in change.changes:
+                _apply(part, header, tree, sessions)
+    elif isinstance(change, SessionOpened):
+        sessions.add(header.session_id, change.timeout_ms)
+    elif isinstance(change, SessionClosed):
+        for path in tuple(tree.ephemerals.get(header.session_id, ())):
+            _delete(path, header.zxid, tree)
+        sessions.remove(header.session_id)
+
+
+def _create(change: Created, header: Transaction, tree: Tree) -> None:
+    parent = tree.nodes.get(parent_of(change.path))
+    if parent is None:
+        return
+    created = change.created if change.created != -1 else parent.created + 1
+    if change.path not in tree.nodes:
+        owner = header.session_id if change.is_ephemeral else NOBODY
+        if change.kind == codes.CREATE_CONTAINER:
+            owner = CONTAINER
+        tree.add(change.path, Node(change.data, change.acl, header.zxid, header.time_ms, owner))
+    if created > parent.created:
+        parent.created = created
+        parent.pzxid = header.zxid
+
+
+def _delete(path: str, zxid: int, tree: Tree) -> None:
+    if path in tree.nodes and not tree.nodes[path].children:
+        tree.remove(path)
+        parent = tree.nodes[parent_of(path)]
+        parent.pzxid = max(parent.pzxid, zxid)
+
+
+def _set_data(change: DataSet, header: Transaction, tree: Tree) -> None:
+    node = tree.nodes.get(change.path)
+    if node is not None:
+        node.data, node.version = change.data, change.version
+        node.mzxid, node.mtime = header.zxid, header.time_ms

@@ -1,0 +1,83 @@
+"""Sessions and their expiry. Times are monotonic ms.
+
+As in ZooKeeper, a session expires at the first tick after its timeout: sessions that expire at the same tick share
+one bucket. Invariant: each session is in the bucket of its `expires`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TICKS_MIN: Final = 2
+TICKS_MAX: Final = 20
+
+
+class Session:
+    """One session. `connection`: its current connection, None while it has none."""
+
+    __slots__ = ("connection", "expires", "id", "timeout_ms")
+
+    def __init__(self, id_: int, timeout_ms: int) -> None:
+        self.id = id_
+        self.timeout_ms = timeout_ms
+        self.connection: object | None = None
+        self.expires = 0
+
+
+class Sessions:
+    """All open sessions by id. `tick_ms`: ZooKeeper's tickTime. `first_id`: id of the first session opened here."""
+
+    def __init__(self, tick_ms: int, first_id: int, timeout_max_ms: int | None = None) -> None:
+        self.tick_ms = tick_ms
+        self.timeout_min_ms = TICKS_MIN * tick_ms
+        self.timeout_max_ms = timeout_max_ms or TICKS_MAX * tick_ms
+        self.open: dict[int, Session] = {}
+        self._buckets: dict[int, dict[int, None]] = {}
+        self._next_id = first_id
+
+    def next_id(self) -> int:
+        """Return the id of a new session: above all ids that are or were open here."""
+        id_ = self._next_id
+        self._next_id += 1
+        return id_
+
+    def clamped(self, timeout_ms: int) -> int:
+        """Return the timeout that a client gets which asks for `timeout_ms`."""
+        return max(self.timeout_min_ms, min(self.timeout_max_ms, timeout_ms))
+
+    def add(self, id_: int, timeout_ms: int) -> Session:
+        """Open a session. It does not expire before the first `touch`."""
+        session = self.open[id_] = Session(id_, timeout_ms)
+        self._next_id = max(self._next_id, id_ + 1)
+        return session
+
+    def touch(self, session: Session, now: int) -> None:
+        """Move the expiry of a session to a full timeout from now."""
+        expires = ((now + session.timeout_ms) // self.tick_ms + 1) * self.tick_ms
+        if expires != session.expires:
+            self._leave_bucket(session)
+            session.expires = expires
+            self._buckets.setdefault(expires, {})[session.id] = None
+
+    def remove(self, id_: int) -> Session | None:
+        """Close a session; return it, None if it is not open."""
+        session = self.open.pop(id_, None)
+        if session is not None:
+            self._leave_bucket(session)
+        return session
+
+    def _leave_bucket(self, session: Session) -> None:
+        bucket = self._buckets.get(session.expires)
+        if bucket is not None:
+            bucket.pop(session.id, None)
+            if not bucket:
+                del self._buckets[session.expires]
+
+    def expired(self, now: int) -> list[int]:
+        """Return the ids of the sessions whose time is over, in the order of their expiry."""
+        due = sorted(expires for expires in self._buckets if expires <= now)
+        return [id_ for expires in due for id_ in self._buckets[expires]]
+
+    def buckets(self) -> dict[int, tuple[int, ...]]:
+        """Return expiry → ids of the sessions that expire then, for the four-letter word `dump`."""
+        return {expires: tuple(ids) for expires, ids in sorted(self._buckets.items())}

@@ -1,0 +1,336 @@
+"""The state of one ZooKeeper server: requests of connected clients in, results, events and transactions out.
+
+The zxid counts every attempt to write, also one that fails, and every start and end of a session. The state never
+waits and reads no clock: `now` is monotonic ms, for expiry; `time_ms` is Unix ms, for the times of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from minikafka.zk.core import acl, codes
+from minikafka.zk.core.acl import check_permission, is_permitted
+from minikafka.zk.core.attempt import Attempt, Result
+from minikafka.zk.core.changes import (
+    Change,
+    Deleted,
+    Failed,
+    Multi,
+    SessionClosed,
+    SessionOpened,
+    Transaction,
+)
+from minikafka.zk.core.codes import Refused
+from minikafka.zk.core.operations import Operation
+from minikafka.zk.core.paths import ROOT, parent_of
+from minikafka.zk.core.replay import replay
+from minikafka.zk.core.sessions import Session, Sessions
+from minikafka.zk.core.tree import Node, Tree
+from minikafka.zk.core.watches import ANY, ONE_SHOT, PERSISTENT, RECURSIVE, Watcher, WatchTable
+
+UNKNOWN_ZXID: Final = -1
+_CHECK_MODES: Final = {
+    1: (ONE_SHOT, 0),
+    2: (0, ONE_SHOT),
+    3: (ANY, ANY),
+    4: (0, PERSISTENT),
+    5: (0, RECURSIVE),
+}
+"""Type of a checkWatches request → modes to look for in the child table and the data table."""
+_REMOVE_MODES: Final = {**_CHECK_MODES, 4: (PERSISTENT, PERSISTENT)}
+
+
+class Connection(Watcher, Protocol):
+    """A connected client. `session_id` 0: it has no session yet."""
+
+    session_id: int
+
+
+class ServerState:
+    """Tree, watches and sessions. `journal`: the transactions to make durable, which the owner takes away.
+
+    `first_session_id`: id of the first session. `keeps_journal` False: for a server that stores nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        tick_ms: int,
+        first_session_id: int = 1,
+        session_timeout_max_ms: int | None = None,
+        keeps_journal: bool = True,
+    ) -> None:
+        self.zxid = 0
+        self.tree = Tree()
+        self.sessions = Sessions(tick_ms, first_session_id, session_timeout_max_ms)
+        self.data_watches = WatchTable()
+        self.child_watches = WatchTable()
+        self.journal: list[Transaction] = []
+        self._keeps_journal = keeps_journal
+
+    # ---- writes
+
+    def write(
+        self, connection: Connection, cxid: int, operation: Operation, time_ms: int
+    ) -> Result:
+        """Carry out a single write. Raises Refused."""
+        self.check_session(connection)
+        self.zxid += 1
+        attempt = Attempt(self.tree, connection, self.zxid, time_ms)
+        try:
+            result = attempt.apply(operation)
+        except Refused as refused:
+            self._log(connection.session_id, cxid, time_ms, Failed(refused.code))
+            raise
+        self._log(connection.session_id, cxid, time_ms, attempt.changes[0])
+        self._fire(attempt)
+        return result
+
+    def multi(
+        self,
+        connection: Connection,
+        cxid: int,
+        operations: Sequence[Operation],
+        time_ms: int,
+    ) -> list[Result | int]:
+        """Carry out all operations or none. Return a result per operation; error codes (int) if it was refused.
+
+        The code is 0 before the operation at fault, and RUNTIME_INCONSISTENCY after it.
+        """
+        self.check_session(connection)
+        self.zxid += 1
+        attempt = Attempt(self.tree, connection, self.zxid, time_ms)
+        results: list[Result | int] = []
+        try:
+            for operation in operations:
+                results.append(attempt.apply(operation))  # noqa: PERF401 - the count is needed after a failure
+        except Refused as refused:
+            attempt.roll_back()
+            self._log(connection.session_id, cxid, time_ms, Failed(refused.code))
+            untried = len(operations) - len(results) - 1
+            return [
+                *(0 for _ in results),
+                refused.code,
+                *(codes.RUNTIME_INCONSISTENCY for _ in range(untried)),
+            ]
+        self._log(connection.session_id, cxid, time_ms, Multi(tuple(attempt.changes)))
+        self._fire(attempt)
+        return results
+
+    def fail(self, connection: Connection, cxid: int, code: int, time_ms: int) -> None:
+        """Use up a zxid for a write that was refused before it could be tried, such as a malformed multi."""
+        self.check_session(connection)
+        self.zxid += 1
+        self._log(connection.session_id, cxid, time_ms, Failed(code))
+
+    def remove_empty_containers(self, time_ms: int) -> None:
+        """Delete each container that has had children and has none now."""
+        nodes = self.tree.nodes
+        for path in [
+            path
+            for path in self.tree.containers
+            if nodes[path].created and not nodes[path].children
+        ]:
+            self.zxid += 1
+            self._delete_by_server(path)
+            self._log(0, 0, time_ms, Deleted(path, is_container=True))
+
+    def _log(self, session_id: int, cxid: int, time_ms: int, change: Change) -> None:
+        if self._keeps_journal:
+            self.journal.append(Transaction(session_id, cxid, self.zxid, time_ms, change))
+
+    # ---- reads
+
+    def exists(self, connection: Connection, path: str | None, *, watch: bool) -> Node:
+        """Return a node. `watch`: set a watch, also if the node is missing. Raises Refused."""
+        self.check_session(connection)
+        if path is not None and "\0" in path:
+            raise Refused(codes.BAD_ARGUMENTS)
+        node = self.tree.nodes.get(path or ROOT) if path is not None else self._node(None)
+        if node is not None:
+            check_permission(node.acl, acl.READ, connection.identities)
+        if watch and path is not None:
+            self.data_watches.add(path, connection, ONE_SHOT)
+        if node is None:
+            raise Refused(codes.NO_NODE)
+        return node
+
+    def data(self, connection: Connection, path: str | None, *, watch: bool = False) -> Node:
+        """Return a node for its data. `watch`: set a watch. Raises Refused."""
+        node = self.readable(connection, path)
+        if watch:
+            assert path is not None
+            self.data_watches.add(path, connection, ONE_SHOT)
+        return node
+
+    def children(self, connection: Connection, path: str | None, *, watch: bool = False) -> Node:
+        """Return a node for its children. `watch`: set a watch. Raises Refused."""
+        node = self.readable(connection, path)
+        if watch:
+            assert path is not None
+            self.child_watches.add(path, connection, ONE_SHOT)
+        return node
+
+    def readable(
+        self, connection: Connection, path: str | None, permissions: int = acl.READ
+    ) -> Node:
+        """Return a node that the connection may read. Raises Refused."""
+        self.check_session(connection)
+        node = self._node(path)
+        check_permission(node.acl, permissions, connection.identities)
+        return node
+
+    def _node(self, path: str | None) -> Node:
+        if path is None:
+            raise Refused(codes.MARSHALLING_ERROR)
+        node = self.tree.nodes.get(path or ROOT)  # for reads, "" is the root [measured]
+        if node is None:
+            raise Refused(codes.NO_NODE)
+        return node
+
+    # ---- watches
+
+    def set_watches(
+        self,
+        connection: Connection,
+        seen_zxid: int,
+        data: Iterable[str],
+        exists: Iterable[str],
+        children: Iterable[str],
+        persistent: Iterable[str] = (),
+        recursive: Iterable[str] = (),
+    ) -> None:
+        """Set the watches of a client that has reconnected; send the events since `seen_zxid` at once."""
+        self.check_session(connection)
+        for path in data:
+            self._rewatch(connection, path, codes.DATA_CHANGED, seen_zxid)
+        for path in exists:
+            if path in self.tree.nodes:
+                connection.on_event(codes.NODE_CREATED, path, UNKNOWN_ZXID)
+            else:
+                self.data_watches.add(path, connection, ONE_SHOT)
+        for path in children:
+            self._rewatch(connection, path, codes.CHILDREN_CHANGED, seen_zxid)
+        for path in persistent:
+            self._watch_persistently(connection, path)
+        for path in recursive:
+            self.data_watches.add(path, connection, RECURSIVE)
+
+    def _rewatch(self, connection: Connection, path: str, change: int, seen_zxid: int) -> None:
+        is_data = change == codes.DATA_CHANGED
+        node = self.tree.nodes.get(path)
+        if node is None:
+            connection.on_event(codes.NODE_DELETED, path, UNKNOWN_ZXID)
+        elif (node.mzxid if is_data else node.pzxid) > seen_zxid:
+            connection.on_event(change, path, UNKNOWN_ZXID)
+        else:
+            (self.data_watches if is_data else self.child_watches).add(path, connection, ONE_SHOT)
+
+    def add_watch(self, connection: Connection, path: str, mode: int) -> None:
+        """Set a persistent watch (mode 0) or a recursive one (mode 1). Raises Refused for another mode."""
+        self.check_session(connection)
+        if mode == 0:
+            self._watch_persistently(connection, path)
+        elif mode == 1:
+            self.data_watches.add(path, connection, RECURSIVE)
+        else:
+            raise Refused(codes.MARSHALLING_ERROR)
+
+    def _watch_persistently(self, connection: Connection, path: str) -> None:
+        self.data_watches.add(path, connection, PERSISTENT)
+        self.child_watches.add(path, connection, PERSISTENT)
+
+    def check_watch(self, connection: Connection, path: str, kind: int) -> None:
+        """Raise Refused (NO_WATCHER) if the connection has no watch of this kind (1 to 5) on the path."""
+        child, data = self._modes(connection, kind, _CHECK_MODES)
+        has_child = self.child_watches.has(path, connection, child)
+        if not has_child and not self.data_watches.has(path, connection, data):
+            raise Refused(codes.NO_WATCHER)
+
+    def remove_watch(self, connection: Connection, path: str, kind: int) -> None:
+        """Remove watches of this kind (1 to 5). Raises Refused (NO_WATCHER) if there is none."""
+        child, data = self._modes(connection, kind, _REMOVE_MODES)
+        had_child = self.child_watches.remove(path, connection, child)
+        if not self.data_watches.remove(path, connection, data) and not had_child:
+            raise Refused(codes.NO_WATCHER)
+
+    def _modes(
+        self, connection: Connection, kind: int, modes: dict[int, tuple[int, int]]
+    ) -> tuple[int, int]:
+        self.check_session(connection)
+        if kind not in modes:
+            raise Refused(codes.MARSHALLING_ERROR)
+        return modes[kind]
+
+    def drop(self, connection: Connection) -> None:
+        """Forget a connection that has ended: its watches go, its session stays."""
+        self.data_watches.drop(connection)
+        self.child_watches.drop(connection)
+        session = self.sessions.open.get(connection.session_id)
+        if session is not None and session.connection is connection:
+            session.connection = None
+
+    def _fire(self, attempt: Attempt) -> None:
+        for change, path, node in attempt.events:
+            self._send(change, path, node)
+
+    def _send(self, change: int, path: str, node: Node) -> None:
+        """Send an event to all who watch the path and may read the node."""
+        if change == codes.CHILDREN_CHANGED:
+            found = self.child_watches.fire(path)
+        else:
+            found = self.data_watches.fire(path)
+            if change == codes.NODE_DELETED:
+                found.update(self.child_watches.fire(path))
+        for connection in found:
+            if is_permitted(node.acl, acl.READ, connection.identities):
+                connection.on_event(change, path, self.zxid)
+
+    # ---- sessions
+
+    def check_session(self, connection: Connection) -> None:
+        """Raise Refused (SESSION_EXPIRED) if the connection's session is over."""
+        if connection.session_id not in self.sessions.open:
+            raise Refused(codes.SESSION_EXPIRED)
+
+    def open_session(self, timeout_ms: int, now: int, time_ms: int) -> Session:
+        """Open a session with the next id. Its timeout is clamped to the server's limits."""
+        self.zxid += 1
+        clamped = self.sessions.clamped(timeout_ms)
+        session = self.sessions.add(self.sessions.next_id(), clamped)
+        self.sessions.touch(session, now)
+        self._log(session.id, 0, time_ms, SessionOpened(clamped))
+        return session
+
+    def close_session(self, session_id: int, cxid: int, time_ms: int) -> None:
+        """End a session and delete its ephemeral nodes, all with one zxid. A session that is over uses one up too."""
+        self.zxid += 1
+        paths = tuple(self.tree.ephemerals.get(session_id, ()))
+        self._log(session_id, cxid, time_ms, SessionClosed(paths))
+        for path in paths:
+            self._delete_by_server(path)
+        self.sessions.remove(session_id)
+
+    def expire(self, now: int, time_ms: int) -> list[Session]:
+        """End all sessions whose time is over; return them. Their connections are still to be closed."""
+        ended = []
+        for id_ in self.sessions.expired(now):
+            ended.append(self.sessions.open[id_])
+            self.close_session(id_, 0, time_ms)
+        return ended
+
+    def _delete_by_server(self, path: str) -> None:
+        above = parent_of(path)
+        parent = self.tree.nodes[above]
+        node = self.tree.remove(path)
+        parent.pzxid = self.zxid
+        self._send(codes.NODE_DELETED, path, node)
+        self._send(codes.CHILDREN_CHANGED, above, parent)
+
+    # ---- recovery
+
+    def replay(self, transaction: Transaction) -> None:
+        """Apply a transaction that was logged before. A second replay has no effect."""
+        replay(transaction, self.tree, self.sessions)
+        self.zxid = max(self.zxid, transaction.zxid)

@@ -1,0 +1,114 @@
+"""The tree of znodes, and who owns which node.
+
+Invariants: the parent of every node exists, and names it as a child. `ephemerals` and `containers` name exactly
+the nodes with these owners.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minikafka.base.ports import Stat
+from minikafka.zk.core.acl import ANYONE, READABLE, Acl
+from minikafka.zk.core.paths import ROOT, SYSTEM_PATHS, name_of, parent_of
+
+NOBODY: Final = 0
+CONTAINER: Final = -(2**63)
+"""The owner of containers, in logs and snapshots. A Stat shows 0 instead."""
+
+
+class Node:
+    """One znode. `created`: number of children ever created. `data` None and b"" are different values."""
+
+    __slots__ = (
+        "acl",
+        "aversion",
+        "children",
+        "created",
+        "ctime",
+        "czxid",
+        "data",
+        "mtime",
+        "mzxid",
+        "owner",
+        "pzxid",
+        "version",
+    )
+
+    def __init__(
+        self, data: bytes | None, acl: Acl, zxid: int, time_ms: int, owner: int = NOBODY
+    ) -> None:
+        self.data = data
+        self.acl = acl
+        self.czxid = self.mzxid = self.pzxid = zxid
+        self.ctime = self.mtime = time_ms
+        self.version = self.aversion = self.created = 0
+        self.owner = owner
+        self.children: dict[str, None] | None = None
+
+    def stat(self) -> Stat:
+        """Return the node's Stat. As in ZooKeeper, cversion counts creations and deletions of children."""
+        count = len(self.children) if self.children else 0
+        return Stat(
+            self.czxid,
+            self.mzxid,
+            self.ctime,
+            self.mtime,
+            self.version,
+            2 * self.created - count,
+            self.aversion,
+            NOBODY if self.owner == CONTAINER else self.owner,
+            len(self.data) if self.data else 0,
+            count,
+            self.pzxid,
+        )
+
+
+class Tree:
+    """All znodes by path. A new tree has the root and the system nodes of a new server."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.ephemerals: dict[int, dict[str, None]] = {}
+        """Session id → the paths of the ephemeral nodes that the session owns."""
+        self.containers: dict[str, None] = {}
+        self.nodes[ROOT] = Node(b"", ANYONE, 0, 0)
+        for path in SYSTEM_PATHS:
+            self.add(path, Node(b"", ANYONE, 0, 0))
+        self.nodes["/zookeeper/config"].acl = READABLE
+        self.nodes["/zookeeper/config"].aversion = -1
+
+    def add(self, path: str, node: Node) -> None:
+        """Add a node below its parent, which must exist. The parent's counters stay as they are."""
+        slash = path.rindex("/")
+        parent = self.nodes[path[:slash] or ROOT]
+        if parent.children is None:
+            parent.children = {}
+        parent.children[path[slash + 1 :]] = None
+        self.nodes[path] = node
+        if node.owner == CONTAINER:
+            self.containers[path] = None
+        elif node.owner:
+            self.ephemerals.setdefault(node.owner, {})[path] = None
+
+    def remove(self, path: str) -> Node:
+        """Remove a node that has no children; return it. The parent's counters stay as they are."""
+        node = self.nodes.pop(path)
+        siblings = self.nodes[parent_of(path)].children
+        assert siblings is not None
+        del siblings[name_of(path)]
+        if node.owner == CONTAINER:
+            del self.containers[path]
+        elif node.owner:
+            own = self.ephemerals[node.owner]
+            del own[path]
+            if not own:
+                del self.ephemerals[node.owner]
+        return node
+
+    def count_below(self, path: str) -> int:
+        """Return the number of nodes below a path. For the path "" the root itself counts too [measured]."""
+        if path in ("", ROOT):
+            return len(self.nodes) - len(path)
+        prefix = path.rstrip("/") + "/"
+        return sum(other.startswith(prefix) for other in self.nodes)
