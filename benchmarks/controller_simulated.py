@@ -17,7 +17,7 @@ from benchmarks import controller_brokers, controller_term
 from benchmarks.controller_setting import fill
 from minikafka.cluster.directory import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 SECRET = "a secret for one benchmark"
 LINE_MAX = 1 << 20
@@ -39,7 +39,7 @@ async def measure(cluster: Cluster, *, shut_down: bool) -> dict[str, Any]:
     ids = list(range(cluster.brokers))
     with tempfile.TemporaryDirectory(prefix="minikafka-bench-") as directory:
         [port] = free_ports(1, SystemRng())
-        zookeeper = ManagedZooKeeper(Path(directory), port, clock=SystemClock())
+        zookeeper = ApacheZooKeeper(Path(directory), port, clock=SystemClock())
         children: list[asyncio.subprocess.Process] = []
         try:
             await zookeeper.start()

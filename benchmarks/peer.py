@@ -36,7 +36,7 @@ from minikafka.cluster.directory import free_ports
 from minikafka.cluster.processes import die_with
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.wire.versions import METADATA
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 Address = tuple[str, int]
 
@@ -159,7 +159,7 @@ class ApacheKafka:
         self._directory = directory
         self._settings = settings
         port, *ports = free_ports(1 + len(BROKERS), SystemRng())
-        self._zookeeper = ManagedZooKeeper(directory / "zookeeper", port, clock=SystemClock())
+        self._zookeeper = ApacheZooKeeper(directory / "zookeeper", port, clock=SystemClock())
         self.ports: Mapping[int, int] = dict(zip(BROKERS, ports, strict=True))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 

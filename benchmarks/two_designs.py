@@ -37,7 +37,7 @@ from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.ledger import reader
-from minikafka.zk.managed import four_letter_word
+from minikafka.zk.processes.child import four_letter_word
 
 HOST: Final = "127.0.0.1"
 SESSION_MS: Final = 6_000

@@ -35,7 +35,7 @@ from minikafka.cluster.processes import (
     wait_until_gone,
 )
 from minikafka.cluster.running import RunningProcesses
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key
 PORT_WAIT_MS: Final = 2_000
@@ -231,7 +231,7 @@ class Launcher:
         BrokerConfig.from_mapping(found)
         return found
 
-    async def spawn_zookeeper(self) -> ManagedZooKeeper | None:
+    async def spawn_zookeeper(self) -> ApacheZooKeeper | None:
         """Start the managed ZooKeeper, record its process and return the server.
 
         Return None, and start nothing, if the server already runs or is not managed. A paused server continues.
@@ -245,7 +245,7 @@ class Launcher:
             return None
         port = int(record.zookeeper.rpartition(":")[2])
         await self._wait_until_free(port)
-        server = ManagedZooKeeper(
+        server = ApacheZooKeeper(
             self.directory.zookeeper,
             port,
             clock=self.clock,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from minikafka.base.ports import Clock
-from minikafka.runtime.spawning import start_child
+from minikafka.runtime.spawning import own_environment, start_child
 
 END_GRACE_MS: Final = 10_000
 """Maximum time for a process to end after SIGTERM; then it is killed."""
@@ -118,7 +118,7 @@ def spawn(arguments: Sequence[str], log: Path) -> ProcessId:
     Raises OSError.
     """
     with log.open("ab") as output:
-        return _spawn([sys.executable, "-m", "minikafka", *arguments], output, _environment())
+        return _spawn([sys.executable, "-m", "minikafka", *arguments], output, own_environment())
 
 
 def _spawn(command: list[str], output: IO[bytes], environment: Mapping[str, str]) -> ProcessId:
@@ -135,13 +135,6 @@ def _spawn(command: list[str], output: IO[bytes], environment: Mapping[str, str]
     fields = _stat(child.pid)
     assert fields is not None, "a child stays visible until it is reaped"
     return ProcessId(child.pid, int(fields[_STARTED]))
-
-
-def _environment() -> dict[str, str]:
-    """Return this process's environment, with this copy of minikafka first on PYTHONPATH."""
-    here = str(Path(__file__).resolve().parents[2])
-    path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}
 
 
 def die_with(parent: int) -> None:

@@ -214,7 +214,7 @@ async def _zookeeper_failure(servers: str) -> str:
 
 
 async def _server_failure(server: str) -> str:
-    from minikafka.zk.managed import four_letter_word
+    from minikafka.zk.processes.child import four_letter_word
 
     host, _, port = server.strip().rpartition(":")
     number = int(port) if host and port.isdecimal() else _ZOOKEEPER_PORT

@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -23,6 +24,13 @@ def start_child(command: Sequence[str], **options: Any) -> _Child:
     started: Future[_Child] = Future()
     _starter.requests().put((lambda: subprocess.Popen(command, **options), started))
     return started.result()
+
+
+def own_environment() -> dict[str, str]:
+    """Return this process's environment, with this copy of minikafka first on PYTHONPATH."""
+    here = str(Path(__file__).resolve().parents[2])
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here}
 
 
 class _Starter:

@@ -1,1 +1,1 @@
-"""The client of ZooKeeper: session, protocol, znode layout, and a managed server."""
+"""The client of ZooKeeper, Kafka's znodes, and a ZooKeeper server, with the processes that run one."""

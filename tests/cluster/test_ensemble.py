@@ -25,12 +25,12 @@ from support.zookeepers import heal_servers, make_ensemble
 
 from minikafka.cluster import LocalCluster
 from minikafka.zk import layout
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 TICK_MS = 300
 TIMES = {"zookeeper.session.timeout.ms": 4_000, "replica.lag.time.max.ms": 3_000}
 
-Ensemble = list[ManagedZooKeeper]
+Ensemble = list[ApacheZooKeeper]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ async def cluster(brokers: LocalCluster, members: Ensemble) -> AsyncIterator[Loc
         await heal(brokers)
 
 
-async def member_of(broker: int, members: Ensemble) -> ManagedZooKeeper | None:
+async def member_of(broker: int, members: Ensemble) -> ApacheZooKeeper | None:
     """Return the ZooKeeper server of `members` to which the broker's session is connected; None without a session.
 
     After its session has expired, the broker has no session until it registers again.
@@ -90,14 +90,14 @@ async def member_of(broker: int, members: Ensemble) -> ManagedZooKeeper | None:
     return None
 
 
-async def fail(member: ManagedZooKeeper, fault: str) -> None:
+async def fail(member: ApacheZooKeeper, fault: str) -> None:
     if fault == "kill":
         await member.kill()
     else:
         member.signal(signal.SIGSTOP)
 
 
-async def wait_for_move(broker: int, members: Ensemble, away: ManagedZooKeeper) -> None:
+async def wait_for_move(broker: int, members: Ensemble, away: ApacheZooKeeper) -> None:
     """Wait until the broker's session is connected to a server other than `away`."""
     others = [member for member in members if member is not away]
 

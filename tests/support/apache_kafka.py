@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from minikafka.cluster.directory import free_ports
 from minikafka.cluster.processes import die_with
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 HOST: Final = "127.0.0.1"
@@ -45,7 +45,7 @@ class ApacheKafka(NamedTuple):
 async def apache_kafka(directory: Path, **keys: object) -> AsyncIterator[ApacheKafka]:
     """Run a broker with these settings until the block ends. In their names, `_` stands for `.`."""
     port, own = free_ports(2, SystemRng())
-    zookeeper = ManagedZooKeeper(directory / "zookeeper", port, clock=SystemClock())
+    zookeeper = ApacheZooKeeper(directory / "zookeeper", port, clock=SystemClock())
     await zookeeper.start()
     try:
         settings = {

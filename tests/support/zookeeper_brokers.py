@@ -31,7 +31,7 @@ from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
 from minikafka.zk.client import ZooKeeperClient
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 KEYS = {
     "zookeeper.session.timeout.ms": 6_000,
@@ -157,12 +157,12 @@ class ZooKeeperBrokers:
         note = json.loads((Path(self.log_dir(number)) / SESSION_FILE).read_text())
         return note["id"], bytes.fromhex(note["password"])
 
-    async def watched(self, server: ManagedZooKeeper) -> list[str]:
+    async def watched(self, server: ApacheZooKeeper) -> list[str]:
         """Return all watched paths of this cluster at the server, including the chroot."""
         answer = await server.four_letter_word("wchp", 20_000)
         return [line for line in answer.splitlines() if line.startswith(self.root + "/")]
 
-    async def data_watches_of_a_term(self, server: ManagedZooKeeper) -> list[str]:
+    async def data_watches_of_a_term(self, server: ApacheZooKeeper) -> list[str]:
         """Return the paths that only the controller watches: all watched paths except /controller and /config*."""
         paths = [path.removeprefix(self.root) for path in await self.watched(server)]
         return [

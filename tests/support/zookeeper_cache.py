@@ -18,7 +18,8 @@ from pathlib import Path
 
 from minikafka.cluster.directory import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.managed import JVM_FLAGS, POLL_MS, ManagedZooKeeper
+from minikafka.zk.processes.apache import JVM_FLAGS, ApacheZooKeeper
+from minikafka.zk.processes.child import POLL_MS
 
 TESTS = Path(__file__).parents[1]
 QUIET = "-Xlog:disable -XX:+IgnoreUnrecognizedVMOptions"
@@ -47,7 +48,7 @@ async def make(file: Path) -> None:
     with tempfile.TemporaryDirectory(dir=file.parent) as directory:
         made = Path(directory) / file.name
         os.environ[JVM_FLAGS] = f"{QUIET} -XX:AOTCacheOutput={made}"
-        server = ManagedZooKeeper(Path(directory), port, clock=clock)
+        server = ApacheZooKeeper(Path(directory), port, clock=clock)
         await server.start()
         server.signal(signal.SIGTERM)
         while server.is_running():

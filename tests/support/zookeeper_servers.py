@@ -19,7 +19,7 @@ from minikafka.base.errors import NotConnected
 from minikafka.base.ports import SessionEvent, SessionState, ZooKeeper
 from minikafka.runtime.clock import SystemClock
 from minikafka.zk.client import close_session
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 
 async def end_live_session(connect: str, session_id: int, password: bytes) -> None:
@@ -83,7 +83,7 @@ class Apache:
 
     def __init__(
         self,
-        server: ManagedZooKeeper,
+        server: ApacheZooKeeper,
         proxy: Proxy,
         connect: Connect,
         *,

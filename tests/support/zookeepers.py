@@ -21,7 +21,7 @@ from minikafka.cluster.directory import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk.client import ZooKeeperClient
-from minikafka.zk.managed import ManagedZooKeeper, Member
+from minikafka.zk.processes.apache import ApacheZooKeeper, Member
 
 TICK_MS = 100
 """ZooKeeper's tick time. The minimum session timeout is two ticks, 200 ms."""
@@ -32,9 +32,9 @@ MEMBERS = (1, 2, 3)
 
 
 @pytest.fixture(scope="session")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedZooKeeper]:
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheZooKeeper]:
     [port] = free_ports(1, SystemRng())
-    running = ManagedZooKeeper(
+    running = ApacheZooKeeper(
         tmp_path_factory.mktemp("zookeeper"), port, clock=SystemClock(), tick_time_ms=TICK_MS
     )
     asyncio.run(running.start())
@@ -45,14 +45,14 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedZ
 
 
 @pytest.fixture
-async def server(shared_server: ManagedZooKeeper) -> AsyncIterator[ManagedZooKeeper]:
+async def server(shared_server: ApacheZooKeeper) -> AsyncIterator[ApacheZooKeeper]:
     """Yield the shared standalone server. If the test has stopped the server, start it again after the test."""
     yield shared_server
     await heal_servers([shared_server])
 
 
 @pytest.fixture(scope="session")
-def shared_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ManagedZooKeeper]]:
+def shared_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ApacheZooKeeper]]:
     data = tmp_path_factory.mktemp("ensemble")
     running = make_ensemble(data, tick_time_ms=ENSEMBLE_TICK_MS)
     try:
@@ -65,19 +65,19 @@ def shared_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[M
 
 @pytest.fixture
 async def ensemble(
-    shared_ensemble: list[ManagedZooKeeper],
-) -> AsyncIterator[list[ManagedZooKeeper]]:
+    shared_ensemble: list[ApacheZooKeeper],
+) -> AsyncIterator[list[ApacheZooKeeper]]:
     """Yield the three servers of one ensemble. After the test, restart the servers that the test has stopped."""
     yield shared_ensemble
     await heal_servers(shared_ensemble)
 
 
-def make_ensemble(data: Path, *, tick_time_ms: int = TICK_MS) -> list[ManagedZooKeeper]:
+def make_ensemble(data: Path, *, tick_time_ms: int = TICK_MS) -> list[ApacheZooKeeper]:
     """Return the three servers of one ensemble, not started yet."""
     ports = free_ports(3 * len(MEMBERS), SystemRng())
     members = [Member(i, ports[i - 1], ports[i + 2]) for i in MEMBERS]
     return [
-        ManagedZooKeeper(
+        ApacheZooKeeper(
             data / str(i),
             ports[i + 5],
             clock=SystemClock(),
@@ -89,7 +89,7 @@ def make_ensemble(data: Path, *, tick_time_ms: int = TICK_MS) -> list[ManagedZoo
     ]
 
 
-async def heal_servers(servers: list[ManagedZooKeeper]) -> None:
+async def heal_servers(servers: list[ApacheZooKeeper]) -> None:
     """Start or resume every server, and wait until all servers serve requests."""
     for one in servers:
         one.signal(signal.SIGCONT)
@@ -175,7 +175,7 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
         await client.tasks.close()
 
 
-async def in_thread(work: Callable[[KazooClient], object], server: ManagedZooKeeper) -> object:
+async def in_thread(work: Callable[[KazooClient], object], server: ApacheZooKeeper) -> object:
     """Call `work` in a thread with an independent client (kazoo) of the server, and return its result."""
 
     def run() -> object:

@@ -10,7 +10,7 @@ import pytest
 from support.controller_bench import ControllerBench
 from support.zookeeper_brokers import NewCluster, ZooKeeperBrokers
 
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 ROOTS = itertools.count()
 
@@ -23,7 +23,7 @@ async def bench() -> AsyncIterator[ControllerBench]:
 
 
 @pytest.fixture
-def cluster(server: ManagedZooKeeper, tmp_path: Path) -> NewCluster:
+def cluster(server: ApacheZooKeeper, tmp_path: Path) -> NewCluster:
     """Return a function that makes a cluster of brokers 1 … N on the shared server, each cluster under a new chroot."""
 
     def brokers(count: int = 3, **config: object) -> ZooKeeperBrokers:

@@ -26,7 +26,7 @@ from minikafka.client.admin import Resource, ResourceType
 from minikafka.ledger.reader import Line
 from minikafka.record.batch import Record
 from minikafka.zk import layout
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -112,7 +112,7 @@ async def test_each_controller_election_is_one_multi_and_elects_one_controller(
 
 @pytest.mark.row("D9", "E8", "D10")
 async def test_deletion_of_the_controller_node_starts_a_new_election(
-    cluster: NewCluster, server: ManagedZooKeeper
+    cluster: NewCluster, server: ApacheZooKeeper
 ) -> None:
     async with cluster(4) as brokers:
         await brokers.create("t", {0: (1, 2)})
@@ -158,7 +158,7 @@ async def test_deletion_of_the_controller_node_starts_a_new_election(
 
 @pytest.mark.row("D8", "D10", "D11", "E8")
 async def test_controller_that_resigns_drops_watches_channels_and_gauges(
-    cluster: NewCluster, server: ManagedZooKeeper
+    cluster: NewCluster, server: ApacheZooKeeper
 ) -> None:
     """The test writes a broker id that does not exist to `/controller`, so no other broker becomes the controller."""
     async with cluster(2) as brokers:
@@ -201,7 +201,7 @@ async def test_controller_that_resigns_drops_watches_channels_and_gauges(
 
 @pytest.mark.row("A2", "A9", "A10", "B8", "E2", "I1", "I2", "J4", "T4", "X22", "N3")
 async def test_topic_creation_sends_one_request_of_each_kind_to_each_broker_in_order(
-    cluster: NewCluster, server: ManagedZooKeeper
+    cluster: NewCluster, server: ApacheZooKeeper
 ) -> None:
     async with cluster() as brokers:
         before = Story(brokers.history())
@@ -521,7 +521,7 @@ REASSIGNMENT = ["U1", "U2", "A1", "A2", "B1", "B2", "B3", "B4", "B5", "B6", "B7"
 @pytest.mark.row("A9", "A11", "C30", "C31", "E4", "E10", "G10", "I5", "I6", "I10")
 @pytest.mark.row("J2", "K4", "K15", "K16", "L5", "R56", "X11", "X14", "C15", "G3")
 async def test_submitted_reassignment_moves_a_partition_to_other_brokers(
-    cluster: NewCluster, server: ManagedZooKeeper
+    cluster: NewCluster, server: ApacheZooKeeper
 ) -> None:
     async with cluster(4) as brokers:
         await brokers.create("t", {0: (1, 2)})

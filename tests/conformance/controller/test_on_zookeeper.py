@@ -24,7 +24,8 @@ from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
 from minikafka.zk.client import ZooKeeperClient, close_session
-from minikafka.zk.managed import ManagedZooKeeper, ServerFailed
+from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zk.processes.child import ServerFailed
 
 T0 = TopicPartition("t", 0)
 SESSION_MS = 6_000
@@ -33,7 +34,7 @@ Start = Callable[[int], Awaitable[Candidate]]
 
 
 @pytest.fixture
-def address(server: ManagedZooKeeper) -> str:
+def address(server: ApacheZooKeeper) -> str:
     """Return the connect string of a new chroot on the shared server."""
     return f"{server.connect}/candidates-{next(ROOTS)}"
 
@@ -43,7 +44,7 @@ def connect(address: str) -> tuple[ZooKeeperClient, TaskRegistry]:
     return ZooKeeperClient(address, SESSION_MS, SystemClock(), SystemRng(), tasks), tasks
 
 
-async def watched_paths(server: ManagedZooKeeper, address: str) -> set[str]:
+async def watched_paths(server: ApacheZooKeeper, address: str) -> set[str]:
     """Return the paths in the chroot of `address` that any session watches."""
     root = address.removeprefix(server.connect)
     lines = (await server.four_letter_word("wchp", 20_000)).splitlines()
@@ -107,7 +108,7 @@ def idle(candidate: Candidate) -> bool:
     return picture.get("state") == "Idle" and picture.get("queue_size") == 0
 
 
-async def start_again(server: ManagedZooKeeper) -> None:
+async def start_again(server: ApacheZooKeeper) -> None:
     """Start a killed server; retry, because its port may stay in use for a moment after the kill."""
     async with asyncio.timeout(60):
         while True:
@@ -165,7 +166,7 @@ async def test_exactly_one_of_several_candidates_wins_every_controller_election(
 
 
 async def test_next_controller_moves_leaders_away_from_the_dead_controllers_broker(
-    start: Start, admin: Any, server: ManagedZooKeeper
+    start: Start, admin: Any, server: ApacheZooKeeper
 ) -> None:
     one = await start(1)
     await until(lambda: active([one]))
@@ -185,7 +186,7 @@ async def test_next_controller_moves_leaders_away_from_the_dead_controllers_brok
 
 @pytest.mark.row("E9", "R9")
 async def test_controller_with_an_expired_session_is_elected_again_in_a_higher_epoch(
-    start: Start, admin: Any, server: ManagedZooKeeper
+    start: Start, admin: Any, server: ApacheZooKeeper
 ) -> None:
     one = await start(1)
     await until(lambda: active([one]) and idle(one))
@@ -201,7 +202,7 @@ async def test_controller_with_an_expired_session_is_elected_again_in_a_higher_e
 
 
 async def test_controller_keeps_its_term_when_zookeeper_restarts(
-    start: Start, admin: Any, server: ManagedZooKeeper
+    start: Start, admin: Any, server: ApacheZooKeeper
 ) -> None:
     one = await start(1)
     await until(lambda: active([one]) and idle(one))
@@ -226,7 +227,7 @@ async def test_zookeeper_refuses_writes_of_an_older_controller_epoch(
 
 @pytest.mark.row("D10")
 async def test_controller_that_resigns_keeps_only_the_watch_of_a_candidate(
-    start: Start, admin: Any, server: ManagedZooKeeper, address: str
+    start: Start, admin: Any, server: ApacheZooKeeper, address: str
 ) -> None:
     one = await start(1)
     await create_topic(admin, "t", [1])
@@ -244,7 +245,7 @@ async def test_controller_that_resigns_keeps_only_the_watch_of_a_candidate(
 
 @pytest.mark.row("A9", "A11", "E4", "E10", "X14")
 async def test_partition_state_node_is_watched_only_during_a_reassignment(
-    start: Start, admin: Any, server: ManagedZooKeeper, address: str
+    start: Start, admin: Any, server: ApacheZooKeeper, address: str
 ) -> None:
     one = await start(1)
     await until(lambda: active([one]) and idle(one))

@@ -8,11 +8,11 @@ import pytest
 from support.zookeeper_proxy import Proxy, proxy_to
 from support.zookeeper_servers import Apache, InMemory, Zookeeper
 
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 
 @pytest.fixture
-async def proxy(server: ManagedZooKeeper) -> AsyncIterator[Proxy]:
+async def proxy(server: ApacheZooKeeper) -> AsyncIterator[Proxy]:
     """A proxy between the standalone server and its clients."""
     async with proxy_to(server.port) as running:
         yield running

@@ -10,13 +10,13 @@ from support.zookeepers import Client, Connect, in_thread
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.base.ports import SessionState
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 
 
 @pytest.fixture
-async def client(ensemble: list[ManagedZooKeeper], connect: Connect) -> Client:
+async def client(ensemble: list[ApacheZooKeeper], connect: Connect) -> Client:
     """A client of all three servers that has created the node /a and the ephemeral node /e."""
     client = await connect(",".join(one.connect for one in ensemble), session_ms=4_000)
     await client.create("/a", b"0")
@@ -24,7 +24,7 @@ async def client(ensemble: list[ManagedZooKeeper], connect: Connect) -> Client:
     return client
 
 
-async def server_of(client: Client, ensemble: list[ManagedZooKeeper]) -> ManagedZooKeeper:
+async def server_of(client: Client, ensemble: list[ApacheZooKeeper]) -> ApacheZooKeeper:
     """Return the server that the client is connected to."""
     for one in ensemble:
         if f"sid=0x{client.session_id:x}," in await one.four_letter_word("cons", 20_000):
@@ -32,14 +32,14 @@ async def server_of(client: Client, ensemble: list[ManagedZooKeeper]) -> Managed
     raise AssertionError("no server knows the connection")
 
 
-async def leader_of(ensemble: list[ManagedZooKeeper]) -> ManagedZooKeeper:
+async def leader_of(ensemble: list[ApacheZooKeeper]) -> ApacheZooKeeper:
     for one in ensemble:
         if (await one.status()).get("mode") == "leader":
             return one
     raise AssertionError("no leader")
 
 
-async def lives(client: Client, ensemble: list[ManagedZooKeeper]) -> None:
+async def lives(client: Client, ensemble: list[ApacheZooKeeper]) -> None:
     """Check that the client can write in its first session; its server must have the write and ephemeral node /e."""
     await client.until(CONNECTED)
     await client.connected()
@@ -64,7 +64,7 @@ async def lives(client: Client, ensemble: list[ManagedZooKeeper]) -> None:
 
 @pytest.mark.parametrize("how", ["killed", "stopped", "ended"])
 async def test_session_moves_to_another_server_when_its_server_stops(
-    ensemble: list[ManagedZooKeeper], client: Client, how: str
+    ensemble: list[ApacheZooKeeper], client: Client, how: str
 ) -> None:
     server = await server_of(client, ensemble)
     if how == "killed":
@@ -78,7 +78,7 @@ async def test_session_moves_to_another_server_when_its_server_stops(
 
 
 async def test_session_survives_an_election_in_the_ensemble(
-    ensemble: list[ManagedZooKeeper], client: Client
+    ensemble: list[ApacheZooKeeper], client: Client
 ) -> None:
     leader = await leader_of(ensemble)
     await leader.kill()
@@ -87,7 +87,7 @@ async def test_session_survives_an_election_in_the_ensemble(
 
 
 async def test_writes_fail_without_a_quorum_and_succeed_once_it_is_back(
-    ensemble: list[ManagedZooKeeper], client: Client
+    ensemble: list[ApacheZooKeeper], client: Client
 ) -> None:
     for one in ensemble[:2]:
         await one.kill()
@@ -99,7 +99,7 @@ async def test_writes_fail_without_a_quorum_and_succeed_once_it_is_back(
 
 
 async def test_many_sessions_survive_the_death_of_their_server(
-    ensemble: list[ManagedZooKeeper], connect: Connect
+    ensemble: list[ApacheZooKeeper], connect: Connect
 ) -> None:
     """With the session layer of unmodified aiozk, one of eight sessions was lost in this test."""
     servers = ",".join(one.connect for one in ensemble)
@@ -118,7 +118,7 @@ async def test_many_sessions_survive_the_death_of_their_server(
 
 
 async def test_sync_shows_writes_that_another_client_made_on_another_server(
-    ensemble: list[ManagedZooKeeper], connect: Connect
+    ensemble: list[ApacheZooKeeper], connect: Connect
 ) -> None:
     """One reader is connected to ZooKeeper's leader, which may answer `sync` before it applies all committed writes."""
     clients = [await connect(one.connect) for one in ensemble]

@@ -31,7 +31,7 @@ from minikafka.base.ports import (
     WatchKind,
     WatchSignal,
 )
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 SEEDS = 12
 STEPS = 120
@@ -260,7 +260,7 @@ def call_on(side: Side, session: int, kind: str, argument: Any) -> Call:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_in_memory_zookeeper_has_the_results_and_watch_events_of_apache_zookeeper(
-    server: ManagedZooKeeper, proxy: Proxy, connect: Connect, seed: int
+    server: ApacheZooKeeper, proxy: Proxy, connect: Connect, seed: int
 ) -> None:
     await compare(seed, Apache(server, proxy, connect, session_ms=SESSION_MS), InMemory())
 

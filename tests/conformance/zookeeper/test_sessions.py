@@ -21,7 +21,7 @@ from minikafka.cluster.processes import identify, is_paused
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk import codec
 from minikafka.zk.client import close_session
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 LEASE_EXPIRED, EXPIRED, CLOSED = (
@@ -57,7 +57,7 @@ async def lives(client: Client, *, connections: int = 2) -> None:
     assert client.lease_valid()
 
 
-async def exists_for_others(server: ManagedZooKeeper, client: Client, path: str) -> bool:
+async def exists_for_others(server: ApacheZooKeeper, client: Client, path: str) -> bool:
     return bool(await in_thread(lambda kazoo: kazoo.exists(client.root + path), server))
 
 
@@ -153,7 +153,7 @@ async def test_session_is_suspended_before_any_request_fails(client: Client, pro
 
 
 async def test_lost_connect_response_delays_the_session_but_does_not_end_it(
-    server: ManagedZooKeeper, proxy: Proxy, connect: Connect
+    server: ApacheZooKeeper, proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect, session_ms=4_500)
     await client.create("/e", b"", ephemeral=True)
@@ -288,7 +288,7 @@ async def test_idle_session_stays_alive_by_pings(proxy: Proxy, connect: Connect)
 
 
 async def test_busy_event_loop_is_not_treated_as_a_silent_server(
-    server: ManagedZooKeeper, connect: Connect
+    server: ApacheZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=6_000)
     await client.create("/e", b"", ephemeral=True)
@@ -303,7 +303,7 @@ async def test_busy_event_loop_is_not_treated_as_a_silent_server(
 
 
 async def test_session_continues_when_a_paused_server_resumes(
-    server: ManagedZooKeeper, connect: Connect
+    server: ApacheZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=9_000)
     await client.create("/e", b"", ephemeral=True)
@@ -315,7 +315,7 @@ async def test_session_continues_when_a_paused_server_resumes(
 
 
 async def test_restarted_server_knows_session_and_nodes(
-    server: ManagedZooKeeper, connect: Connect
+    server: ApacheZooKeeper, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=10_000)
     await client.create("/a", b"0")
@@ -344,7 +344,7 @@ async def test_start_gives_up_after_the_session_timeout_without_a_server(
 
 
 async def test_start_waits_for_a_slow_server_as_long_as_the_connect_timeout(
-    server: ManagedZooKeeper, connect: Connect
+    server: ApacheZooKeeper, connect: Connect
 ) -> None:
     await server.kill()
     patient = asyncio.create_task(connect(server.connect, session_ms=2_000, connect_ms=60_000))
@@ -370,7 +370,7 @@ async def test_start_fails_when_the_peer_is_not_zookeeper(connect: Connect) -> N
 
 @pytest.mark.parametrize("trouble", ["suspended", "silent", "stopped"])
 async def test_close_takes_under_two_seconds_when_the_server_is_silent_or_unreachable(
-    server: ManagedZooKeeper, client: Client, proxy: Proxy, trouble: str
+    server: ApacheZooKeeper, client: Client, proxy: Proxy, trouble: str
 ) -> None:
     if trouble == "suspended":
         proxy.accepting = False
@@ -407,7 +407,7 @@ async def test_requests_in_flight_are_answered_before_the_session_closes(
 
 
 async def test_client_close_ends_the_session_although_the_task_registry_is_closed(
-    server: ManagedZooKeeper, client: Client
+    server: ApacheZooKeeper, client: Client
 ) -> None:
     await client.tasks.close()
     await client.close()
@@ -418,7 +418,7 @@ async def test_client_close_ends_the_session_although_the_task_registry_is_close
 
 
 async def test_number_of_requests_in_flight_is_bounded(
-    server: ManagedZooKeeper, proxy: Proxy, connect: Connect
+    server: ApacheZooKeeper, proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect, in_flight_max=16)
     await client.create("/a", b"")
@@ -465,7 +465,7 @@ async def test_thousands_of_concurrent_requests_all_end(proxy: Proxy, connect: C
 
 
 async def test_each_write_is_applied_once_although_responses_are_lost(
-    server: ManagedZooKeeper, client: Client, proxy: Proxy
+    server: ApacheZooKeeper, client: Client, proxy: Proxy
 ) -> None:
     """After a write with an unknown outcome the client reads the node; every write must have been applied once."""
     version = 0

