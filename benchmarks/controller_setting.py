@@ -10,6 +10,7 @@ from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Create, MultiOp, Stat
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk import layout
 from minikafka.zk.client import ZooKeeperClient, parse_connect
 
@@ -37,7 +38,12 @@ class CountingZooKeeper(ZooKeeperClient):
 async def zookeeper_of(connect: str) -> CountingZooKeeper:
     """Return a new ZooKeeper session."""
     zookeeper = CountingZooKeeper(
-        connect, SESSION_TIMEOUT_MS, SystemClock(), SystemRng(), TaskRegistry()
+        connect,
+        SESSION_TIMEOUT_MS,
+        SystemClock(),
+        SystemRng(),
+        TaskRegistry(),
+        SocketTransport(),
     )
     await zookeeper.start()
     (zookeeper.address,), _ = parse_connect(connect)

@@ -11,6 +11,7 @@ from minikafka.base.errors import CoordinationError
 from minikafka.base.ports import Clock, Rng, ZooKeeper
 from minikafka.cluster.directory import ClusterError
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import ZooKeeperClient
 
 _SESSION_TIMEOUT_MS: Final = 6_000
@@ -24,7 +25,7 @@ async def zookeeper_session(connect: str, clock: Clock, rng: Rng) -> AsyncIterat
     `connect`: host:port[/chroot]. Raises ClusterError and ConfigError.
     """
     tasks = TaskRegistry()
-    zookeeper = ZooKeeperClient(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks)
+    zookeeper = ZooKeeperClient(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks, SocketTransport())
     try:
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT_MS / 1000):

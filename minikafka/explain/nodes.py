@@ -17,6 +17,7 @@ from minikafka.base.ports import Clock, Node, Rng, ZooKeeper
 from minikafka.explain.picture import Nodes
 from minikafka.leaders.model import PartitionView
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.nodes import (
     admin_requests,
@@ -40,7 +41,7 @@ async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -
     `connect`: host:port[/chroot].
     """
     tasks = TaskRegistry()
-    zookeeper = ZooKeeperClient(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks)
+    zookeeper = ZooKeeperClient(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks, SocketTransport())
     try:
         async with asyncio.timeout(TIMEOUT_MS / 1000):
             await zookeeper.start()

@@ -36,6 +36,7 @@ from minikafka.base.ports import (
     Set,
     Stat,
     Tasks,
+    Transport,
     WatchKind,
 )
 from minikafka.zk import codec
@@ -70,6 +71,7 @@ class ZooKeeperClient:
         clock: Clock,
         rng: Rng,
         tasks: Tasks,
+        transport: Transport,
         *,
         in_flight_max: int = IN_FLIGHT_MAX,
         connect_timeout_ms: int | None = None,
@@ -84,6 +86,7 @@ class ZooKeeperClient:
             clock,
             rng,
             tasks,
+            transport,
             connect_timeout_ms=connect_timeout_ms or session_timeout_ms,
             in_flight_max=in_flight_max,
             on_event=self._on_event,
@@ -372,12 +375,14 @@ def parse_connect(connect: str) -> tuple[list[tuple[str, int]], str]:
     return servers, (slash + chroot).rstrip("/")
 
 
-async def close_session(connect: str, session_id: int, password: bytes, clock: Clock) -> None:
+async def close_session(
+    connect: str, session_id: int, password: bytes, clock: Clock, transport: Transport
+) -> None:
     """End the session of a client process that has ended. ZooKeeper then deletes the session's ephemeral nodes.
 
     Raises NotConnected if no server answers.
     """
-    await end_session(parse_connect(connect)[0], session_id, password, clock.now)
+    await end_session(parse_connect(connect)[0], session_id, password, clock, transport)
 
 
 def _chunks(paths: Sequence[str]) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""One TCP connection to a ZooKeeper server: sends requests, and matches responses to requests by their order.
+"""One connection to a ZooKeeper server: sends requests, and matches responses to requests by their order.
 
 The connection's owner manages the session. Invariants: each request ends exactly once: with a response, with an
 error, or with OutcomeUnknown if the connection is lost or the response is overdue. When the connection is lost,
@@ -12,9 +12,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
+from minikafka.base.ports import Buffer, Link, StreamHandler
 from minikafka.zk import codec
 from minikafka.zk.codec import Attached, Call
 
@@ -22,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 FRAME_MAX: Final = 128 * 1024 * 1024
 """Maximum size of a response; a longer one is not from ZooKeeper. (The names of 200,000 children take 5 MB.)"""
+_BUFFER_BYTES: Final = 64 * 1024
 _XID_MAX: Final = 0x7FFFFFFF
 
 
@@ -49,8 +51,8 @@ class _Sent(NamedTuple):
     at: int
 
 
-class ZooKeeperConnection(asyncio.Protocol):
-    """One connection to a server. Once the connection is open, `handshake` attaches it to a session."""
+class ZooKeeperConnection:
+    """One connection to a server: a `StreamHandler`. When it is open, `handshake` attaches it to a session."""
 
     def __init__(self, owner: Owner, now: Callable[[], int]) -> None:
         self.last_received = self.last_sent = now()
@@ -59,13 +61,14 @@ class ZooKeeperConnection(asyncio.Protocol):
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._owner = owner
         self._now = now
-        self._transport: asyncio.Transport | None = None
+        self._link: Link | None = None
         self._handshake: asyncio.Future[Attached] | None = None
         self._sent: deque[_Sent] = deque()
         self._pings: deque[int] = deque()
         self._xid = 0
         self._out: list[bytes] = []
         self._in = bytearray()
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     # ---- sending
 
@@ -120,46 +123,48 @@ class ZooKeeperConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         """Write all frames that were queued in this iteration of the event loop."""
-        if self._transport is not None and not self.is_lost:
-            self._transport.write(b"".join(self._out))
+        if self._link is not None and not self.is_lost:
+            self._link.send((b"".join(self._out),))
         self._out.clear()
 
-    # ---- receiving; called by the loop
+    # ---- receiving; called by the transport
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport of the new connection (asyncio.BaseProtocol)."""
-        self._transport = cast("asyncio.Transport", transport)
+    def connected(self, link: Link) -> None:
+        """Keep the link of the new connection (StreamHandler)."""
+        self._link = link
         if self.is_lost:
-            self._transport.abort()
+            link.abort()
 
-    def data_received(self, data: bytes) -> None:
-        """Process all frames that have been received completely (asyncio.Protocol)."""
+    def get_buffer(self, hint: int) -> Buffer:
+        """Return the buffer for the next bytes (StreamHandler)."""
+        return self._buffer
+
+    def buffer_updated(self, count: int) -> None:
+        """Process all frames that have been received completely (StreamHandler)."""
         if self.is_lost:
             return
         self.last_received = self._now()
-        self._in += data
+        self._in += self._buffer[:count]
         try:
             self._process_frames()
         except ValueError as error:
             logger.warning("ZooKeeper connection dropped: %s", error)
             self.abort()
 
-    def eof_received(self) -> bool:
-        """Drop the connection after the server has closed its side (asyncio.Protocol)."""
+    def disconnected(self, error: Exception | None) -> None:
+        """Call `Owner.on_lost` and fail the pending requests (StreamHandler)."""
         self.abort()
-        return False
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Call `Owner.on_lost` and fail the pending requests (asyncio.BaseProtocol)."""
-        self.abort()
+    def drained(self) -> None:
+        """Do nothing (StreamHandler): the limits on unanswered requests bound the queued bytes."""
 
     def abort(self) -> None:
         """Drop the connection: call the owner, then fail every pending request."""
         if self.is_lost:
             return
         self.is_lost = True
-        if self._transport is not None:
-            self._transport.abort()
+        if self._link is not None:
+            self._link.abort()
         self._owner.on_lost(self)
         if self._handshake is not None and not self._handshake.done():
             self._handshake.set_exception(ConnectionError("the server closed the connection"))
@@ -230,3 +235,7 @@ class ZooKeeperConnection(asyncio.Protocol):
                 request.answer.set_result(result)
             else:
                 request.answer.set_exception(error)
+
+
+def _conforms(connection: ZooKeeperConnection) -> StreamHandler:
+    return connection

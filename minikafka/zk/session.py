@@ -23,7 +23,7 @@ from minikafka.base.errors import (
     StaleSession,
     TooLarge,
 )
-from minikafka.base.ports import Clock, Rng, SessionEvent, SessionState, Tasks, Timer
+from minikafka.base.ports import Clock, Rng, SessionEvent, SessionState, Tasks, Timer, Transport
 from minikafka.zk import codec
 from minikafka.zk.codec import Answer, Attached, Call
 from minikafka.zk.connection import ZooKeeperConnection
@@ -67,6 +67,7 @@ class Session:
         clock: Clock,
         rng: Rng,
         tasks: Tasks,
+        transport: Transport,
         *,
         connect_timeout_ms: int,
         in_flight_max: int,
@@ -86,6 +87,7 @@ class Session:
         self._clock = clock
         self._rng = rng
         self._tasks = tasks
+        self._transport = transport
         self._in_flight_max = in_flight_max
         self._in_flight = 0
         self._in_flight_bytes = 0
@@ -254,7 +256,7 @@ class Session:
         budget = max(_ATTACH_TIMEOUT_MIN_MS, self.timeout_ms / 3 / len(self._servers))
         try:
             async with asyncio.timeout(budget / _MS_PER_S):
-                await asyncio.get_running_loop().create_connection(lambda: connection, host, port)
+                await self._transport.connect(lambda: connection, host, port)
                 sent = self._clock.now()
                 attached = await connection.handshake(
                     self.session_id, self.password, self.timeout_ms, self._last_zxid
@@ -390,33 +392,38 @@ class Session:
 
 
 async def end_session(
-    servers: Sequence[tuple[str, int]], session_id: int, password: bytes, now: Callable[[], int]
+    servers: Sequence[tuple[str, int]],
+    session_id: int,
+    password: bytes,
+    clock: Clock,
+    transport: Transport,
 ) -> None:
     """End the session of a client process that has ended. Raises NotConnected if no server answers."""
-    for host, port in servers:
-        connection = ZooKeeperConnection(_NoOwner(), now)
+    for server in servers:
         try:
-            async with asyncio.timeout(_END_TIMEOUT_MS / _MS_PER_S):
-                await _end_session_at(host, port, connection, session_id, password)
-                return
+            await _end_session_at(server, session_id, password, clock, transport)
         except (OSError, ValueError, CoordinationError) as error:
-            logger.info("ZooKeeper at %s:%d did not end the session: %r", host, port, error)
-        finally:
-            connection.abort()
+            logger.info("ZooKeeper at %s:%d did not end the session: %r", *server, error)
+        else:
+            return
     names = ",".join(f"{host}:{port}" for host, port in servers)
     raise NotConnected(f"no ZooKeeper server answers at {names}")
 
 
 async def _end_session_at(
-    host: str, port: int, connection: ZooKeeperConnection, session_id: int, password: bytes
+    server: tuple[str, int], session_id: int, password: bytes, clock: Clock, transport: Transport
 ) -> None:
-    loop = asyncio.get_running_loop()
-    await loop.create_connection(lambda: connection, host, port)
-    attached = await connection.handshake(session_id, password, _END_TIMEOUT_MS, 0)
-    if attached.session_id == session_id:
-        answer: asyncio.Future[None] = loop.create_future()
-        connection.submit(codec.close(), answer)
-        await answer
+    connection = ZooKeeperConnection(_NoOwner(), clock.now)
+    try:
+        async with asyncio.timeout(_END_TIMEOUT_MS / _MS_PER_S):
+            await transport.connect(lambda: connection, *server)
+            attached = await connection.handshake(session_id, password, _END_TIMEOUT_MS, 0)
+            if attached.session_id == session_id:
+                answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                connection.submit(codec.close(), answer)
+                await answer
+    finally:
+        connection.abort()
 
 
 class _NoOwner:

@@ -24,6 +24,7 @@ from minikafka.ledger.reader import Line, read_all
 from minikafka.rpc.messages import PLAN
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk import layout
 from minikafka.zk.client import ZooKeeperClient
 
@@ -152,7 +153,9 @@ async def test_planned_writes_and_requests_of_a_controller_death_match_the_real_
 async def state_nodes(cluster: LocalCluster) -> dict[TopicPartition, tuple[bytes, int, int]]:
     """Return (data, mzxid, version) of the topic's state nodes in ZooKeeper."""
     tasks = TaskRegistry()
-    zookeeper = ZooKeeperClient(cluster.zookeeper, 6_000, SystemClock(), SystemRng(), tasks)
+    zookeeper = ZooKeeperClient(
+        cluster.zookeeper, 6_000, SystemClock(), SystemRng(), tasks, SocketTransport()
+    )
     await zookeeper.start()
     tps = [TopicPartition("t", number) for number in range(PARTITIONS)]
     nodes = await zookeeper.get_many([layout.state_path(tp) for tp in tps])

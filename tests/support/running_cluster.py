@@ -25,6 +25,7 @@ from minikafka.cluster import LocalCluster
 from minikafka.cluster.processes import ProcessId, is_paused
 from minikafka.cluster.state import brokers_know
 from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import close_session
 
 # Log records that pytest captures would keep the sockets that kafka-python does not close. These sockets would be
@@ -156,7 +157,9 @@ async def end_session(cluster: LocalCluster, broker: int) -> None:
     file = cluster.directory.broker_data(broker) / SESSION_FILE
     session = json.loads(file.read_bytes())
     password = bytes.fromhex(session["password"])
-    await close_session(cluster.zookeeper, int(session["id"]), password, SystemClock())
+    await close_session(
+        cluster.zookeeper, int(session["id"]), password, SystemClock(), SocketTransport()
+    )
 
 
 async def create_topic(cluster: LocalCluster, name: str, partitions: int = 3) -> None:

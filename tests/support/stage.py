@@ -29,6 +29,7 @@ from minikafka.cluster.processes import is_paused
 from minikafka.record.batch import Record
 from minikafka.rpc.messages import RELEASE_STEP, STEPS, encode_step, encode_steps
 from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk import layout
 from minikafka.zk.client import close_session
 
@@ -223,7 +224,9 @@ class RealStage(Stage):
         file = self.cluster.directory.broker_data(broker) / SESSION_FILE
         session = json.loads(file.read_bytes())
         password = bytes.fromhex(session["password"])
-        await close_session(self.cluster.zookeeper, int(session["id"]), password, SystemClock())
+        await close_session(
+            self.cluster.zookeeper, int(session["id"]), password, SystemClock(), SocketTransport()
+        )
 
     async def create(self, topic: str, assignment: dict[int, Sequence[int]]) -> None:
         await super().create(topic, assignment)

@@ -29,6 +29,7 @@ from minikafka.ledger.reader import Line, read_all
 from minikafka.ledger.writer import directory_of
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk import layout
 from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.processes.apache import ApacheZooKeeper
@@ -64,7 +65,9 @@ class ZooKeeperBrokers:
         self.brokers: dict[int, Broker] = {}
         self.crashes: list[tuple[str, Exception]] = []
         self._tasks = TaskRegistry()
-        self.observer = ZooKeeperClient(connect, 10_000, SystemClock(), SystemRng(), self._tasks)
+        self.observer = ZooKeeperClient(
+            connect, 10_000, SystemClock(), SystemRng(), self._tasks, SocketTransport()
+        )
 
     async def __aenter__(self) -> ZooKeeperBrokers:
         proof.note(proof.Level.REAL)

@@ -18,6 +18,7 @@ from support.zookeepers import SESSION_MS, Client, Connect, in_thread
 from minikafka.base.errors import NotConnected
 from minikafka.base.ports import SessionEvent, SessionState, ZooKeeper
 from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import close_session
 from minikafka.zk.processes.apache import ApacheZooKeeper
 
@@ -30,7 +31,7 @@ async def end_live_session(connect: str, session_id: int, password: bytes) -> No
     """
     for _ in range(20):
         with suppress(NotConnected):
-            await close_session(connect, session_id, password, SystemClock())
+            await close_session(connect, session_id, password, SystemClock(), SocketTransport())
             return
     raise AssertionError("the session could not be ended")
 

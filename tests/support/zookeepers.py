@@ -20,6 +20,7 @@ from minikafka.base.ports import SessionEvent, SessionState
 from minikafka.cluster.directory import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.processes.apache import ApacheZooKeeper, Member
 
@@ -158,6 +159,7 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
             SystemClock(),
             SystemRng(),
             tasks,
+            SocketTransport(),
             in_flight_max=in_flight_max,
             connect_timeout_ms=connect_ms,
         )

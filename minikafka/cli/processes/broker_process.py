@@ -22,7 +22,7 @@ import uvloop
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
 from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
-from minikafka.base.ports import Clock
+from minikafka.base.ports import Clock, Transport
 from minikafka.broker.broker import Broker, create_broker
 from minikafka.broker.modes.controller import ControllerMode
 from minikafka.broker.modes.leaders import LeadersMode
@@ -159,21 +159,23 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     clock, rng, storage, tasks = SystemClock(), SystemRng(), DiskStorage(), TaskRegistry(on_crash)
     connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
     secret = config.minikafka_cluster_secret.encode()
+    transport = _transport(asyncio.get_running_loop())
     zookeeper = ZooKeeperClient(
         connect,
         config.zookeeper_session_timeout_ms,
         clock,
         rng,
         tasks,
+        transport,
         connect_timeout_ms=config.zookeeper_connection_timeout_ms,
     )
-    end_session = partial(_end_session, connect, clock)
+    end_session = partial(_end_session, connect, clock, transport)
     ports = BrokerPorts(
         clock,
         SystemProcessor(),
         rng,
         storage,
-        _transport(asyncio.get_running_loop()),
+        transport,
         tasks,
         ThreadExecutor(),
         CleanerProcesses(),
@@ -196,11 +198,13 @@ def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:
     return SocketTransport(None if has_quota() else BusyPoll(loop).after_read)
 
 
-async def _end_session(connect: str, clock: Clock, session_id: int, password: bytes) -> None:
+async def _end_session(
+    connect: str, clock: Clock, transport: Transport, session_id: int, password: bytes
+) -> None:
     """End the ZooKeeper session of this broker's previous process; retry while ZooKeeper is unreachable."""
     while True:
         try:
-            await close_session(connect, session_id, password, clock)
+            await close_session(connect, session_id, password, clock, transport)
         except NotConnected as error:
             logger.info("%s", error)
             await clock.sleep(RETRY_MS)

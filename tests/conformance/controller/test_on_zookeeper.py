@@ -22,6 +22,7 @@ from minikafka.base.model import (
 from minikafka.base.ports import SessionState
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk import layout
 from minikafka.zk.client import ZooKeeperClient, close_session
 from minikafka.zk.processes.apache import ApacheZooKeeper
@@ -41,7 +42,9 @@ def address(server: ApacheZooKeeper) -> str:
 
 def connect(address: str) -> tuple[ZooKeeperClient, TaskRegistry]:
     tasks = TaskRegistry()
-    return ZooKeeperClient(address, SESSION_MS, SystemClock(), SystemRng(), tasks), tasks
+    return ZooKeeperClient(
+        address, SESSION_MS, SystemClock(), SystemRng(), tasks, SocketTransport()
+    ), tasks
 
 
 async def watched_paths(server: ApacheZooKeeper, address: str) -> set[str]:
@@ -177,7 +180,7 @@ async def test_next_controller_moves_leaders_away_from_the_dead_controllers_brok
     await until(lambda: idle(one))
     await one.tasks.close()
     session = one.zookeeper.session_id, one.zookeeper.session_password
-    await close_session(server.connect, *session, SystemClock())
+    await close_session(server.connect, *session, SystemClock(), SocketTransport())
     for partition in (0, 250, 499):
         state = await led_by(admin, 2, TopicPartition("t", partition))
         assert (state.isr, state.leader_epoch, state.controller_epoch) == ((2,), 1, 2)

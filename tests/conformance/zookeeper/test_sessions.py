@@ -19,6 +19,7 @@ from minikafka.base.ports import Check, SessionState, Set
 from minikafka.cluster.directory import free_ports
 from minikafka.cluster.processes import identify, is_paused
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk import codec
 from minikafka.zk.client import close_session
 from minikafka.zk.processes.apache import ApacheZooKeeper
@@ -235,7 +236,7 @@ async def test_write_without_a_connection_raises_not_connected_and_is_never_sent
 async def test_close_session_fails_when_no_server_answers() -> None:
     [port] = free_ports(1, SystemRng())
     with pytest.raises(NotConnected):
-        await close_session(f"127.0.0.1:{port}", 1, bytes(16), SystemClock())
+        await close_session(f"127.0.0.1:{port}", 1, bytes(16), SystemClock(), SocketTransport())
 
 
 # Servers that do not answer.

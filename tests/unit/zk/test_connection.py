@@ -1,9 +1,10 @@
-"""One ZooKeeper connection over a fake transport: partial, unexpected and missing frames."""
+"""One ZooKeeper connection over a fake link: partial, unexpected and missing frames."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,14 +19,14 @@ CONNECTED = struct.pack("!iiqi", 0, 4000, 7, 16) + bytes(16) + b"\x00"
 
 
 class Wire:
-    """A transport that records the written bytes and whether it was aborted."""
+    """A link that records the sent bytes and whether it was aborted."""
 
     def __init__(self) -> None:
         self.written = b""
         self.aborted = False
 
-    def write(self, data: bytes) -> None:
-        self.written += data
+    def send(self, slices: Sequence[bytes]) -> None:
+        self.written += b"".join(slices)
 
     def abort(self) -> None:
         self.aborted = True
@@ -49,13 +50,13 @@ class Owner:
 
 
 class Bench:
-    """A ZooKeeper connection over a fake transport, after the handshake."""
+    """A ZooKeeper connection over a fake link, after the handshake."""
 
     def __init__(self) -> None:
         self.now = 1000
         self.owner, self.wire = Owner(), Wire()
         self.connection = ZooKeeperConnection(self.owner, lambda: self.now)
-        self.connection.connection_made(self.wire)  # type: ignore[arg-type]
+        self.connection.connected(self.wire)  # type: ignore[arg-type]
 
     async def attach(self) -> Bench:
         handshake = asyncio.ensure_future(self.connection.handshake(0, b"", 4000, 0))
@@ -67,7 +68,13 @@ class Bench:
 
     def receive(self, *frames: bytes) -> None:
         for frame in frames:
-            self.connection.data_received(struct.pack("!i", len(frame)) + frame)
+            self.read(struct.pack("!i", len(frame)) + frame)
+
+    def read(self, data: bytes) -> None:
+        """Let the connection read these bytes at once."""
+        buffer = memoryview(self.connection.get_buffer(-1))
+        buffer[: len(data)] = data
+        self.connection.buffer_updated(len(data))
 
     def ask(self, path: str = "/a") -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -95,7 +102,7 @@ async def test_responses_are_reassembled_from_single_bytes() -> None:
     answers = [bench.ask(), bench.ask()]
     frames = [answer_to(1), answer_to(2, error=-101)]
     for byte in b"".join(struct.pack("!i", len(frame)) + frame for frame in frames):
-        bench.connection.data_received(bytes([byte]))
+        bench.read(bytes([byte]))
     assert answers[0].result() == STAT
     assert isinstance(answers[1].exception(), NoNode)
 
@@ -148,7 +155,7 @@ async def test_invalid_response_drops_the_connection(frame: bytes) -> None:
 @pytest.mark.parametrize("length", [-1, FRAME_MAX + 1, 0x48545450], ids=["-1", "max", "HTTP"])
 async def test_invalid_frame_length_drops_the_connection(length: int) -> None:
     bench = await Bench().attach()
-    bench.connection.data_received(struct.pack("!i", length))
+    bench.read(struct.pack("!i", length))
     assert bench.wire.aborted
 
 
@@ -161,7 +168,7 @@ async def test_owner_is_called_before_requests_fail_when_the_connection_is_lost(
         bench.owner.events.append("lost")
 
     bench.owner.on_lost = on_lost  # type: ignore[method-assign]
-    bench.connection.connection_lost(None)
+    bench.connection.disconnected(None)
     assert bench.owner.events == ["lost"]
     assert [type(answer.exception()) for answer in answers] == [OutcomeUnknown] * 2
     with pytest.raises(NotConnected):
@@ -174,7 +181,7 @@ async def test_handshake_raises_oserror_if_the_server_hangs_up() -> None:
     bench = Bench()
     handshake = asyncio.ensure_future(bench.connection.handshake(7, bytes(16), 4000, 9))
     await asyncio.sleep(0)
-    bench.connection.eof_received()
+    bench.connection.disconnected(None)
     with pytest.raises(ConnectionError):
         await handshake
 

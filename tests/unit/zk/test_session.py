@@ -17,6 +17,7 @@ from minikafka.base.errors import NoNode
 from minikafka.base.ports import SessionState
 from minikafka.runtime.clock import SystemRng
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.runtime.transport import SocketTransport
 from minikafka.zk import codec
 from minikafka.zk.session import Session
 
@@ -98,6 +99,7 @@ async def bench() -> AsyncIterator[Bench]:
         clock,
         SystemRng(),
         tasks,
+        SocketTransport(),
         connect_timeout_ms=60_000,
         in_flight_max=10,
         on_event=lambda change, path: None,
