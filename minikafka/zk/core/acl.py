@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 from collections.abc import Collection
 from typing import Final, TypeAlias
 
@@ -15,6 +16,7 @@ from minikafka.zk.core.codes import INVALID_ACL, NO_AUTH, Refused
 
 Identity: TypeAlias = tuple[str, str]
 """(scheme, id) of a connection, such as ("digest", "user:hash")."""
+_Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Acl: TypeAlias = tuple[tuple[int, str, str], ...]
 """Entries of (permission bits, scheme, id)."""
 
@@ -38,41 +40,68 @@ def check_permission(acl: Acl, permission: int, identities: Collection[Identity]
 def is_permitted(acl: Acl, permission: int, identities: Collection[Identity]) -> bool:
     """Return True if an entry grants the permission to one of the identities."""
     return acl is ANYONE or any(
-        bits & permission and (scheme == "world" or (scheme, name) in identities)
+        bits & permission
+        and (
+            scheme == "world"
+            or (scheme, name) in identities
+            or _is_in_range(scheme, name, identities)
+        )
         for bits, scheme, name in acl
     )
 
 
+def _is_in_range(scheme: str, name: str, identities: Collection[Identity]) -> bool:
+    """Return True for an `ip` entry such as 10.0.0.0/8 if it covers the address of the connection."""
+    if scheme != "ip":
+        return False
+    covered = _addresses(name)
+    return covered is not None and any(
+        kind == "ip" and (own := _addresses(address)) is not None and _covers(covered, own)
+        for kind, address in identities
+    )
+
+
 def resolved(acl: Acl | None, identities: Collection[Identity]) -> Acl:
-    """Return the list to store: without duplicates, and with the connection's digests in place of `auth`.
+    """Return the list to store: without repeated entries, and with the connection's digests in place of `auth`.
 
     Raises Refused (INVALID_ACL) for an empty list, an unknown scheme, or `auth` without a digest identity.
     """
     if acl is ANYONE:
         return acl
-    entries: dict[tuple[int, str, str], None] = {}
-    for bits, scheme, name in acl or ():
+    found: list[tuple[int, str, str]] = []
+    for bits, scheme, name in dict.fromkeys(acl or ()):
         if scheme == "auth":
             own = [(bits, *identity) for identity in identities if identity[0] == "digest"]
             if not own:
                 raise Refused(INVALID_ACL)
-            entries.update(dict.fromkeys(own))
+            found += own
         elif _is_valid(scheme, name):
-            entries[bits, scheme, name] = None
+            found.append((bits, scheme, name))
         else:
             raise Refused(INVALID_ACL)
-    if not entries:
+    if not found:
         raise Refused(INVALID_ACL)
-    found = tuple(entries)
-    return ANYONE if found == ANYONE else found
+    return ANYONE if tuple(found) == ANYONE else tuple(found)
 
 
-def _is_valid(scheme: str | None, name: str | None) -> bool:
+def _is_valid(scheme: str, name: str) -> bool:
     if scheme == "world":
         return name == "anyone"
     if scheme == "digest":
-        return (name or "").count(":") == 1
-    return scheme == "ip"
+        return name.rstrip(":").count(":") == 1
+    return scheme == "ip" and _addresses(name) is not None
+
+
+def _addresses(text: str) -> _Network | None:
+    """Return the addresses that the id of an `ip` entry names: one, or a range such as 10.0.0.0/8."""
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def _covers(covered: _Network, own: _Network) -> bool:
+    return covered.version == own.version and own.network_address in covered
 
 
 def hidden(acl: Acl, identities: Collection[Identity]) -> Acl:
@@ -86,7 +115,7 @@ def hidden(acl: Acl, identities: Collection[Identity]) -> Acl:
 
 
 def digest_identity(credentials: bytes) -> Identity:
-    """Return the identity of `user:password`. Raises UnicodeDecodeError."""
-    user = credentials.decode().partition(":")[0]
-    digest = hashlib.sha1(credentials, usedforsecurity=False).digest()
-    return "digest", f"{user}:{base64.b64encode(digest).decode()}"
+    """Return the identity of `user:password`."""
+    text = credentials.decode(errors="replace")
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).digest()
+    return "digest", f"{text.partition(':')[0]}:{base64.b64encode(digest).decode()}"

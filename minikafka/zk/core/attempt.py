@@ -37,11 +37,19 @@ class Requester(Protocol):
     identities: list[Identity]
 
 
-class Result(NamedTuple):
-    """The outcome of an operation: the node's path, and its Stat after the operation (None after a deletion)."""
+class Written(NamedTuple):
+    """The outcome of an operation. `node`: the node it created or changed, otherwise None.
+
+    Most replies need no Stat, so that it is made only where it is read: before the next operation.
+    """
 
     path: str
-    stat: Stat | None
+    node: Node | None
+
+    @property
+    def stat(self) -> Stat | None:
+        """The Stat of the node at this moment."""
+        return self.node.stat() if self.node is not None else None
 
 
 SingleChange: TypeAlias = Created | Deleted | DataSet | AclSet | Checked
@@ -64,7 +72,7 @@ class Attempt:
         self.events: list[tuple[int, str, Node]] = []
         self.undo: list[Callable[[], None]] = []
 
-    def apply(self, operation: Operation) -> Result:
+    def apply(self, operation: Operation) -> Written:
         """Check an operation and carry it out. Raises Refused, and then has changed nothing."""
         if type(operation) is SetData:
             return self._set_data(operation)
@@ -86,7 +94,7 @@ class Attempt:
 
     # ---- create
 
-    def _create(self, op: Create) -> Result:
+    def _create(self, op: Create) -> Written:
         wanted = _checked_flags(op)
         found = resolved(op.acl, self.requester.identities)
         above = parent_of(wanted)
@@ -108,7 +116,7 @@ class Attempt:
         self.changes.append(Created(op.kind, path, op.data, found, is_ephemeral, parent.created))
         self.events.append((codes.NODE_CREATED, path, node))
         self.events.append((codes.CHILDREN_CHANGED, above, parent))
-        return Result(path, node.stat())
+        return Written(path, node)
 
     def _add(self, path: str, node: Node, parent: Node) -> None:
         before = parent.created, parent.pzxid
@@ -124,7 +132,7 @@ class Attempt:
 
     # ---- delete
 
-    def _delete(self, op: Delete) -> Result:
+    def _delete(self, op: Delete) -> Written:
         path = op.path
         if path is None or "/" not in path or "\0" in path or path in _PROTECTED:
             raise Refused(codes.BAD_ARGUMENTS)
@@ -139,7 +147,7 @@ class Attempt:
         self.changes.append(Deleted(path))
         self.events.append((codes.NODE_DELETED, path, node))
         self.events.append((codes.CHILDREN_CHANGED, above, parent))
-        return Result(path, None)
+        return Written(path, None)
 
     def _remove(self, path: str, parent: Node) -> None:
         before = parent.pzxid
@@ -154,9 +162,8 @@ class Attempt:
 
     # ---- set and check
 
-    def _set_data(self, op: SetData) -> Result:
-        check_path(op.path)
-        node = self._node(op.path)
+    def _set_data(self, op: SetData) -> Written:
+        node = self._existing(op.path)
         check_permission(node.acl, acl.WRITE, self.requester.identities)
         version = _next_version(op.version, node.version)
         before = node.data, node.version, node.mzxid, node.mtime
@@ -169,9 +176,9 @@ class Attempt:
         self.undo.append(undo)
         self.changes.append(DataSet(op.path, op.data, version))
         self.events.append((codes.DATA_CHANGED, op.path, node))
-        return Result(op.path, node.stat())
+        return Written(op.path, node)
 
-    def _set_acl(self, op: SetAcl) -> Result:
+    def _set_acl(self, op: SetAcl) -> Written:
         check_path(op.path)
         found = resolved(op.acl, self.requester.identities)
         node = self._node(op.path)
@@ -186,16 +193,23 @@ class Attempt:
         assert op.path is not None
         self.undo.append(undo)
         self.changes.append(AclSet(op.path, found, version))
-        return Result(op.path, node.stat())
+        return Written(op.path, node)
 
-    def _check(self, op: Check) -> Result:
-        check_path(op.path)
-        node = self._node(op.path)
+    def _check(self, op: Check) -> Written:
+        node = self._existing(op.path)
         check_permission(node.acl, acl.READ, self.requester.identities)
         version = _next_version(op.version, node.version)
         assert op.path is not None
         self.changes.append(Checked(op.path, version))
-        return Result(op.path, None)
+        return Written(op.path, None)
+
+    def _existing(self, path: str | None) -> Node:
+        """Return the node. A path with bad syntax is refused as such; paths in the tree need no check of it."""
+        node = self.tree.nodes.get(path) if path else None
+        if node is None:
+            check_path(path)
+            raise Refused(codes.NO_NODE)
+        return node
 
     def _node(self, path: str | None) -> Node:
         node = self.tree.nodes.get(path) if path else None

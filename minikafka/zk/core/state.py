@@ -7,11 +7,12 @@ waits and reads no clock: `now` is monotonic ms, for expiry; `time_ms` is Unix m
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from minikafka.base.ports import Stat
 from minikafka.zk.core import acl, codes
 from minikafka.zk.core.acl import check_permission, is_permitted
-from minikafka.zk.core.attempt import Attempt, Result
+from minikafka.zk.core.attempt import Attempt, Written
 from minikafka.zk.core.changes import (
     Change,
     Deleted,
@@ -47,6 +48,13 @@ class Connection(Watcher, Protocol):
     session_id: int
 
 
+class Result(NamedTuple):
+    """The outcome of one operation of a multi. `stat`: right after the operation; None after a deletion or check."""
+
+    path: str
+    stat: Stat | None
+
+
 class ServerState:
     """Tree, watches and sessions. `journal`: the transactions to make durable, which the owner takes away.
 
@@ -73,7 +81,7 @@ class ServerState:
 
     def write(
         self, connection: Connection, cxid: int, operation: Operation, time_ms: int
-    ) -> Result:
+    ) -> Written:
         """Carry out a single write. Raises Refused."""
         self.check_session(connection)
         self.zxid += 1
@@ -94,7 +102,7 @@ class ServerState:
         operations: Sequence[Operation],
         time_ms: int,
     ) -> list[Result | int]:
-        """Carry out all operations or none. Return a result per operation; error codes (int) if it was refused.
+        """Carry out all operations or none. Return a result per operation, or a code per operation if one was refused.
 
         The code is 0 before the operation at fault, and RUNTIME_INCONSISTENCY after it.
         """
@@ -104,7 +112,8 @@ class ServerState:
         results: list[Result | int] = []
         try:
             for operation in operations:
-                results.append(attempt.apply(operation))  # noqa: PERF401 - the count is needed after a failure
+                path, node = attempt.apply(operation)
+                results.append(Result(path, node.stat() if node is not None else None))
         except Refused as refused:
             attempt.roll_back()
             self._log(connection.session_id, cxid, time_ms, Failed(refused.code))

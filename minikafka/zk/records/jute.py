@@ -76,12 +76,9 @@ class Reader:
         return self.data[start:end]
 
     def string(self) -> str | None:
-        """Read a string; None for null."""
+        """Read a string; None for null. Bytes that are not UTF-8 become U+FFFD, which no name of a node can have."""
         data = self.buffer()
-        try:
-            return None if data is None else data.decode()
-        except UnicodeDecodeError:
-            raise Malformed("a string is not UTF-8") from None
+        return None if data is None else data.decode(errors="replace")
 
     def items(self, read: Callable[[], T]) -> list[T]:
         """Read a list; a null list is read as an empty one."""
@@ -112,8 +109,14 @@ def string(text: str | None) -> bytes:
     """Encode a string; None becomes null."""
     if text is None:
         return NULL
-    data = text.encode()
+    data = text.encode() if text.isascii() else _cesu8(text)
     return INT.pack(len(data)) + data
+
+
+def _cesu8(text: str) -> bytes:
+    units = text.encode("utf-16-be")
+    halves = "".join(chr(unit) for (unit,) in struct.iter_unpack("!H", units))
+    return halves.encode("utf-8", "surrogatepass")
 
 
 def strings(texts: Iterable[str]) -> bytes:

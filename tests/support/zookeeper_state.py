@@ -1,0 +1,113 @@
+"""A server's state with connections that record their events."""
+
+from __future__ import annotations
+
+from minikafka.zk.core import codes
+from minikafka.zk.core.acl import ANYONE, Acl, Identity
+from minikafka.zk.core.attempt import Written
+from minikafka.zk.core.changes import Transaction
+from minikafka.zk.core.codes import Refused
+from minikafka.zk.core.operations import Create, Delete, Operation, SetAcl, SetData
+from minikafka.zk.core.state import ServerState
+from minikafka.zk.core.tree import CONTAINER, Tree
+
+TICK_MS = 1_000
+TIMEOUT_MS = 5_000
+
+
+class Connection:
+    """A client's connection. `events`: (kind, path, zxid) of the events it received."""
+
+    def __init__(self, session_id: int = 0) -> None:
+        self.session_id = session_id
+        self.identities: list[Identity] = [("ip", "127.0.0.1")]
+        self.events: list[tuple[int, str, int]] = []
+
+    def on_event(self, change: int, path: str, zxid: int) -> None:
+        self.events.append((change, path, zxid))
+
+    def seen(self) -> list[tuple[int, str]]:
+        """Return the kinds and paths of the events since the last call."""
+        taken = [(change, path) for change, path, _ in self.events]
+        self.events.clear()
+        return taken
+
+
+class World:
+    """A state and requests of its clients."""
+
+    def __init__(self) -> None:
+        self.state = ServerState(tick_ms=TICK_MS)
+        self.transactions: list[Transaction] = []
+
+    def connect(self, now: int = 0) -> Connection:
+        session = self.state.open_session(TIMEOUT_MS, now, now)
+        session.connection = connection = Connection(session.id)
+        return connection
+
+    def write(self, connection: Connection, operation: Operation) -> Written:
+        return self.state.write(connection, 0, operation, 7)
+
+    def create(
+        self,
+        connection: Connection,
+        path: str | None,
+        data: bytes | None = b"",
+        *,
+        acl: Acl | None = ANYONE,
+        flags: int = 0,
+        kind: int = codes.CREATE,
+    ) -> str:
+        return self.write(connection, Create(kind, path, data, acl, flags)).path
+
+    def delete(self, connection: Connection, path: str | None, version: int = -1) -> None:
+        self.write(connection, Delete(path, version))
+
+    def set(
+        self, connection: Connection, path: str | None, data: bytes | None = b"", version: int = -1
+    ) -> Written:
+        return self.write(connection, SetData(path, data, version))
+
+    def set_acl(
+        self, connection: Connection, path: str | None, acl: Acl | None, version: int = -1
+    ) -> Written:
+        return self.write(connection, SetAcl(path, acl, version))
+
+    def refusal(self, connection: Connection, operation: Operation) -> int:
+        """Return the code with which the state refuses the operation."""
+        try:
+            self.write(connection, operation)
+        except Refused as refused:
+            return refused.code
+        raise AssertionError(f"{operation} succeeded")
+
+
+def image(tree: Tree) -> dict[str, object]:
+    """Return everything that the tree holds, for comparison. The order of children has no meaning."""
+    return {
+        path: (
+            node.stat(),
+            node.data,
+            node.acl,
+            node.owner,
+            node.created,
+            sorted(node.children or ()),
+        )
+        for path, node in tree.nodes.items()
+    }
+
+
+def assert_consistent(tree: Tree) -> None:
+    """Assert the invariants of the tree: parents name their children, and the indexes name the owners' nodes."""
+    for path, node in tree.nodes.items():
+        for name in node.children or ():
+            assert f"{path.rstrip('/')}/{name}" in tree.nodes
+        if path != "/":
+            above, _, name = path.rpartition("/")
+            assert name in (tree.nodes[above or "/"].children or {})
+    owned = [(n.owner, path) for path, n in tree.nodes.items() if n.owner not in (0, CONTAINER)]
+    indexed = [(owner, path) for owner, paths in tree.ephemerals.items() for path in paths]
+    assert sorted(owned) == sorted(indexed)
+    assert all(tree.ephemerals.values()), "the index has an owner without nodes"
+    containers = [path for path, node in tree.nodes.items() if node.owner == CONTAINER]
+    assert sorted(containers) == sorted(tree.containers)
