@@ -47,7 +47,7 @@ def _apply(change: Change, header: Transaction, tree: Tree, sessions: Sessions) 
     elif isinstance(change, SessionOpened):
         sessions.add(header.session_id, change.timeout_ms)
     elif isinstance(change, SessionClosed):
-        for path in tuple(tree.ephemerals.get(header.session_id, ())):
+        for path in dict.fromkeys((*change.paths, *tree.ephemerals.get(header.session_id, ()))):
             _delete(path, header.zxid, tree)
         sessions.remove(header.session_id)
 
@@ -68,10 +68,12 @@ def _create(change: Created, header: Transaction, tree: Tree) -> None:
 
 
 def _delete(path: str, zxid: int, tree: Tree) -> None:
+    """Delete a node. The snapshot may have the parent as it was before, and the node no longer."""
+    parent = tree.nodes.get(parent_of(path))
+    if parent is not None:
+        parent.pzxid = max(parent.pzxid, zxid)
     if path in tree.nodes and not tree.nodes[path].children:
         tree.remove(path)
-        parent = tree.nodes[parent_of(path)]
-        parent.pzxid = max(parent.pzxid, zxid)
 
 
 def _set_data(change: DataSet, header: Transaction, tree: Tree) -> None:

@@ -1,0 +1,208 @@
+"""Records of ZooKeeper's transaction log, in the bytes of Apache ZooKeeper.
+
+A record of a log file: adler32 (8 bytes), length, header, transaction, and the byte `B`. Apache ZooKeeper adds a
+digest of the tree behind the transaction, which is not read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+from zlib import adler32
+
+from minikafka.zk.core import codes
+from minikafka.zk.core.acl import Acl
+from minikafka.zk.core.changes import (
+    AclSet,
+    Change,
+    Checked,
+    Created,
+    DataSet,
+    Deleted,
+    Failed,
+    Multi,
+    SessionClosed,
+    SessionOpened,
+    Transaction,
+)
+from minikafka.zk.records.jute import INT, Malformed, Reader, acl, buffer, string, strings
+
+HEADER: Final = struct.Struct("!qiqqi")
+"""Session, cxid, zxid, time and kind: the start of each transaction."""
+PREFIX: Final = struct.Struct("!qi")
+"""Checksum and length, in front of the header."""
+END: Final = b"B"
+_ZXID_AT: Final = 12
+_ZXID: Final = struct.Struct("!q")
+
+_CLOSED_BYTES_MAX: Final = 512 << 10
+"""Longer lists of ephemeral nodes are not logged: Apache ZooKeeper refuses to read records above 1 MiB.
+
+Replay deletes all ephemeral nodes of a closed session, also those that the record does not name.
+"""
+
+# The kinds of transactions: the numbers of the requests, and of things that only the server does.
+_ERROR: Final = -1
+_DELETE: Final = 2
+_SET_DATA: Final = 5
+_SET_ACL: Final = 7
+_CHECK: Final = 13
+_MULTI: Final = 14
+_RECONFIG: Final = 16
+_DELETE_CONTAINER: Final = 20
+_OPEN_SESSION: Final = -10
+_CLOSE_SESSION: Final = -11
+
+
+# ---- encoding
+
+
+def encode(transaction: Transaction) -> bytes:
+    """Return the whole record of a transaction."""
+    session_id, cxid, zxid, time_ms, change = transaction
+    if type(change) is DataSet:  # the most frequent one
+        kind, content = _SET_DATA, _data_set(change)
+    else:
+        kind, content = _encoded(change)
+    record = HEADER.pack(session_id, cxid, zxid, time_ms, kind) + content
+    return PREFIX.pack(adler32(record), len(record)) + record + END
+
+
+def _encoded(change: Change) -> tuple[int, bytes]:
+    """Return the kind of a change, and its bytes."""
+    if type(change) is Created:
+        return change.kind, _created(change)
+    if type(change) is Deleted:
+        return _DELETE_CONTAINER if change.is_container else _DELETE, string(change.path)
+    if type(change) is DataSet:
+        return _SET_DATA, _data_set(change)
+    if type(change) is AclSet:
+        return _SET_ACL, string(change.path) + acl(change.acl) + INT.pack(change.version)
+    if type(change) is Checked:
+        return _CHECK, string(change.path) + INT.pack(change.version)
+    if type(change) is Failed:
+        return _ERROR, INT.pack(change.code)
+    if type(change) is Multi:
+        return _MULTI, _multi(change)
+    if type(change) is SessionOpened:
+        return _OPEN_SESSION, INT.pack(change.timeout_ms)
+    assert type(change) is SessionClosed
+    return _CLOSE_SESSION, _closed(change)
+
+
+def _data_set(change: DataSet) -> bytes:
+    return string(change.path) + buffer(change.data) + INT.pack(change.version)
+
+
+def _created(change: Created) -> bytes:
+    content = string(change.path) + buffer(change.data) + acl(change.acl)
+    if change.kind != codes.CREATE_CONTAINER:
+        content += b"\1" if change.is_ephemeral else b"\0"
+    return content + INT.pack(change.created)
+
+
+def _multi(change: Multi) -> bytes:
+    parts = [INT.pack(len(change.changes))]
+    for part in change.changes:
+        kind, content = _encoded(part)
+        parts.append(INT.pack(kind) + INT.pack(len(content)) + content)
+    return b"".join(parts)
+
+
+def _closed(change: SessionClosed) -> bytes:
+    content = strings(change.paths)
+    return content if len(content) <= _CLOSED_BYTES_MAX else strings(())
+
+
+# ---- decoding
+
+
+def zxid_of(record: bytes) -> int:
+    """Return the zxid of a record, which begins with its header."""
+    return _ZXID.unpack_from(record, _ZXID_AT)[0]  # type: ignore[no-any-return]
+
+
+def decode(record: bytes) -> Transaction:
+    """Return the transaction of a record, which begins with its header. Raises Malformed."""
+    try:
+        session_id, cxid, zxid, time_ms, kind = HEADER.unpack_from(record)
+    except struct.error:
+        raise Malformed(f"a transaction of {len(record)} bytes has no complete header") from None
+    return Transaction(session_id, cxid, zxid, time_ms, _change(kind, Reader(record, HEADER.size)))
+
+
+def _change(kind: int, reader: Reader) -> Change:
+    if kind == codes.CREATE or kind == codes.CREATE2:
+        return _read_created(kind, reader)
+    read = _READERS.get(kind)
+    if read is None:
+        raise Malformed(f"a transaction of the unknown kind {kind}")
+    return read(reader)
+
+
+def _path(reader: Reader) -> str:
+    path = reader.string()
+    if path is None:
+        raise Malformed("a transaction without a path")
+    return path
+
+
+def _acl(reader: Reader) -> Acl:
+    return reader.acl() or ()
+
+
+def _read_created(kind: int, reader: Reader) -> Created:
+    path, data, entries = _path(reader), reader.buffer(), _acl(reader)
+    is_ephemeral = reader.boolean()
+    # ZooKeeper before 3.4 did not log the parent's counter.
+    created = reader.int32() if reader.position < len(reader.data) else -1
+    return Created(kind, path, data, entries, is_ephemeral, created)
+
+
+def _read_container(reader: Reader) -> Created:
+    path, data, entries = _path(reader), reader.buffer(), _acl(reader)
+    return Created(codes.CREATE_CONTAINER, path, data, entries, False, reader.int32())
+
+
+def _read_ttl(reader: Reader) -> Created:
+    """The time to live follows; the store refuses such nodes."""
+    path, data, entries = _path(reader), reader.buffer(), _acl(reader)
+    return Created(codes.CREATE_TTL, path, data, entries, False, reader.int32())
+
+
+def _read_multi(reader: Reader) -> Multi:
+    return Multi(tuple(reader.items(lambda: _read_part(reader))))
+
+
+def _read_part(reader: Reader) -> Created | Deleted | DataSet | AclSet | Checked | Failed:
+    kind = reader.int32()
+    part = _change(kind, Reader(reader.buffer() or b""))
+    if isinstance(part, Multi | SessionOpened | SessionClosed):
+        raise Malformed(f"a multi with a part of the kind {kind}")
+    return part
+
+
+def _read_closed(reader: Reader) -> SessionClosed:
+    """Read the paths, which ZooKeeper before 3.6 did not log: a digest may be in their place."""
+    try:
+        paths = reader.items(reader.string)
+    except Malformed:
+        return SessionClosed(())
+    return SessionClosed(tuple(path for path in paths if path))
+
+
+_READERS: Final[dict[int, Callable[[Reader], Change]]] = {
+    codes.CREATE_CONTAINER: _read_container,
+    codes.CREATE_TTL: _read_ttl,
+    _DELETE: lambda reader: Deleted(_path(reader)),
+    _DELETE_CONTAINER: lambda reader: Deleted(_path(reader), is_container=True),
+    _SET_DATA: lambda reader: DataSet(_path(reader), reader.buffer(), reader.int32()),
+    _RECONFIG: lambda reader: DataSet(_path(reader), reader.buffer(), reader.int32()),
+    _SET_ACL: lambda reader: AclSet(_path(reader), _acl(reader), reader.int32()),
+    _CHECK: lambda reader: Checked(_path(reader), reader.int32()),
+    _ERROR: lambda reader: Failed(reader.int32()),
+    _MULTI: _read_multi,
+    _OPEN_SESSION: lambda reader: SessionOpened(reader.int32()),
+    _CLOSE_SESSION: _read_closed,
+}

@@ -1,0 +1,105 @@
+"""The files of a data directory: their names, and the records of one log file.
+
+DIRECTORY/version-2 has `snapshot.ZXID`, named after the last transaction in it, and `log.ZXID`, named after its
+first transaction, as in Apache ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from minikafka.base.ports import Storage
+from minikafka.zk.records import snapshots, transactions
+from minikafka.zk.records.jute import Malformed
+from minikafka.zk.store.errors import UnsupportedData
+
+VERSION: Final = "version-2"
+LOCK: Final = ".lock"
+TEMPORARY: Final = ".tmp"
+_NAME: Final = re.compile(r"(log|snapshot)\.([0-9a-f]{1,16})(\.gz|\.snappy)?")
+
+LOG_HEADER: Final = struct.pack("!4siq", b"ZKLG", 2, 0)
+_LOG_HEADER_CHECKED: Final = LOG_HEADER[:8]
+_RECORD_BYTES_MIN: Final = transactions.HEADER.size
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+class Entry(NamedTuple):
+    """A log or a snapshot. `zxid`: the one in its name."""
+
+    zxid: int
+    path: str
+
+    @property
+    def name(self) -> str:
+        """The name without the directory."""
+        return self.path.rpartition("/")[2]
+
+
+class Listing(NamedTuple):
+    """The logs and snapshots of a directory, oldest first."""
+
+    logs: list[Entry]
+    snapshots: list[Entry]
+
+
+def listing(storage: Storage, folder: str) -> Listing:
+    """Return the logs and snapshots in a folder `version-2`; nothing if there is no such folder."""
+    found: dict[str, list[Entry]] = {"log": [], "snapshot": []}
+    for name in storage.names(folder) if storage.is_directory(folder) else ():
+        if match := _NAME.fullmatch(name):
+            found[match[1]].append(Entry(int(match[2], 16), f"{folder}/{name}"))
+    return Listing(sorted(found["log"]), sorted(found["snapshot"]))
+
+
+def read_snapshot(storage: Storage, entry: Entry) -> snapshots.Snapshot:
+    """Return the content of a snapshot. Raises Malformed, or UnsupportedData for one that was compressed by Snappy."""
+    if entry.path.endswith(".snappy"):
+        raise UnsupportedData(
+            f"{entry.path} is compressed with Snappy, which cannot be read here; remove snapshot.compression.method"
+            " from Apache ZooKeeper's settings and restart it, so that it writes an uncompressed snapshot"
+        )
+    content = storage.read(entry.path)
+    if entry.path.endswith(".gz"):
+        try:
+            content = zlib.decompress(content, _GZIP)
+        except zlib.error as error:
+            raise Malformed(f"gzip: {error}") from None
+    return snapshots.decode(content)
+
+
+class LogRecords:
+    """Reads the records of one log file up to the first one that is not complete and unchanged.
+
+    `position`: the end of the last record that was read; 0 if not even the file's header is right.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        has_header = len(content) >= len(LOG_HEADER) and content.startswith(_LOG_HEADER_CHECKED)
+        self.position = len(LOG_HEADER) if has_header else 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the records, each beginning with its header."""
+        content, prefix = self.content, transactions.PREFIX
+        limit = len(content) - prefix.size
+        while 0 < self.position <= limit:
+            checksum, size = prefix.unpack_from(content, self.position)
+            start = self.position + prefix.size
+            end = start + size
+            if size < _RECORD_BYTES_MIN or content[end : end + 1] != transactions.END:
+                return
+            record = content[start:end]
+            if zlib.adler32(record) != checksum:
+                return
+            self.position = end + 1
+            yield record
+
+    def unread_bytes(self) -> int:
+        """Return the number of bytes behind the last record, without the zeros at the end of the file."""
+        rest = memoryview(self.content)[self.position :]
+        return len(bytes(rest).rstrip(b"\0"))

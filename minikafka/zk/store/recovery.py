@@ -1,0 +1,194 @@
+"""Reading a data directory back: the newest snapshot that is whole, then the logs after it.
+
+Damage is repaired only where a crash can have caused it: behind the last durable record of the last log. All other
+damage is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minikafka.base.ports import Storage
+from minikafka.zk.core import codes
+from minikafka.zk.core.changes import Change, Created, Multi, SessionClosed, Transaction
+from minikafka.zk.core.state import ServerState
+from minikafka.zk.records import transactions
+from minikafka.zk.records.jute import Malformed
+from minikafka.zk.records.snapshots import Snapshot
+from minikafka.zk.store.errors import CorruptData, UnsupportedData
+from minikafka.zk.store.files import (
+    LOG_HEADER,
+    TEMPORARY,
+    Entry,
+    LogRecords,
+    listing,
+    read_snapshot,
+)
+
+_TTL_OWNER: Final = -1
+"""The upper byte of the owner of a node with a time to live, as a signed number."""
+_SHOWN_MAX: Final = 3
+
+
+class Recovery:
+    """One attempt to read a folder `version-2`. Only `repair` changes files.
+
+    `torn_bytes_max`: so many bytes at the end of the last log may be damaged. `notes`: damage that was skipped.
+    `replayed`: number of transactions after the snapshot.
+    """
+
+    def __init__(self, storage: Storage, folder: str, torn_bytes_max: int) -> None:
+        self.notes: list[str] = []
+        self.replayed = 0
+        self._storage = storage
+        self._folder = folder
+        self._torn_bytes_max = torn_bytes_max
+        self._files = listing(storage, folder)
+        self._last_end = 0
+        """The end of the last record in the last log."""
+        self._with_ttl: dict[str, int] = {}
+        """Path → zxid of the nodes that a log creates with a time to live."""
+
+    def is_empty(self) -> bool:
+        """Return True if there is neither a log nor a snapshot."""
+        return not self._files.logs and not self._files.snapshots
+
+    def load(self, state: ServerState) -> None:
+        """Load everything into a new state. Raises CorruptData or UnsupportedData."""
+        zxid, snapshot = self._newest_snapshot()
+        state.zxid = zxid
+        state.tree = snapshot.tree
+        for session in snapshot.sessions:
+            state.sessions.add(*session)
+        for log in self._logs_after(zxid):
+            self._replay(log, state)
+        _remove_orphans(state)
+        self._refuse_ttl(state)
+
+    def repair(self) -> None:
+        """Cut the torn end of the last log, remove files that were never completed, and make what was read durable.
+
+        Without the fsync, a power loss could take back transactions that only a killed process had written.
+        """
+        for name in self._storage.names(self._folder):
+            if name.endswith(TEMPORARY):
+                self._storage.remove(f"{self._folder}/{name}")
+        if self._files.logs:
+            self._complete(self._files.logs[-1].path)
+        self._storage.sync_directory(self._folder)
+
+    def _complete(self, path: str) -> None:
+        """Let the last log end behind its last record; remove it if it has none."""
+        if self._last_end <= len(LOG_HEADER):
+            self._storage.remove(path)
+            return
+        file = self._storage.open(path)
+        if self._last_end < file.size():
+            file.truncate(self._last_end)
+        file.sync()
+        file.close()
+
+    # ---- snapshots
+
+    def _newest_snapshot(self) -> tuple[int, Snapshot]:
+        """Return the newest whole snapshot, and its zxid."""
+        for entry in reversed(self._files.snapshots):
+            try:
+                return entry.zxid, read_snapshot(self._storage, entry)
+            except Malformed as error:
+                self.notes.append(f"{entry.path} is damaged ({error}); an older snapshot is used")
+        if self._files.snapshots:
+            damaged = "; ".join(self.notes)
+            raise CorruptData(
+                f"no snapshot in {self._folder} is whole: {damaged}; restore one from a copy of the directory"
+            )
+        raise CorruptData(
+            f"{self._folder} has logs, such as {self._files.logs[0].name}, but no snapshot to start from; restore"
+            f" the file snapshot.* from a copy of the directory, or move {self._folder} away to start without data"
+        )
+
+    # ---- logs
+
+    def _logs_after(self, zxid: int) -> list[Entry]:
+        """Return the logs that may contain transactions after this one."""
+        logs = self._files.logs
+        first = max((i for i, log in enumerate(logs) if log.zxid <= zxid + 1), default=0)
+        return logs[first:]
+
+    def _replay(self, log: Entry, state: ServerState) -> None:
+        records = LogRecords(self._storage.read(log.path))
+        start = records.position
+        for record in records:
+            zxid = transactions.zxid_of(record)
+            if zxid > state.zxid:
+                _check_order(log, start, state.zxid, zxid)
+                self._apply(log, start, record, state)
+            start = records.position
+        self._check_end(log, records)
+
+    def _apply(self, log: Entry, position: int, record: bytes, state: ServerState) -> None:
+        try:
+            transaction = transactions.decode(record)
+        except Malformed as error:
+            raise CorruptData(f"{log.path} at byte {position}: {error}") from None
+        state.replay(transaction)
+        self._remember_ttl(transaction, transaction.change)
+        self.replayed += 1
+
+    def _check_end(self, log: Entry, records: LogRecords) -> None:
+        """Refuse damage that no crash leaves. A file may end with zeros, which Apache ZooKeeper writes in advance."""
+        unread = records.unread_bytes()
+        self._last_end = records.position
+        if unread == 0:
+            return
+        if log != self._files.logs[-1] or unread > self._torn_bytes_max:
+            raise CorruptData(
+                f"{log.path} is damaged at byte {records.position}, where no crash of this server can have damaged"
+                " it; restore the file from a copy of the directory"
+            )
+        self.notes.append(
+            f"{log.path}: {unread} bytes of an unfinished write at byte {records.position} were cut"
+        )
+
+    # ---- what Apache ZooKeeper's data may have
+
+    def _remember_ttl(self, header: Transaction, change: Change) -> None:
+        if type(change) is Created and change.kind == codes.CREATE_TTL:
+            self._with_ttl[change.path] = header.zxid
+        elif type(change) is Multi:
+            for part in change.changes:
+                self._remember_ttl(header, part)
+
+    def _refuse_ttl(self, state: ServerState) -> None:
+        nodes = state.tree.nodes
+        found = [
+            path
+            for path, zxid in self._with_ttl.items()
+            if path in nodes and nodes[path].czxid == zxid
+        ]
+        for owner, paths in state.tree.ephemerals.items():
+            if owner >> 56 == _TTL_OWNER and owner not in state.sessions.open:
+                found += paths
+        if found:
+            more = f" and {len(found) - _SHOWN_MAX} more" if len(found) > _SHOWN_MAX else ""
+            raise UnsupportedData(
+                f"{self._folder}: {', '.join(found[:_SHOWN_MAX])}{more} have a time to live (TTL), which this"
+                " server does not support; delete these nodes with Apache ZooKeeper first"
+            )
+
+
+def _check_order(log: Entry, position: int, last: int, zxid: int) -> None:
+    """Refuse a gap between two transactions. A new leader of an ensemble counts from 1 again, in the lower 32 bits."""
+    is_new_epoch = zxid >> 32 > last >> 32 and zxid & 0xFFFFFFFF <= 1
+    if zxid != last + 1 and not is_new_epoch:
+        raise CorruptData(
+            f"{log.path} at byte {position}: transaction {zxid:#x} follows {last:#x}, so a log file with the"
+            " transactions between them is missing; restore it from a copy of the directory"
+        )
+
+
+def _remove_orphans(state: ServerState) -> None:
+    """Delete ephemeral nodes whose session is over, as Apache ZooKeeper does at its start."""
+    for owner in [owner for owner in state.tree.ephemerals if owner not in state.sessions.open]:
+        if owner >> 56 != _TTL_OWNER:
+            state.replay(Transaction(owner, 0, state.zxid, 0, SessionClosed(())))
