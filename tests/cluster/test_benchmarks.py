@@ -103,6 +103,25 @@ def test_transaction_benchmark_measures_every_scenario_and_prints_a_table(tmp_pa
     assert len(rows) == 2 + len(transactions.ROWS)
 
 
+def test_attack_benchmark_measures_memory_and_another_client_and_prints_tables(tmp_path):
+    results = tmp_path / "results.jsonl"
+    options = ["--only=Metadata", "--scale=0.05", f"--json={results}"]
+
+    ran = run(*options, module="benchmarks.attacks")
+
+    figures = json.loads(results.read_text())["attacks"]
+    (unread,), (read,) = figures["nothing_received"].values(), figures["all_received"].values()
+    (burst,) = figures["bursts"].values()
+    for row in (unread, read):
+        assert row["peak_mb"] >= row["before_mb"] > 0
+        assert row["longest_ms"] >= row["p99_ms"] >= row["p50_ms"] > 0
+        assert row["sent"] > 0
+    assert unread["received"] == 0 < read["received"]
+    assert burst["peak_mb"] > burst["before_mb"]
+    rows = [line for line in ran.stdout.splitlines() if line.startswith("|")]
+    assert len(rows) == (2 + 2) + (2 + 1)
+
+
 def test_spark_benchmark_measures_the_decoder_for_every_codec(tmp_path):
     results = tmp_path / "results.jsonl"
     options = ["--only=decoder", "--rounds=1", "--scale=0.005", f"--json={results}"]
