@@ -57,7 +57,7 @@ def replaced(page: str, name: str, table: str) -> str:
     """Return the page with `table` between the comments that name it. Raises ValueError without the comments."""
     pattern = rf"<!-- {name} -->\n.*?<!-- end -->"
     if not re.search(pattern, page, re.DOTALL):
-        raise ValueError(f"{PAGE.name} has no place for the table {name!r}")
+        raise ValueError(f"the page has no place for the table {name!r}")
     block = f"<!-- {name} -->\n{table}\n<!-- end -->"
     return re.sub(pattern, lambda _: block, page, count=1, flags=re.DOTALL)
 
