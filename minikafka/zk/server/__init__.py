@@ -1,1 +1,1 @@
-"""A ZooKeeper server: connections, group commit, expiry of sessions and four-letter words over `zk.core`."""
+"""A ZooKeeper server: client connections, group commit, expiry of sessions, snapshots and four-letter words."""

@@ -1,0 +1,337 @@
+"""One client connection: frames in, replies and events out.
+
+Each request is applied when it arrives. Its reply is collected, and `GroupCommit` sends it when it may be sent. So
+the replies of a connection are in the order of its requests, and an event precedes the reply to the write that caused
+it. While too much is unanswered or unsent, nothing is read from the client.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, NamedTuple
+
+from minikafka.base.ports import Buffer, Clock, Link
+from minikafka.zk.core import acl, codes
+from minikafka.zk.core.acl import Identity
+from minikafka.zk.core.codes import Refused
+from minikafka.zk.core.sessions import Session
+from minikafka.zk.core.state import UNKNOWN_ZXID, ServerState
+from minikafka.zk.records import opcodes, replies, requests
+from minikafka.zk.records.jute import INT, LONG, Malformed, Reader
+from minikafka.zk.records.replies import PASSWORD_BYTES
+from minikafka.zk.server.commit import GroupCommit
+from minikafka.zk.server.counters import Counters, Output
+from minikafka.zk.server.handlers import HANDLERS
+from minikafka.zk.server.settings import (
+    EVENTS_MAX,
+    FRAME_MAX,
+    IDLE_MS,
+    UNANSWERED_MAX,
+    UNSENT_MAX,
+)
+
+_HEADER: Final = Struct("!ii")
+"""Xid and opcode."""
+_HEADER_BYTES: Final = 8
+_SIZE_BYTES: Final = 4
+_AUTH_ZXID: Final = 0
+RECEIVE_BYTES: Final = 64 << 10
+
+
+class Shared(NamedTuple):
+    """What all connections of a server share. `fail(reason)` ends the process."""
+
+    state: ServerState
+    clock: Clock
+    commit: GroupCommit
+    counters: Counters
+    connections: dict[ClientConnection, None]
+    secret: bytes
+    words: dict[bytes, Callable[[], str]]
+    buffer: memoryview
+    """Where every connection receives: its bytes are copied before the next connection receives."""
+    call_soon: Callable[[Callable[[], None]], object]
+    fail: Callable[[str], None]
+
+    def password(self, session_id: int) -> bytes:
+        """Return the password of a session, which nobody can compute without the secret."""
+        return hmac.digest(self.secret, LONG.pack(session_id), "sha1")[:PASSWORD_BYTES]
+
+
+class ClientConnection:
+    """The connection of one client (StreamHandler of the transport, Connection of the state)."""
+
+    def __init__(self, shared: Shared) -> None:
+        self.session_id = 0
+        self.identities: list[Identity] = []
+        self.counters = Counters()
+        self.last_request = ("NA", 0)
+        """Name and xid of the last request, for the four-letter word `cons`."""
+        self.deadline = shared.clock.now() + IDLE_MS
+        """When the connection is cut off; 0 while it has a session."""
+        self.since_ms = shared.clock.wall_ms()
+        self.link: Link
+        self._shared = shared
+        self._state = shared.state
+        self._has_begun = False
+        self._is_closing = False
+        self._is_paused = False
+        self._rest = b""
+        """Received bytes that are not a whole frame, or that wait while the connection is paused."""
+        self._output = Output()
+        self._sending: Output | None = None
+        """Output that waits for the log."""
+
+    # ---- called by the transport
+
+    def connected(self, link: Link) -> None:
+        """Remember the link."""
+        self.link = link
+        host = link.peer().rpartition(":")[0].strip("[]")
+        self.identities.append(("ip", host))
+        self._shared.connections[self] = None
+
+    def get_buffer(self, hint: int) -> Buffer:
+        """Return the buffer of all connections."""
+        return self._shared.buffer
+
+    def buffer_updated(self, count: int) -> None:
+        """Apply the requests that were received."""
+        if self._is_closing:
+            return
+        data = bytes(self._shared.buffer[:count])
+        self._apply(self._rest + data if self._rest else data)
+
+    def disconnected(self, error: Exception | None) -> None:
+        """Forget the connection. Its session stays until it expires."""
+        self._is_closing = True
+        self._rest = b""
+        self._shared.connections.pop(self, None)
+        self._state.drop(self)
+
+    def drained(self) -> None:
+        """Continue after the client has received most of what was sent."""
+        self._proceed()
+
+    # ---- requests
+
+    def _apply(self, data: bytes) -> None:
+        """Apply all whole frames in the data, unless too much is unanswered or unsent."""
+        self._shared.commit.begin_turn()
+        try:
+            self._rest = data[self._apply_frames(data) :]
+        except Exception as error:
+            self._shared.fail(f"a request of {self.link.peer()} fails unexpectedly: {error!r}")
+            return
+        self._shared.commit.end_turn()
+
+    def _apply_frames(self, data: bytes) -> int:
+        """Apply frames; return the position after the last one."""
+        now, time_ms = self._shared.clock.now(), self._shared.clock.wall_ms()
+        position, end, count = 0, len(data), 0
+        if not self._has_begun and self._is_word(data):
+            return end
+        while end - position >= _SIZE_BYTES:
+            size: int = INT.unpack_from(data, position)[0]
+            if not 0 <= size <= FRAME_MAX:
+                self.cut()
+                break
+            start = position + _SIZE_BYTES
+            if start + size > end:
+                break
+            if self._is_full():
+                self._is_paused = True
+                self.link.pause_reading()
+                break
+            position = start + size
+            if self._has_begun:
+                self._serve(data[start:position], time_ms)
+            else:
+                self._begin(data[start:position], now, time_ms)
+            count += 1
+            if self._is_closing:
+                break
+        self._count(count, now)
+        return position
+
+    def _count(self, requests: int, now: int) -> None:
+        self._output.count(requests, now)
+        self.counters.received += requests
+        self._shared.counters.received += requests
+        session = self._state.sessions.open.get(self.session_id)
+        if session is not None:
+            self._state.sessions.touch(session, now)
+
+    def _is_full(self) -> bool:
+        output, sending = self._output, self._sending
+        packets, unsent = len(output.packets), output.bytes + self.link.queued_bytes()
+        if sending is not None:
+            packets += len(sending.packets)
+            unsent += sending.bytes
+        return packets >= UNANSWERED_MAX or unsent > UNSENT_MAX
+
+    def _proceed(self) -> None:
+        """Apply the requests that wait, after replies were sent."""
+        if self._is_paused and not self._is_closing and not self._is_full():
+            self._is_paused = False
+            self.link.resume_reading()
+            self._apply(self._rest)
+
+    def _serve(self, frame: bytes, time_ms: int) -> None:
+        if len(frame) < _HEADER_BYTES:
+            self.cut()
+            return
+        xid, opcode = _HEADER.unpack_from(frame)
+        handler = HANDLERS.get(opcode)
+        if handler is None:
+            self._serve_other(xid, opcode, frame, time_ms)
+            return
+        name, decode, run = handler
+        self.last_request = name, xid
+        try:
+            request = decode(Reader(frame, _HEADER_BYTES))
+        except Exception:
+            self._emit(replies.error(xid, self._state.zxid, codes.MARSHALLING_ERROR))
+            return
+        try:
+            body = run(self._state, self, xid, request, time_ms)
+        except Refused as refused:
+            self._emit(replies.error(xid, self._state.zxid, refused.code))
+            return
+        self._emit(replies.reply(xid, self._state.zxid, body))
+
+    def _serve_other(self, xid: int, opcode: int, frame: bytes, time_ms: int) -> None:
+        if opcode == opcodes.CLOSE_SESSION:
+            self._state.close_session(self.session_id, xid, time_ms)
+            self._emit(replies.reply(xid, self._state.zxid))
+            self.close()
+        elif opcode == opcodes.AUTH:
+            self._authenticate(xid, frame)
+        else:
+            self._emit(replies.error(xid, UNKNOWN_ZXID, codes.UNIMPLEMENTED))
+            self.close()
+
+    def _authenticate(self, xid: int, frame: bytes) -> None:
+        try:
+            scheme, credentials = requests.auth(Reader(frame, _HEADER_BYTES))
+        except Malformed:
+            self._emit(replies.error(xid, self._state.zxid, codes.MARSHALLING_ERROR))
+            return
+        if scheme == "digest":
+            identity = acl.digest_identity(credentials)
+            if identity not in self.identities:
+                self.identities.append(identity)
+        elif scheme != "ip":
+            self._emit(replies.error(xid, _AUTH_ZXID, codes.AUTH_FAILED))
+            self.close()
+            return
+        self._emit(replies.reply(xid, _AUTH_ZXID))
+
+    # ---- start of a session
+
+    def _is_word(self, data: bytes) -> bool:
+        """Answer a four-letter word, if the data begin with one."""
+        answer = self._shared.words.get(data[:_SIZE_BYTES])
+        if answer is None:
+            return False
+        self._emit(answer().encode())
+        self.close()
+        return True
+
+    def _begin(self, frame: bytes, now: int, time_ms: int) -> None:
+        """Open a session, or attach to one."""
+        try:
+            request = requests.connect(frame)
+        except Malformed:
+            self.cut()
+            return
+        if request.seen_zxid > self._state.zxid:  # the client knows a newer server than this one
+            self.cut()
+            return
+        self._has_begun = True
+        sessions = self._state.sessions
+        session: Session | None
+        if request.session_id:
+            session = self._attach(request)
+        else:
+            session = self._state.open_session(request.timeout_ms, now, time_ms)
+        if session is None:
+            self._emit(replies.refused_connection(has_read_only=request.has_read_only))
+            self.close()
+            return
+        self.deadline = 0
+        self.session_id = session.id
+        session.connection = self
+        sessions.touch(session, now)
+        password = self._shared.password(session.id)
+        self._emit(
+            replies.connected(
+                session.id, session.timeout_ms, password, has_read_only=request.has_read_only
+            )
+        )
+
+    def _attach(self, request: requests.Connect) -> Session | None:
+        """Return the session if the client may use it. Its former connection is closed, and loses its watches."""
+        session = self._state.sessions.open.get(request.session_id)
+        expected = self._shared.password(request.session_id)
+        if session is None or not hmac.compare_digest(request.password, expected):
+            return None
+        former = session.connection
+        if isinstance(former, ClientConnection):
+            self._state.drop(former)
+            former.close()
+        session.timeout_ms = self._state.sessions.clamped(request.timeout_ms)
+        return session
+
+    # ---- output
+
+    def on_event(self, change: int, path: str, zxid: int) -> None:
+        """Collect a watch event."""
+        self._emit(replies.event(change, path, zxid))
+
+    def _emit(self, packet: bytes) -> None:
+        output = self._output
+        output.packets.append(packet)
+        output.bytes += len(packet)
+        self._shared.commit.add(self)
+
+    def take_output(self) -> Output:
+        """Return the output so far, which is sent when the log is durable."""
+        output, self._output = self._output, Output()
+        output.is_last = self._is_closing
+        self._sending = output
+        return output
+
+    def send_output(self, output: Output) -> None:
+        """Send the output, and close the connection if it is the last one."""
+        self._sending = None
+        link, packets = self.link, output.packets
+        queued = link.queued_bytes()
+        if packets:
+            link.send(packets if len(packets) == 1 else (b"".join(packets),))
+            now = self._shared.clock.now()
+            output.add_to(self.counters, now)
+            output.add_to(self._shared.counters, now)
+        if output.is_last:
+            link.close()
+        elif queued > UNSENT_MAX and link.queued_bytes() > EVENTS_MAX:
+            self.cut()
+        elif self._is_paused:
+            self._shared.call_soon(self._proceed)
+
+    def queued(self) -> int:
+        """Return the number of packets that are not sent yet."""
+        return len(self._output.packets) + (len(self._sending.packets) if self._sending else 0)
+
+    def close(self) -> None:
+        """Close the connection after what was collected so far; apply no further request."""
+        self._is_closing = True
+        self.deadline = self._shared.clock.now() + IDLE_MS
+        self._shared.commit.add(self)
+
+    def cut(self) -> None:
+        """Close the connection at once."""
+        self._is_closing = True
+        self.link.abort()

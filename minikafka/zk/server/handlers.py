@@ -1,0 +1,195 @@
+"""What each request does: its decoder, and the function that carries it out and returns the body of the reply.
+
+A decoder may fail in any way, for which the client gets MARSHALLING_ERROR. A function that carries out a request
+raises Refused; any other exception is a bug, and ends the process before anything is logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from minikafka.zk.core import acl, codes
+from minikafka.zk.core.codes import Refused
+from minikafka.zk.core.operations import Create, Delete, Operation, Reconfig, SetAcl, SetData
+from minikafka.zk.core.state import Connection, ServerState
+from minikafka.zk.records import jute, opcodes, replies, requests
+from minikafka.zk.records.jute import Reader
+from minikafka.zk.records.requests import (
+    MalformedMulti,
+    Multi,
+    Read,
+    SetWatches,
+    WatchRequest,
+)
+
+Run: TypeAlias = Callable[[ServerState, Connection, int, Any, int], bytes]
+"""(state, connection, xid, decoded request, Unix ms) → body of the reply. Raises Refused."""
+
+
+class Handler(NamedTuple):
+    """One opcode. `name`: as the four-letter word `cons` shows it."""
+
+    name: str
+    decode: Callable[[Reader], Any]
+    run: Run
+
+
+def _set_data(state: ServerState, who: Connection, xid: int, op: SetData, time_ms: int) -> bytes:
+    found = state.write(who, xid, op, time_ms).stat
+    assert found is not None
+    return jute.STAT.pack(*found)
+
+
+def _get_data(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
+    return replies.data(state.data(who, op.path, watch=op.watch))
+
+
+def _create(state: ServerState, who: Connection, xid: int, op: Create, time_ms: int) -> bytes:
+    return replies.created(op.kind, state.write(who, xid, op, time_ms))
+
+
+def _delete(
+    state: ServerState, who: Connection, xid: int, op: Delete | Reconfig, time_ms: int
+) -> bytes:
+    state.write(who, xid, op, time_ms)
+    return b""
+
+
+def _set_acl(state: ServerState, who: Connection, xid: int, op: SetAcl, time_ms: int) -> bytes:
+    found = state.write(who, xid, op, time_ms).stat
+    assert found is not None
+    return jute.STAT.pack(*found)
+
+
+def _multi(state: ServerState, who: Connection, xid: int, ops: Multi, time_ms: int) -> bytes:
+    if isinstance(ops, MalformedMulti):
+        state.fail(who, xid, codes.MARSHALLING_ERROR, time_ms)
+        raise Refused(codes.MARSHALLING_ERROR)
+    return replies.multi(ops, state.multi(who, xid, ops, time_ms))
+
+
+def _exists(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
+    return replies.stat(state.exists(who, op.path, watch=op.watch))
+
+
+def _get_children(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
+    return replies.children(state.children(who, op.path, watch=op.watch))
+
+
+def _get_children2(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
+    node = state.children(who, op.path, watch=op.watch)
+    return replies.children(node) + replies.stat(node)
+
+
+def _get_acl(
+    state: ServerState, who: Connection, xid: int, path: str | None, time_ms: int
+) -> bytes:
+    node = state.readable(who, path, acl.READ | acl.ADMIN)
+    return replies.acl(acl.hidden(node.acl, who.identities), node)
+
+
+def _multi_read(
+    state: ServerState, who: Connection, xid: int, ops: list[tuple[int, str | None]], time_ms: int
+) -> bytes:
+    state.check_session(who)
+    return replies.multi_read(_read_one(state, who, kind, path) for kind, path in ops)
+
+
+def _read_one(state: ServerState, who: Connection, kind: int, path: str | None) -> bytes:
+    try:
+        node = state.readable(who, path)
+    except Refused as refused:
+        return replies.failed_operation(refused.code)
+    body = replies.data(node) if kind == opcodes.GET_DATA else replies.children(node)
+    return replies.succeeded_operation(kind, body)
+
+
+def _ping(state: ServerState, who: Connection, xid: int, op: None, time_ms: int) -> bytes:
+    state.check_session(who)
+    return b""
+
+
+def _sync(state: ServerState, who: Connection, xid: int, path: str | None, time_ms: int) -> bytes:
+    state.check_session(who)
+    return jute.string(path)
+
+
+def _set_watches(
+    state: ServerState, who: Connection, xid: int, op: SetWatches, time_ms: int
+) -> bytes:
+    state.set_watches(who, *op)
+    return b""
+
+
+def _add_watch(
+    state: ServerState, who: Connection, xid: int, op: WatchRequest, time_ms: int
+) -> bytes:
+    state.add_watch(who, op.path, op.mode)
+    return jute.INT.pack(0)
+
+
+def _check_watches(
+    state: ServerState, who: Connection, xid: int, op: WatchRequest, time_ms: int
+) -> bytes:
+    state.check_watch(who, op.path, op.mode)
+    return b""
+
+
+def _remove_watches(
+    state: ServerState, who: Connection, xid: int, op: WatchRequest, time_ms: int
+) -> bytes:
+    state.remove_watch(who, op.path, op.mode)
+    return b""
+
+
+def _get_ephemerals(
+    state: ServerState, who: Connection, xid: int, prefix: str | None, time_ms: int
+) -> bytes:
+    state.check_session(who)
+    wanted = (prefix or "").strip()
+    own = state.tree.ephemerals.get(who.session_id, ())
+    return jute.strings(
+        path for path in own if wanted in ("", "/") or path.startswith(wanted)
+    )
+
+
+def _count_children(
+    state: ServerState, who: Connection, xid: int, path: str | None, time_ms: int
+) -> bytes:
+    state.readable(who, path)
+    return jute.INT.pack(state.tree.count_below(path or ""))
+
+
+def _who_am_i(state: ServerState, who: Connection, xid: int, op: None, time_ms: int) -> bytes:
+    return replies.identities(who.identities)
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    opcodes.SET_DATA: Handler("SETD", requests.set_data, _set_data),
+    opcodes.GET_DATA: Handler("GETD", requests.read, _get_data),
+    opcodes.EXISTS: Handler("EXIS", requests.read, _exists),
+    opcodes.MULTI: Handler("MULT", requests.multi, _multi),
+    opcodes.PING: Handler("PING", requests.nothing, _ping),
+    codes.CREATE: Handler("CREA", requests.create(codes.CREATE), _create),
+    codes.CREATE2: Handler("CREA", requests.create(codes.CREATE2), _create),
+    codes.CREATE_CONTAINER: Handler("CREC", requests.create(codes.CREATE_CONTAINER), _create),
+    codes.CREATE_TTL: Handler("CRET", requests.create_ttl, _create),
+    opcodes.DELETE: Handler("DELE", requests.delete, _delete),
+    opcodes.GET_CHILDREN: Handler("GETC", requests.read, _get_children),
+    opcodes.GET_CHILDREN2: Handler("GETC", requests.read, _get_children2),
+    opcodes.GET_ACL: Handler("GETA", requests.path, _get_acl),
+    opcodes.SET_ACL: Handler("SETA", requests.set_acl, _set_acl),
+    opcodes.SYNC: Handler("SYNC", requests.path, _sync),
+    opcodes.RECONFIG: Handler("RECO", requests.reconfig, _delete),
+    opcodes.MULTI_READ: Handler("MLTR", requests.multi_read, _multi_read),
+    opcodes.SET_WATCHES: Handler("SETW", requests.set_watches, _set_watches),
+    opcodes.SET_WATCHES2: Handler("STW2", requests.set_watches2, _set_watches),
+    opcodes.ADD_WATCH: Handler("ADDW", requests.watch, _add_watch),
+    opcodes.CHECK_WATCHES: Handler("CHKW", requests.watch, _check_watches),
+    opcodes.REMOVE_WATCHES: Handler("REMW", requests.watch, _remove_watches),
+    opcodes.GET_EPHEMERALS: Handler("GETE", requests.path, _get_ephemerals),
+    opcodes.GET_ALL_CHILDREN_NUMBER: Handler("GACN", requests.path, _count_children),
+    opcodes.WHO_AM_I: Handler("WHOA", requests.nothing, _who_am_i),
+}
+"""All requests but closeSession and auth, which end or change the connection itself."""
