@@ -6,10 +6,11 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from minikafka.base.ports import Stat
 from minikafka.zk.core import codes
 from minikafka.zk.core.acl import Acl, Identity
-from minikafka.zk.core.attempt import Result
 from minikafka.zk.core.operations import Create, Delete, Operation, SetData
+from minikafka.zk.core.state import Result
 from minikafka.zk.core.tree import Node
 from minikafka.zk.records import jute, opcodes
 from minikafka.zk.records.jute import INT, NULL
@@ -87,10 +88,10 @@ def identities(entries: Iterable[Identity]) -> bytes:
     return INT.pack(len(found)) + b"".join(found)
 
 
-def created(kind: int, result: Result) -> bytes:
+def created(kind: int, path: str, stat: Stat) -> bytes:
     """Encode the result of a create: the path, with the Stat unless the request is the old one without a Stat."""
-    path = jute.string(result.path)
-    return path if kind == codes.CREATE or result.stat is None else path + _pack_stat(*result.stat)
+    encoded = jute.string(path)
+    return encoded if kind == codes.CREATE else encoded + _pack_stat(*stat)
 
 
 def multi(operations: Sequence[Operation], results: Sequence[Result | int]) -> bytes:
@@ -102,10 +103,15 @@ def _operation(operation: Operation, result: Result | int) -> bytes:
     if isinstance(result, int):
         return failed_operation(result)
     if isinstance(operation, Create):
-        return succeeded_operation(operation.kind, created(operation.kind, result))
-    if isinstance(operation, SetData) and result.stat is not None:
+        assert result.stat is not None
+        return succeeded_operation(
+            operation.kind, created(operation.kind, result.path, result.stat)
+        )
+    if isinstance(operation, SetData):
+        assert result.stat is not None
         return succeeded_operation(opcodes.SET_DATA, jute.stat(result.stat))
-    return succeeded_operation(opcodes.DELETE if isinstance(operation, Delete) else opcodes.CHECK)
+    kind = opcodes.DELETE if isinstance(operation, Delete) else opcodes.CHECK
+    return succeeded_operation(kind)
 
 
 def succeeded_operation(kind: int, body: bytes = b"") -> bytes:

@@ -97,9 +97,7 @@ def create(kind: int) -> Callable[[Reader], Create]:
 
 def create_ttl(reader: Reader) -> Create:
     """Decode a createTTL request; its time to live has no meaning here."""
-    found = Create(
-        codes.CREATE_TTL, reader.string(), reader.buffer(), reader.acl(), reader.int32()
-    )
+    found = Create(codes.CREATE_TTL, reader.string(), reader.buffer(), reader.acl(), reader.int32())
     reader.int64()
     return found
 
@@ -198,12 +196,14 @@ def multi_read(reader: Reader) -> list[tuple[int, str | None]]:
 
 def set_watches(reader: Reader) -> SetWatches:
     """Decode a setWatches request, which has one-shot watches only."""
-    return SetWatches(reader.int64(), *(_paths(reader) for _ in range(3)), [], [])
+    seen_zxid, data, exists = reader.int64(), _paths(reader), _paths(reader)
+    return SetWatches(seen_zxid, data, exists, _paths(reader), [], [])
 
 
 def set_watches2(reader: Reader) -> SetWatches:
     """Decode a setWatches2 request."""
-    return SetWatches(reader.int64(), *(_paths(reader) for _ in range(5)))
+    one_shot = set_watches(reader)
+    return one_shot._replace(persistent=_paths(reader), recursive=_paths(reader))
 
 
 def watch(reader: Reader) -> WatchRequest:

@@ -158,7 +158,7 @@ class GroupCommit:
         self._state.journal = []
         try:
             self._store.append(journal)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any error ends the process
             self._end(error)
             return False
         return True
@@ -170,7 +170,7 @@ class GroupCommit:
         began = self._clock.now()
         try:
             self._store.sync()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any error ends the process
             self._end(error)
             return False
         self._judge(self._clock.now() - began)
@@ -179,7 +179,7 @@ class GroupCommit:
     async def _flush_elsewhere(self) -> None:
         try:
             took = await self._executor.run(self._timed_sync)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any error ends the process
             self._end(error)
         else:
             self._judge(took)

@@ -122,7 +122,7 @@ class ClientConnection:
         self._shared.commit.begin_turn()
         try:
             self._rest = data[self._apply_frames(data) :]
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any error ends the process
             self._shared.fail(f"a request of {self.link.peer()} fails unexpectedly: {error!r}")
             return
         self._shared.commit.end_turn()
@@ -192,7 +192,7 @@ class ClientConnection:
         self.last_request = name, xid
         try:
             request = decode(Reader(frame, _HEADER_BYTES))
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever is wrong with the bytes is the client's fault
             self._emit(replies.error(xid, self._state.zxid, codes.MARSHALLING_ERROR))
             return
         try:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from minikafka.zk.core import acl, codes
 from minikafka.zk.core.codes import Refused
-from minikafka.zk.core.operations import Create, Delete, Operation, Reconfig, SetAcl, SetData
+from minikafka.zk.core.operations import Create, Delete, Reconfig, SetAcl, SetData
 from minikafka.zk.core.state import Connection, ServerState
 from minikafka.zk.records import jute, opcodes, replies, requests
 from minikafka.zk.records.jute import Reader
@@ -36,9 +36,9 @@ class Handler(NamedTuple):
 
 
 def _set_data(state: ServerState, who: Connection, xid: int, op: SetData, time_ms: int) -> bytes:
-    found = state.write(who, xid, op, time_ms).stat
-    assert found is not None
-    return jute.STAT.pack(*found)
+    node = state.write(who, xid, op, time_ms).node
+    assert node is not None
+    return replies.stat(node)
 
 
 def _get_data(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
@@ -46,7 +46,9 @@ def _get_data(state: ServerState, who: Connection, xid: int, op: Read, time_ms: 
 
 
 def _create(state: ServerState, who: Connection, xid: int, op: Create, time_ms: int) -> bytes:
-    return replies.created(op.kind, state.write(who, xid, op, time_ms))
+    written = state.write(who, xid, op, time_ms)
+    assert written.node is not None
+    return replies.created(op.kind, written.path, written.node.stat())
 
 
 def _delete(
@@ -57,9 +59,9 @@ def _delete(
 
 
 def _set_acl(state: ServerState, who: Connection, xid: int, op: SetAcl, time_ms: int) -> bytes:
-    found = state.write(who, xid, op, time_ms).stat
-    assert found is not None
-    return jute.STAT.pack(*found)
+    node = state.write(who, xid, op, time_ms).node
+    assert node is not None
+    return replies.stat(node)
 
 
 def _multi(state: ServerState, who: Connection, xid: int, ops: Multi, time_ms: int) -> bytes:
@@ -149,9 +151,7 @@ def _get_ephemerals(
     state.check_session(who)
     wanted = (prefix or "").strip()
     own = state.tree.ephemerals.get(who.session_id, ())
-    return jute.strings(
-        path for path in own if wanted in ("", "/") or path.startswith(wanted)
-    )
+    return jute.strings(path for path in own if wanted in ("", "/") or path.startswith(wanted))
 
 
 def _count_children(

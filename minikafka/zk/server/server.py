@@ -17,7 +17,7 @@ from minikafka.zk.core.state import ServerState
 from minikafka.zk.server.commit import GroupCommit, Store
 from minikafka.zk.server.connection import RECEIVE_BYTES, ClientConnection, Shared
 from minikafka.zk.server.counters import Counters
-from minikafka.zk.server.settings import CONTAINERS_MS, Settings
+from minikafka.zk.server.settings import CONTAINERS_MS, DEFAULTS, Settings
 from minikafka.zk.server.words import Words
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class ZooKeeperServer:
         tasks: Tasks,
         executor: Executor,
         *,
-        settings: Settings = Settings(),
+        settings: Settings = DEFAULTS,
         in_child: Callable[[Callable[[], None]], Awaitable[bool]] | None = None,
         on_failure: Callable[[str], None],
     ) -> None:

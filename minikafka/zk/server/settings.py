@@ -29,3 +29,6 @@ class Settings(NamedTuple):
     session_timeout_max_ms: int | None = None
     connections_max: int = 10_000
     snapshot_after: int = 100_000
+
+
+DEFAULTS: Final = Settings()

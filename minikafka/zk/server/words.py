@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import version
+from collections.abc import Callable, Mapping
 
 from minikafka.base.ports import Clock
 from minikafka.zk.core.state import ServerState
