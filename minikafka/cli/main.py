@@ -49,6 +49,9 @@ _COMMANDS: Final = {
     "status": _Entry("diagnosis.status", "Show processes, controller and partitions."),
     "logs": _Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
     "broker": _Entry("processes.broker", "Run one broker in the foreground."),
+    "zookeeper": _Entry(
+        "processes.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
+    ),
     "topics": _Entry("topics.topics", "Create, list, describe, alter and delete topics."),
     "reassign": _Entry("reassign.reassign", "Move partitions to other brokers."),
     "elect": _Entry("elect", "Elect leaders of partitions."),

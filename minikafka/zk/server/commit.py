@@ -27,6 +27,7 @@ FAST_FLUSHES: Final = 64
 class Store(Protocol):
     """The files of a server (`zk/store`). Each method may raise MinikafkaError."""
 
+    notes: list[str]
     transactions_since_roll: int
 
     def recover(self, state: ServerState) -> None:
@@ -49,6 +50,9 @@ class Store(Protocol):
 
     def purge(self) -> None:
         """Delete files that no recovery needs; may run in a thread."""
+
+    def close(self) -> None:
+        """Close the files, and let another process use them."""
 
 
 class Sender(Protocol):

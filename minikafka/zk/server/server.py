@@ -103,6 +103,8 @@ class ZooKeeperServer:
         if self._store is None:
             return self._rng.bytes(_SECRET_BYTES)
         self._store.recover(self.state)
+        for note in self._store.notes:
+            logger.warning("%s", note)
         now = self._clock.now()
         for session in self.state.sessions.open.values():
             self.state.sessions.touch(session, now)
@@ -118,6 +120,8 @@ class ZooKeeperServer:
         await self._commit.close()
         for connection in tuple(self.connections):
             connection.link.close()
+        if self._store is not None:
+            self._store.close()
 
     def end_session(self, session_id: int) -> None:
         """End a session as if its time was over, for tests. Raises KeyError if it is not open."""
