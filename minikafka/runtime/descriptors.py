@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from collections.abc import Collection
+from contextlib import suppress
 from typing import Final
 
 _OPEN: Final = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
@@ -27,6 +29,14 @@ class ProcessDescriptors:
         except OSError:
             return max(self._used, soft_limit())
         return self._used
+
+
+def close_all_but(kept: Collection[int]) -> None:
+    """Close all open descriptors but these, in a process that shares none of them with a running thread."""
+    for name in os.listdir(_OPEN):
+        if int(name) not in kept:
+            with suppress(OSError):  # the descriptor of the listing is closed already
+                os.close(int(name))
 
 
 def soft_limit() -> int:

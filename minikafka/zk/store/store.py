@@ -149,7 +149,11 @@ class Store:
     # ---- snapshots
 
     def write_snapshot(self, state: ServerState) -> None:
-        """Write the state as a sealed snapshot, which exists as a whole or not at all."""
+        """Write the state as a sealed snapshot, which exists as a whole or not at all.
+
+        Its transactions must be in the log: another history could follow them after a crash.
+        """
+        assert not state.journal
         sessions = [(session.id, session.timeout_ms) for session in state.sessions.open.values()]
         content = snapshots.encode(state.tree, sessions)
         self._storage.write_atomically(f"{self.folder}/snapshot.{state.zxid:x}", content)
