@@ -138,10 +138,7 @@ class Session:
             raise StaleSession(f"the session of generation {generation} is over")
         if self.state is not SessionState.CONNECTED:
             raise NotConnected(f"the ZooKeeper session is {self.state.value}")
-        if len(call.body) + codec.LENGTH.size > REQUEST_MAX:
-            raise TooLarge(
-                f"{len(call.body)} bytes for {call.path}: ZooKeeper accepts at most {REQUEST_MAX}"
-            )
+        check_size(call)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._queue.append(_Queued(call, answer, self._clock.now()))
         self._pump()
@@ -424,6 +421,14 @@ async def _end_session_at(
                 await answer
     finally:
         connection.abort()
+
+
+def check_size(call: Call[Any]) -> None:
+    """Raise TooLarge if ZooKeeper does not accept a request of this size."""
+    if len(call.body) + codec.LENGTH.size > REQUEST_MAX:
+        raise TooLarge(
+            f"{len(call.body)} bytes for {call.path}: ZooKeeper accepts at most {REQUEST_MAX}"
+        )
 
 
 class _NoOwner:

@@ -43,6 +43,5 @@ class Diagnostics(Protocol):
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the actions that an operation would cause, as ledger lines. `question`: operation and arguments.
 
-        Raises KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT if the controller stays busy, INVALID_REQUEST. Raises
-        CoordinationError.
+        Raises KafkaError: NOT_CONTROLLER, REQUEST_TIMED_OUT if the controller stays busy, INVALID_REQUEST.
         """

@@ -6,6 +6,7 @@ the nodes with these owners.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from minikafka.base.ports import Stat
@@ -78,6 +79,25 @@ class Tree:
         self.nodes["/zookeeper/config"].acl = READABLE
         self.nodes["/zookeeper/config"].aversion = -1
 
+    @classmethod
+    def empty(cls) -> Tree:
+        """Return a tree without any node, not even the root, for nodes of another tree (see `place`)."""
+        tree = cls()
+        tree.nodes.clear()
+        return tree
+
+    def place(self, path: str, data: bytes, stat: Stat, children: Iterable[str]) -> None:
+        """Add a node with the names of its children as another tree has it. Its parent may be missing here.
+
+        A Stat does not tell the access control list, so that everyone may write the node, nor a container.
+        """
+        node = Node(data, ANYONE, stat.czxid, stat.ctime, stat.ephemeral_owner)
+        node.mzxid, node.mtime, node.pzxid = stat.mzxid, stat.mtime, stat.pzxid
+        node.version, node.aversion = stat.version, stat.aversion
+        node.created = (stat.cversion + stat.num_children) // 2
+        node.children = dict.fromkeys(children) or None
+        self._own(path, node)
+
     def add(self, path: str, node: Node) -> None:
         """Add a node below its parent, which must exist. The parent's counters stay as they are."""
         slash = path.rindex("/")
@@ -85,6 +105,9 @@ class Tree:
         if parent.children is None:
             parent.children = {}
         parent.children[path[slash + 1 :]] = None
+        self._own(path, node)
+
+    def _own(self, path: str, node: Node) -> None:
         self.nodes[path] = node
         if node.owner == CONTAINER:
             self.containers[path] = None

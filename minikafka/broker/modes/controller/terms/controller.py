@@ -39,6 +39,7 @@ from minikafka.base.ports import (
     Tasks,
     ZooKeeper,
 )
+from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.modes.controller.terms.election import NOBODY, Election, EpochNotReadable, Won
 from minikafka.broker.modes.controller.terms.plan import Planner
 from minikafka.broker.modes.controller.terms.reader import Signal
@@ -300,7 +301,10 @@ class ZooKeeperController:
             self.generation,
             self._won.epoch_version,
         )
-        return await planner.plan(question)
+        try:
+            return await planner.plan(question)
+        except CoordinationError as error:
+            raise KafkaError(*refusal(error, "plan")) from error
 
     # Start and resignation.
 

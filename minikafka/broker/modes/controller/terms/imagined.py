@@ -1,18 +1,19 @@
 """An imagined ZooKeeper and imagined brokers, for a plan: reads are real, writes stay in memory.
 
-`ImaginedStore` implements the ZooKeeper port; its multis always succeed. It keeps written nodes in memory,
-and a read returns a written node instead of the real node. It does not check versions, parents or children.
-`ImaginedChannels` accepts every request and answers every request with success. Invariant: nothing is written
-to ZooKeeper or to the controller's log, and nothing is sent to brokers.
+`ImaginedStore` is an overlay on the tree of a ZooKeeper server (`zk/core`). A node is read from the real ZooKeeper
+when it is first needed, and placed into the tree. The plan's writes are checked and carried out on the tree, so
+that a plan fails where a real controller's write would fail. Access control lists are not read: the plan may write
+every node. `ImaginedChannels` accepts every request and answers every request with success. Invariant: nothing is
+written to ZooKeeper or to the controller's log, and nothing is sent to brokers.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, NoReturn
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import NoReturn
 
-from minikafka.base.errors import NoNode
+from minikafka.base.errors import MultiFailed, NoNode, ServerVerdict, StaleSession
 from minikafka.base.model import (
     Broker,
     BrokerId,
@@ -21,21 +22,29 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import (
-    Check,
+    Clock,
     Create,
     Delete,
     MultiOp,
     Node,
     SessionEvent,
     SessionState,
+    Set,
     Stat,
     WatchKind,
     WatchSignal,
     ZooKeeper,
 )
+from minikafka.zk import codec
+from minikafka.zk.core import codes, operations
+from minikafka.zk.core.acl import ANYONE, Identity
+from minikafka.zk.core.attempt import ANY_VERSION, Attempt
+from minikafka.zk.core.codes import Refused
+from minikafka.zk.core.paths import ROOT, name_of, parent_of
+from minikafka.zk.core.tree import Tree
+from minikafka.zk.session import check_size
 
 OnResponse = Callable[[BrokerId, ControllerRequest, ControllerResponse], None]
-_UNKNOWN: Final = 0
 
 
 class _Watch:
@@ -48,15 +57,97 @@ class _Watch:
         return
 
 
+class _Session:
+    """The session that requests the plan's writes. `session_id`: the owner of the plan's ephemeral nodes."""
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+        self.identities: list[Identity] = []
+
+
+class _Overlay:
+    """The real nodes that were read so far, with the plan's changes.
+
+    A path in `known` was read. The tree has its node with the names of all its children, or the node does not
+    exist. The tree has no other nodes, so that it may have a node without its parent.
+    """
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self._tree = Tree.empty()
+        self._zxid = 0
+
+    def place(self, path: str, node: Node | None, children: Sequence[str]) -> None:
+        """Add a node as it was read, None for an absent node. A path that is known already keeps its changes."""
+        if path in self.known:
+            return
+        self.known.add(path)
+        if node is not None:
+            self._tree.place(path, node.data, node.stat, children)
+            self._zxid = max(self._zxid, node.stat.mzxid, node.stat.pzxid)
+
+    def node(self, path: str) -> Node | None:
+        """Return the node at a known path, None if it does not exist."""
+        node = self._tree.nodes.get(path)
+        return None if node is None else Node(node.data or b"", node.stat())
+
+    def children(self, path: str) -> list[str] | None:
+        """Return the sorted names of the children of the node at a known path, None if it does not exist."""
+        node = self._tree.nodes.get(path)
+        return None if node is None else sorted(node.children or ())
+
+    def write(self, ops: Sequence[MultiOp], session_id: int, time_ms: int) -> list[Stat | None]:
+        """Carry out all operations or none, as a ZooKeeper server does. Raises MultiFailed.
+
+        The paths of the operations and their parents must be known.
+        """
+        self._zxid += 1
+        attempt = Attempt(self._tree, _Session(session_id), self._zxid, time_ms)
+        stats: list[Stat | None] = []
+        for op in ops:
+            self._join(op.path)
+            try:
+                stats.append(attempt.apply(_operation(op)).stat)
+            except Refused as refused:
+                attempt.roll_back()
+                error = codec.error_of(refused.code, op.path)
+                assert isinstance(error, ServerVerdict)
+                raise MultiFailed(len(stats), error) from refused
+        return stats
+
+    def _join(self, path: str) -> None:
+        """Make the node and its parent agree, which were perhaps read at different times."""
+        parent = self._tree.nodes.get(parent_of(path)) if path.startswith("/") else None
+        if parent is None or path == ROOT:
+            return
+        parent.children = parent.children or {}
+        if path in self._tree.nodes:
+            parent.children[name_of(path)] = None
+        elif path in self.known:
+            parent.children.pop(name_of(path), None)
+
+
+def _operation(op: MultiOp) -> operations.Operation:
+    if isinstance(op, Create):
+        flags = codes.EPHEMERAL * op.ephemeral | codes.SEQUENTIAL * op.sequential
+        return operations.Create(codes.CREATE2, op.path, op.data, ANYONE, flags)
+    if isinstance(op, Set):
+        return operations.SetData(op.path, op.data, op.version)
+    if isinstance(op, Delete):
+        return operations.Delete(op.path, op.version)
+    return operations.Check(op.path, op.version)
+
+
 class ImaginedStore:
     """An implementation of the ZooKeeper port that reads from the real ZooKeeper and keeps writes in memory.
 
     Methods that a term never calls raise NotImplementedError.
     """
 
-    def __init__(self, real: ZooKeeper) -> None:
+    def __init__(self, real: ZooKeeper, clock: Clock) -> None:
         self._real = real
-        self._changed: dict[str, Node | None] = {}
+        self._clock = clock
+        self._overlay = _Overlay()
 
     # Calls that are passed to the real session.
 
@@ -89,26 +180,16 @@ class ImaginedStore:
         """Wait until the real session is connected; return its generation."""
         return await self._real.connected()
 
-    # Reads of the real nodes, with the plan's changes.
-
-    def put(self, path: str, data: bytes, version: int = 0) -> None:
-        """Create or replace a node in memory, as if a broker or an administrator had written the node."""
-        self._changed[path] = Node(data, _stat(version, len(data)))
-
-    def remove(self, path: str) -> None:
-        """Delete a node in memory, as if a broker or ZooKeeper had deleted the node."""
-        self._changed[path] = None
-
     def lease_valid(self, margin_ms: int = 0) -> bool:
         """Return True: a plan cannot lose its session."""
         return True
 
+    # Reads of the real nodes, with the plan's changes.
+
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the nodes with the plan's changes applied, None for each absent node."""
-        unchanged = [path for path in paths if path not in self._changed]
-        nodes = await self._real.get_many(unchanged) if unchanged else []
-        found = dict(zip(unchanged, nodes, strict=True)) | self._changed
-        return [found[path] for path in paths]
+        await self._read(paths)
+        return [self._overlay.node(path) for path in paths]
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
         """Return a node with the plan's changes applied. Raises NoNode."""
@@ -124,42 +205,59 @@ class ImaginedStore:
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         """Return the children of each node with the plan's changes applied, None for each absent node."""
-        found = await self._real.children_many(paths)
-        return [self._children(path, names) for path, names in zip(paths, found, strict=True)]
-
-    def _children(self, path: str, real: list[str] | None) -> list[str] | None:
-        if path in self._changed and self._changed[path] is None:
-            return None
-        names = set(real or ())
-        for changed, node in self._changed.items():
-            parent, _, name = changed.rpartition("/")
-            if parent == path:
-                (names.discard if node is None else names.add)(name)
-        return None if real is None and path not in self._changed else sorted(names)
+        await self._read(paths)
+        return [self._overlay.children(path) for path in paths]
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        """Return the children of a node with the plan's changes applied. Raises NoNode."""
-        (names,) = await self.children_many([path])
-        if names is None:
-            raise NoNode(path)
-        return names, _stat(0, 0)
+        """Return the children and the Stat of a node with the plan's changes applied. Raises NoNode."""
+        _, stat = await self.get(path)
+        return self._overlay.children(path) or [], stat
+
+    async def _read(self, paths: Iterable[str]) -> None:
+        """Read the nodes that are not known yet, and the names of their children."""
+        unknown = [path for path in dict.fromkeys(paths) if path not in self._overlay.known]
+        if not unknown:
+            return
+        nodes = dict(zip(unknown, await self._real.get_many(unknown), strict=True))
+        parents = [path for path, node in nodes.items() if node and node.stat.num_children]
+        names = await self._real.children_many(parents) if parents else []
+        children = dict(zip(parents, names, strict=True))
+        for path, node in nodes.items():
+            self._overlay.place(path, node, children.get(path) or ())
+
+    # Writes, which change only the overlay.
+
+    async def put(self, path: str, data: bytes) -> None:
+        """Create or replace a node, as if an administrator had written the node. Raises MultiFailed."""
+        is_new = await self.exists(path) is None
+        await self.multi([Create(path, data) if is_new else Set(path, data, ANY_VERSION)])
+
+    async def remove(self, path: str) -> None:
+        """Delete a node if it exists, as if its owner had deleted the node. Raises MultiFailed."""
+        if await self.exists(path) is not None:
+            await self.multi([Delete(path, ANY_VERSION)])
 
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
     ) -> list[Stat | None]:
-        """Apply all operations in memory, without checks. A Set raises the version of its node by one."""
-        return [self._apply(operation) for operation in ops]
+        """Carry out all operations or none, with ZooKeeper's checks. Raises MultiFailed, StaleSession, TooLarge."""
+        if generation not in (None, self.generation):
+            raise StaleSession(f"the session of generation {generation} is over")
+        check_size(codec.multi(ops))
+        paths = [op.path for op in ops if op.path.startswith("/")]
+        await self._read([*paths, *map(parent_of, paths)])
+        await self._read(self._rivals(ops))
+        return self._overlay.write(ops, self.session_id, self._clock.wall_ms())
 
-    def _apply(self, operation: MultiOp) -> Stat | None:
-        if isinstance(operation, Check):
-            return None
-        if isinstance(operation, Delete):
-            self._changed[operation.path] = None
-            return None
-        version = 0 if isinstance(operation, Create) else operation.version + 1
-        stat = _stat(version, len(operation.data))
-        self._changed[operation.path] = Node(operation.data, stat)
-        return stat
+    def _rivals(self, ops: Sequence[MultiOp]) -> list[str]:
+        """Return the children that may have the name of a sequential node that the operations create."""
+        prefixes = [op.path for op in ops if isinstance(op, Create) and op.sequential]
+        return [
+            path
+            for prefix in prefixes
+            for name in self._overlay.children(parent_of(prefix)) or ()
+            if (path := f"{parent_of(prefix).rstrip('/')}/{name}").startswith(prefix)
+        ]
 
     async def sync(self, path: str) -> None:
         """Do nothing: a plan needs no sync."""
@@ -208,11 +306,6 @@ class ImaginedStore:
     async def close(self) -> None:
         """Raise NotImplementedError: a term never calls this method."""
         raise NotImplementedError
-
-
-def _stat(version: int, size: int) -> Stat:
-    unknown = (_UNKNOWN,) * 4
-    return Stat(*unknown, version, 0, 0, 0, size, 0, _UNKNOWN)
 
 
 class ImaginedChannels:

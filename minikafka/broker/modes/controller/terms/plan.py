@@ -2,9 +2,9 @@
 
 A copy of the active machine handles the event that the question describes. The plan consists of the ledger
 lines of this event and its consequences. A real term writes its lines with the same code, so that only the
-times, zxids and ids differ. A plan assumes that every write succeeds, that every broker carries out every
-request, and that the new replicas of a reassignment catch up. Lines of the kind `assumed` state what the plan
-assumes. Invariant: a plan changes neither the active machine nor ZooKeeper nor a broker.
+times, zxids and ids differ. Writes are checked as ZooKeeper checks them. A plan assumes that no other client writes
+in the meantime, that every broker carries out every request, and that the new replicas of a reassignment catch up.
+Lines of the kind `assumed` state what the plan assumes. Invariant: a plan changes neither the active machine nor ZooKeeper nor a broker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.model import BrokerId, LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Clock, ZooKeeper
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.modes.controller.terms.imagined import ImaginedChannels, ImaginedStore
@@ -99,7 +99,7 @@ class Planner:
         self._clock = clock
         self._generation = generation
         self._epoch_version = epoch_version
-        self._store = ImaginedStore(zookeeper)
+        self._store = ImaginedStore(zookeeper, clock)
         self._channels = ImaginedChannels()
         self._ledger = _Lines()
         self._questions: dict[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -120,7 +120,7 @@ class Planner:
           is for all partitions of `topics`, or of the cluster if `topics` is absent.
 
         Raises KafkaError: INVALID_REQUEST for a malformed question, BROKER_NOT_AVAILABLE for a broker that is
-        not alive, UNKNOWN_TOPIC_OR_PARTITION.
+        not alive, UNKNOWN_TOPIC_OR_PARTITION. Raises CoordinationError where a controller would fail with it.
         """
         make = self._questions.get(str(question.get("operation")))
         if make is None:
@@ -145,8 +145,9 @@ class Planner:
                 f"broker {broker} is not alive; the live brokers are {', '.join(map(str, sorted(live)))}",
             )
         self._ledger.assume(f"broker {broker} dies, its session expires", broker=broker)
-        self._store.remove(registrations.path_of(broker))
+        await self._store.remove(registrations.path_of(broker))
         if broker == self._machine.context.controller_id:
+            await self._store.remove(election.CONTROLLER)
             await self._fail_over(broker)
             return
         left = {id_: info for id_, info in live.items() if id_ != broker}
@@ -165,7 +166,7 @@ class Planner:
         topics = [str(topic) for topic in question["topics"]]
         for topic in topics:
             self._topic(topic)
-            self._store.put(*admin_requests.deletion_mark(topic)[:2])
+            await self._store.put(*admin_requests.deletion_mark(topic)[:2])
         self._ledger.assume(
             f"{', '.join(topics)} marked in {admin_requests.DELETIONS}", topics=topics
         )
@@ -262,7 +263,7 @@ class Planner:
                     self._ledger.assume(f"{tp} waits: broker {broker} is not alive", broker=broker)
                     break
                 isr = (*state.isr, broker)
-                state = replace(state, isr=isr, state_version=state.state_version + 1)
+                state = await self._written(tp, replace(state, isr=isr))
                 self._ledger.assume(
                     f"broker {broker} catches up with {tp}, and leader {state.leader} takes it "
                     f"into the ISR",
@@ -270,9 +271,13 @@ class Planner:
                     isr=isr,
                     partitions={tp.topic: [tp.partition]},
                 )
-            path, data = partition_states.write(tp, state)[:2]
-            self._store.put(path, data, state.state_version)
             await self._run(term, IsrChanged((), {tp: state}))
+
+    async def _written(self, tp: TopicPartition, state: LeaderAndIsr) -> LeaderAndIsr:
+        """Write a partition's state as its leader does; return the state with its new version."""
+        (stat,) = await self._store.multi([partition_states.write(tp, state)])
+        assert stat is not None
+        return replace(state, state_version=stat.version)
 
 
 def _unknown(name: str) -> KafkaError:
