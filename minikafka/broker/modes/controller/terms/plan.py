@@ -2,9 +2,10 @@
 
 A copy of the active machine handles the event that the question describes. The plan consists of the ledger
 lines of this event and its consequences. A real term writes its lines with the same code, so that only the
-times, zxids and ids differ. Writes are checked as ZooKeeper checks them. A plan assumes that no other client writes
-in the meantime, that every broker carries out every request, and that the new replicas of a reassignment catch up.
-Lines of the kind `assumed` state what the plan assumes. Invariant: a plan changes neither the active machine nor ZooKeeper nor a broker.
+times, zxids and ids differ. Each write is checked as ZooKeeper checks it. A plan assumes that no other client
+writes in the meantime, that every broker carries out every request, and that the new replicas of a reassignment
+catch up. Lines of the kind `assumed` state what the plan assumes. Invariant: a plan changes neither the active
+machine nor ZooKeeper nor a broker.
 """
 
 from __future__ import annotations

@@ -6,10 +6,22 @@ import random
 
 import pytest
 from support.endpoints import endpoints
+from support.manual_clock import ManualClock
 from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.until import until
 
-from minikafka.base.errors import MultiFailed, NoNode
+from minikafka.base.errors import (
+    BadArguments,
+    BadVersion,
+    MultiFailed,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    ServerVerdict,
+    StaleSession,
+    TooLarge,
+)
 from minikafka.base.model import (
     Broker,
     ControllerRequest,
@@ -25,7 +37,6 @@ from minikafka.base.ports import (
     Delete,
     MultiOp,
     Set,
-    Stat,
     WatchKind,
     ZooKeeper,
 )
@@ -41,24 +52,98 @@ def ensemble() -> Ensemble:
 
 
 @pytest.fixture
-def store(ensemble: Ensemble) -> ImaginedStore:
+def real(ensemble: Ensemble) -> MemoryZooKeeper:
     zookeeper = MemoryZooKeeper(ensemble)
     zookeeper.attach()
-    return ImaginedStore(zookeeper)
+    return zookeeper
+
+
+@pytest.fixture
+def store(real: MemoryZooKeeper) -> ImaginedStore:
+    return ImaginedStore(real, ManualClock())
 
 
 async def test_imagined_store_returns_its_writes_and_leaves_zookeeper_unchanged(
     store: ImaginedStore, ensemble: Ensemble
 ) -> None:
+    ensemble.put("/a", b"real")
+    before = {path: (node.data, node.stat()) for path, node in ensemble.nodes.items()}
     stats = await store.multi(
-        [Check("/e", 4), Set("/a", b"new", 7), Create("/a/y", b"z"), Delete("/a/x", -1)]
+        [Check("/a/x", 0), Set("/a", b"new", 1), Create("/a/y", b"z"), Delete("/a/x", -1)]
     )
-    assert [stat.version if stat else None for stat in stats] == [None, 8, 0, None]
+    assert [stat.version if stat else None for stat in stats] == [None, 2, 0, None]
     assert (await store.get("/a"))[0] == b"new"
     assert await store.children_many(["/a", "/nowhere"]) == [["y"], None]
     assert await store.exists("/a/x") is None
-    assert ensemble.nodes["/a"].data == b"real"
-    assert "/a/y" not in ensemble.nodes
+    assert {path: (node.data, node.stat()) for path, node in ensemble.nodes.items()} == before
+
+
+@pytest.mark.parametrize(
+    ("refused", "error"),
+    [
+        (Set("/a", b"", 0), BadVersion),
+        (Check("/a", 0), BadVersion),
+        (Set("/b", b"", -1), NoNode),
+        (Delete("/b", -1), NoNode),
+        (Delete("/a/x", 1), BadVersion),
+        (Delete("/a", -1), NotEmpty),
+        (Create("/a/x", b""), NodeExists),
+        (Create("/b/c", b""), NoNode),
+        (Create("/owned/c", b""), NoChildrenForEphemerals),
+        (Create("/a/", b""), BadArguments),
+        (Create("a", b""), BadArguments),
+    ],
+)
+async def test_imagined_store_refuses_a_multi_that_zookeeper_refuses(
+    store: ImaginedStore, real: MemoryZooKeeper, refused: MultiOp, error: type[ServerVerdict]
+) -> None:
+    await real.create("/owned", b"", ephemeral=True)
+    ops = [Set("/a", b"new", 0), Create("/a/y", b""), refused]
+    for zookeeper in (store, real):
+        with pytest.raises(MultiFailed) as failed:
+            await zookeeper.multi(ops)
+        assert (failed.value.index, type(failed.value.error)) == (2, error)
+        assert await seen(zookeeper, ["/a", "/a/x", "/a/y"]) == (
+            [(b"real", 0), (b"", 0), None],
+            [["x"], [], None],
+        )
+
+
+async def test_imagined_store_numbers_a_sequential_node_as_zookeeper_does(
+    store: ImaginedStore, real: MemoryZooKeeper
+) -> None:
+    """/a has had one child, so the next number is 1. A node of another client already has the number 2."""
+    await real.create("/a/n-0000000003", b"")
+    ops = [Create("/a/n-", b"", sequential=True)]
+    for zookeeper in (store, real):
+        await zookeeper.multi(ops)
+        with pytest.raises(MultiFailed) as failed:
+            await zookeeper.multi(ops)
+        assert type(failed.value.error) is NodeExists
+        assert (await zookeeper.children("/a"))[0] == ["n-0000000002", "n-0000000003", "x"]
+
+
+async def test_imagined_store_refuses_a_write_of_another_session_and_a_large_one(
+    store: ImaginedStore,
+) -> None:
+    assert await store.multi([Set("/a", b"new", 0)], generation=1)
+    with pytest.raises(StaleSession):
+        await store.multi([Set("/a", b"", -1)], generation=2)
+    with pytest.raises(TooLarge):
+        await store.multi([Set("/a", bytes(1024 * 1024), -1)])
+    assert (await store.get("/a")).data == b"new"
+
+
+async def test_imagined_store_agrees_with_nodes_that_change_while_it_reads_them(
+    store: ImaginedStore, ensemble: Ensemble
+) -> None:
+    assert await store.exists("/a/x")
+    assert await store.exists("/a/y") is None
+    ensemble.delete("/a/x")
+    ensemble.put("/a/y")
+    await store.multi([Delete("/a/x", 0), Create("/a/y", b"ours")])
+    assert await store.children_many(["/a", "/a/x"]) == [["y"], None]
+    await store.multi([Delete("/a/y", 0), Delete("/a", 0)])
 
 
 async def test_imagined_store_reads_nodes_that_it_did_not_write_from_zookeeper(
@@ -72,11 +157,10 @@ async def test_imagined_store_reads_nodes_that_it_did_not_write_from_zookeeper(
         await store.children("/b")
 
 
-@pytest.mark.parametrize("seed", range(5))
-async def test_imagined_store_and_zookeeper_return_the_same_after_the_same_writes(
+@pytest.mark.parametrize("seed", range(10))
+async def test_imagined_store_and_zookeeper_answer_the_same_writes_equally(
     store: ImaginedStore, seed: int
 ) -> None:
-    """The store does not check versions, so only multis that ZooKeeper accepts are applied."""
     zookeeper = MemoryZooKeeper(Ensemble())
     zookeeper.attach()
     await zookeeper.create("/a", b"real")
@@ -85,38 +169,37 @@ async def test_imagined_store_and_zookeeper_return_the_same_after_the_same_write
     paths = ["/a", "/a/x", "/a/y", "/a/x/z", "/b", "/b/c"]
     accepted = 0
     for number in range(200):
-        ops = [
-            random_write(chance, paths, zookeeper.ensemble) for _ in range(chance.choice((1, 2)))
-        ]
-        try:
-            stats = await zookeeper.multi(ops)
-        except MultiFailed:
-            continue
-        accepted += 1
-        imagined = await store.multi(ops)
-        assert versions(imagined) == versions(stats), f"seed {seed}, write {number}: {ops}"
-        assert await seen(store, paths) == await seen(zookeeper, paths)
-    assert accepted > 20
+        ops = [random_write(chance, paths, zookeeper.ensemble) for _ in range(chance.randint(1, 3))]
+        answer = await outcome(zookeeper, ops)
+        accepted += isinstance(answer, list)
+        assert await outcome(store, ops) == answer, f"seed {seed}, write {number}: {ops}"
+        read = chance.sample(paths, 2)
+        assert await seen(store, read) == await seen(zookeeper, read), f"seed {seed}, {number}"
+    assert 20 < accepted < 180
 
 
 def random_write(chance: random.Random, paths: list[str], ensemble: Ensemble) -> MultiOp:
-    """Return a random Create, Set, Delete or Check of one of the paths.
-
-    The expected version is the node's current version; for a Delete it may also be -1 (any version).
-    """
+    """Return a random Create, Set, Delete or Check of one of the paths, at times with a wrong version."""
     path = chance.choice(paths)
     version = ensemble.nodes[path].version if path in ensemble.nodes else 0
+    version = chance.choice((-1, version, version, version, version + 1))
     kinds: list[MultiOp] = [
-        Create(path, chance.randbytes(2)),
+        Create(path, chance.randbytes(2), sequential=chance.random() < 0.1),
+        Create(path, chance.randbytes(2), ephemeral=chance.random() < 0.1),
         Set(path, chance.randbytes(2), version),
-        Delete(path, chance.choice((-1, version))),
+        Delete(path, version),
         Check(path, version),
     ]
     return chance.choice(kinds)
 
 
-def versions(stats: list[Stat | None]) -> list[int | None]:
-    return [stat and stat.version for stat in stats]
+async def outcome(zookeeper: ZooKeeper, ops: list[MultiOp]) -> object:
+    """Return the parts of the Stats that do not depend on other clients, or the index and type of the error."""
+    try:
+        stats = await zookeeper.multi(ops)
+    except MultiFailed as failed:
+        return failed.index, type(failed.error)
+    return [stat and stat[4:10] for stat in stats]
 
 
 async def seen(zookeeper: ZooKeeper, paths: list[str]) -> object:
@@ -129,17 +212,21 @@ async def seen(zookeeper: ZooKeeper, paths: list[str]) -> object:
 async def test_imagined_store_returns_a_put_node_and_no_longer_lists_a_removed_child(
     store: ImaginedStore,
 ) -> None:
-    store.put("/a", b"theirs", 5)
-    store.remove("/a/x")
+    await store.put("/a", b"theirs")
+    await store.remove("/a/x")
+    await store.remove("/a/x")
     data, stat = await store.get("/a")
-    assert (data, stat.version) == (b"theirs", 5)
+    assert (data, stat.version) == (b"theirs", 1)
     assert (await store.children("/a"))[0] == []
+    await store.put("/b", b"new")
+    assert (await store.get("/b")).data == b"new"
 
 
 async def test_imagined_store_returns_none_as_the_children_of_a_removed_node(
     store: ImaginedStore,
 ) -> None:
-    store.remove("/a")
+    await store.remove("/a/x")
+    await store.remove("/a")
     assert await store.children_many(["/a"]) == [None]
 
 

@@ -85,6 +85,31 @@ async def test_plan_to_kill_a_broker_equals_the_effects_of_its_death(bench: Obey
     assert [kind for kind, _ in real].count("write") >= 1
 
 
+async def test_plan_shows_the_conflict_with_a_state_that_the_leader_has_changed(
+    bench: Obeyed,
+) -> None:
+    """The leader removes broker 4 from the ISR. The controller has not read the new state yet."""
+    bench.join(2, 3)
+    plan = await bench.service.plan({"operation": "kill-broker", "broker": 2})
+    mark = len(bench.ledger.lines)
+    bench.ensemble.end_session(102)
+    await until(lambda: (s := state_of(bench.ensemble, T0)) and s.leader == 3)
+    await bench.idle()
+    outcomes = [line["outcome"] for line in plan if line["kind"] == "write"]
+    assert outcomes[0] == "conflict"
+    assert outcomes[-1] == "ok"
+    assert written_and_sent(plan) == bench.since(mark)
+
+
+async def test_plan_is_refused_when_another_controller_was_elected_meanwhile(
+    bench: Obeyed,
+) -> None:
+    bench.ensemble.put(layout.CONTROLLER_EPOCH, b"9")
+    with pytest.raises(KafkaError) as refused:
+        await bench.service.plan({"operation": "kill-broker", "broker": 2})
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+
 async def test_plan_to_delete_a_topic_equals_the_effects_of_its_deletion_mark(
     bench: Obeyed,
 ) -> None:
