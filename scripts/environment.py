@@ -1,9 +1,12 @@
-"""Creates the virtual environment .venv from requirements.lock, then executes the given script.
+"""Creates the virtual environment .venv from the files in `requirements/`, then executes the given script.
 
-    scripts/environment [SCRIPT [ARGUMENTS…]]
+    scripts/environment [--needs base|spark|tests] [SCRIPT [ARGUMENTS…]]
 
-This module uses only the standard library. Invariant: the stamp in .venv is written last. An interrupted
-creation is therefore repeated, and a complete environment is recognized by its stamp.
+The environment has three parts. A part is installed when the first script that needs it starts. Each part includes
+the parts before it.
+
+This module uses only the standard library. Invariant: the stamp in .venv is written after a part is installed. It
+names the last installed part. An interrupted installation is therefore repeated.
 
 Ctrl-C never prints a traceback. The shell script `scripts/environment` passes its standard error as descriptor 3
 and redirects descriptor 2 to /dev/null, so that an interrupted start of Python prints nothing. This module
@@ -35,7 +38,9 @@ ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "minikafka.stamp"
-LOCK = ROOT / "requirements.lock"
+PARTS = ("base", "spark", "tests")
+"""Each part has a file in `requirements/` that pins its packages."""
+LOCKS = [ROOT / "requirements" / f"{part}.lock" for part in PARTS]
 PROGRESS_SECONDS = 5.0
 """Seconds between two progress lines, if the output is not a terminal."""
 _PROGRESS_LINE = re.compile(
@@ -65,59 +70,81 @@ class Progress:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Create the environment if .venv is missing or outdated, then execute the script in this process."""
+    """Install the parts that the script needs and .venv lacks, then execute the script in this process.
+
+    `arguments`: the name of a part, then the script and its arguments.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         os.dup2(_LENT_STDERR, sys.stderr.fileno())
         os.close(_LENT_STDERR)
-        with LOCK.open("rb") as lock:
+        needs, *command = arguments
+        if needs not in PARTS:
+            raise RuntimeError(f"--needs must be one of {', '.join(PARTS)}, not {needs!r}")
+        with LOCKS[0].open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not _is_complete():
-                make()
+            make(needs)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.exit(130)
     except (OSError, RuntimeError) as error:
         sys.exit(f"environment: {error}")
-    if not arguments:
+    if not command:
         sys.exit(0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.execv(PYTHON, [str(PYTHON), *arguments])
+    os.execv(PYTHON, [str(PYTHON), *command])
 
 
 def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _stamp() -> str:
-    """Return a text that identifies all inputs of the environment.
+def stamp(part: str) -> str:
+    """Return a text that identifies all inputs of the environment, and its last part.
 
     If an input changes, the text changes, and the environment is recreated.
     """
     digest = hashlib.sha256()
-    for file in (LOCK, ROOT / "pyproject.toml"):
+    for file in (*LOCKS, ROOT / "pyproject.toml"):
         digest.update(file.read_bytes())
-    return f"{digest.hexdigest()}\n{ROOT}\n{sys.version}\n"
+    return f"{digest.hexdigest()}\n{ROOT}\n{sys.version}\n{part}\n"
 
 
-def _is_complete() -> bool:
-    return STAMP.exists() and PYTHON.exists() and STAMP.read_text() == _stamp()
-
-
-def make() -> None:
-    """Create .venv, and install all packages in the lock file and the project. Raises RuntimeError."""
+def make(needs: str) -> None:
+    """Install each part up to `needs` that .venv lacks. Raises RuntimeError."""
+    wanted = PARTS.index(needs) + 1
+    installed = _installed_parts()
+    if installed >= wanted:
+        return
     progress = Progress()
+    if not installed:
+        _create(progress)
+    locks = [argument for lock in LOCKS[:wanted] for argument in ("-r", str(lock))]
+    pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
+    _run([*pip, "--require-hashes", *locks], progress)
+    if not installed:
+        project = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
+        _run([*pip, *project], progress)
+    STAMP.write_text(stamp(needs))
+    progress.show("ready in .venv", is_last=True)
+
+
+def _installed_parts() -> int:
+    """Return the number of complete parts in .venv; 0 if .venv is missing or outdated."""
+    if not (STAMP.exists() and PYTHON.exists()):
+        return 0
+    found = STAMP.read_text()
+    return next((count for count, part in enumerate(PARTS, 1) if found == stamp(part)), 0)
+
+
+def _create(progress: Progress) -> None:
     progress.show("making .venv")
     _run([sys.executable, "-m", "venv", "--clear", str(ENVIRONMENT)], progress)
-    pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
-    _run([*pip, "--require-hashes", "-r", str(LOCK)], progress)
-    project = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
-    _run([*pip, *project], progress)
-    STAMP.write_text(_stamp())
-    progress.show("ready in .venv", is_last=True)
+    # No package needs setuptools, which Python 3.11 installs in each environment and which takes 10 MB.
+    _run([str(PYTHON), "-m", "pip", "uninstall", "--yes", "setuptools"], progress)
 
 
 def _run(command: Sequence[str], progress: Progress) -> None:

@@ -1,13 +1,15 @@
 """Quickstart: streams files through real clients, kills a broker midway, reads all records back twice.
 
-The exit code is 0 only if no acknowledged record was lost, the order within partitions was kept, and both readers
-got the same records. Invariant: all started processes end with this program, even after SIGKILL.
+The readers are a client and Spark, which the job installs if it is missing. With --no-spark the client is the only
+reader. The exit code is 0 only if no acknowledged record was lost, the order within partitions was kept, and both
+readers got the same records. Invariant: all started processes end with this program, even after SIGKILL.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import os
 import shutil
@@ -19,7 +21,8 @@ import zlib
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from importlib import metadata
 from pathlib import Path
 
 import endings
@@ -54,11 +57,13 @@ SHOW_SECONDS = 0.1
 
 def main() -> bool:
     """Run quickstart with a display. Return True if the verdict is good."""
-    argparse.ArgumentParser(
-        prog="quickstart", description=(__doc__ or "").split("\n")[0]
-    ).parse_args()
+    parser = argparse.ArgumentParser(prog="quickstart", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument(
+        "--no-spark", action="store_true", help="neither install Spark nor read with it"
+    )
+    no_spark = parser.parse_args().no_spark
     with Display() as display, run_directory() as directory:
-        return run_cancellable(quickstart(display, directory))
+        return run_cancellable(quickstart(display, directory, with_spark=not no_spark))
 
 
 @contextmanager
@@ -76,9 +81,11 @@ def run_directory() -> Iterator[Path]:
         yield directory
 
 
-async def quickstart(display: Display, directory: Path) -> bool:
-    """Run all steps of quickstart. Return True if no record was lost and two readings of the topic are equal."""
+async def quickstart(display: Display, directory: Path, *, with_spark: bool) -> bool:
+    """Run all steps of quickstart. Return True if no record was lost and the readings of the topic are equal."""
     config = ClusterConfig.parse((ROOT / "cluster.toml").read_text())
+    if with_spark:
+        await install_spark(display)
     with display.step("source") as step:
         lines = await asyncio.to_thread(source_lines.read)
         total = sum(map(len, lines.values()))
@@ -88,20 +95,46 @@ async def quickstart(display: Display, directory: Path) -> bool:
         watch = IsrWatch(cluster, TOPIC)
         stream = Stream(cluster.bootstrap, TOPIC, source_lines.interleaved(lines), RATE)
         async with (
-            spark_job(lines, directory, cluster.bootstrap) as spark,
+            spark_job(lines, directory, cluster.bootstrap)
+            if with_spark
+            else nullcontext() as spark,
             in_background(watch.run()),
         ):
             try:
                 await stream_with_failure(display, cluster, stream, total)
             finally:
                 await asyncio.to_thread(stream.abandon)
-            await start_spark_reading(spark)
+            if spark:
+                await start_spark_reading(spark)
             reading = await read_by_client(display, cluster, lines)
-            agree = await read_by_spark(display, spark, reading)
+            agree = await read_by_spark(display, spark, reading) if spark else True
         watch.show(display)
     result = verdict([stream.history], reading)
     show_verdict(display, result)
     return result.ok and agree
+
+
+async def install_spark(display: Display) -> None:
+    """Install the packages of Spark that .venv lacks. Raises RuntimeError if pip fails."""
+    with display.step("install Spark") as step:
+        command = [str(ROOT / "scripts" / "environment"), "--needs", "spark"]
+        process = await asyncio.create_subprocess_exec(
+            *command, stderr=PIPE, start_new_session=True
+        )
+        assert process.stderr is not None
+        last = ""
+        try:
+            async for line in process.stderr:
+                last = line.decode(errors="replace").strip()
+                step.advance(0, None, last)
+            if await process.wait() != 0:
+                raise RuntimeError(last)
+        finally:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
+        importlib.invalidate_caches()
+        step.done(f"PySpark {metadata.version('pyspark')} and a Java runtime are in .venv")
 
 
 @asynccontextmanager

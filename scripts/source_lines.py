@@ -11,9 +11,6 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 WINDOW = 64
 """Number of files that are sent in parallel, so that every partition gets records all the time."""
 _NOT_THE_LIBRARY = {"site-packages", "dist-packages", "__pycache__"}
@@ -52,6 +49,9 @@ def interleaved(lines: Lines) -> Iterator[tuple[bytes, bytes]]:
 
 def write_parquet(lines: Lines, file: Path) -> None:
     """Write the lines as a Parquet table for `minikafka.spark.verify`: file, line_no (from 1) and text."""
+    import pyarrow as pa  # only a run with Spark has this package
+    import pyarrow.parquet as pq
+
     names, numbers, values = [], [], []
     for name, content in lines.items():
         names += [name.decode()] * len(content)

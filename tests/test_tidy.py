@@ -284,8 +284,9 @@ def test_shipped_cluster_file_is_valid():
     assert config.broker["zookeeper.session.timeout.ms"] == 6000
 
 
-def test_lock_file_contains_no_url_and_no_pip_options():
-    lock = (ROOT / "requirements.lock").read_text()
+@pytest.mark.parametrize("part", ["base", "spark", "tests"])
+def test_lock_file_contains_no_url_and_no_pip_options(part: str):
+    lock = (ROOT / "requirements" / f"{part}.lock").read_text()
 
     assert "://" not in lock
     assert not re.search(r"^\s*-", lock.replace("    --hash=", ""), re.MULTILINE)

@@ -28,9 +28,10 @@ def make_project(tmp_path: Path) -> Path:
     The interpreter reports that it was built with optimizations. Otherwise the scripts could choose another
     interpreter on PATH.
     """
-    for name in ("requirements.lock", "pyproject.toml", "cluster.toml"):
+    for name in ("pyproject.toml", "cluster.toml"):
         shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    for name in ("requirements", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
     binaries = tmp_path / ".venv" / "bin"
@@ -39,7 +40,7 @@ def make_project(tmp_path: Path) -> Path:
         (binaries / name).write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         (binaries / name).chmod(0o755)
     made = runpy.run_path(str(tmp_path / "scripts" / "environment.py"))
-    (tmp_path / ".venv" / "minikafka.stamp").write_text(made["_stamp"]())
+    (tmp_path / ".venv" / "minikafka.stamp").write_text(made["stamp"]("tests"))
     return tmp_path
 
 
