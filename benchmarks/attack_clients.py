@@ -23,7 +23,6 @@ Address = tuple[str, int]
 
 PAUSE_SECONDS: Final = 0.005
 """The other client sends a request each time this has passed."""
-LOOK_SECONDS: Final = 0.05
 START_SECONDS: Final = 30.0
 RECEIVE_BYTES: Final = 1 << 18
 PRODUCE_VERSION: Final = 7
@@ -53,10 +52,10 @@ class Traffic(NamedTuple):
 async def attackers(address: Address, attack: Attack) -> AsyncIterator[Any]:
     """Attack the broker during the `with` body. Yield an array with the figures of `Traffic`. Raises LoadError."""
     spawned = get_context("spawn")
-    started, ended = spawned.Event(), spawned.Event()
-    traffic = spawned.Array("q", len(Traffic._fields))
+    started = spawned.Event()
+    traffic = spawned.RawArray("q", len(Traffic._fields))  # a killed process would keep a lock
     process = spawned.Process(
-        target=_attack, args=(os.getpid(), address, attack, started, ended, traffic), daemon=True
+        target=_attack, args=(os.getpid(), address, attack, started, traffic), daemon=True
     )
     process.start()
     try:
@@ -64,23 +63,20 @@ async def attackers(address: Address, attack: Attack) -> AsyncIterator[Any]:
             raise LoadError(f"the attackers did not start within {START_SECONDS:g} s")
         yield traffic
     finally:
-        ended.set()
         process.kill()
         process.join()
 
 
-def _attack(
-    parent: int, address: Address, attack: Attack, started: Any, ended: Any, traffic: Any
-) -> None:
-    """Attack until `ended` is set. Ctrl-C ends the parent process, which ends this process."""
+def _attack(parent: int, address: Address, attack: Attack, started: Any, traffic: Any) -> None:
+    """Attack until this process is killed. Ctrl-C ends the parent process, which kills this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with(parent)
     with selectors.DefaultSelector() as selector:
         for _ in range(attack.connections):
             _open(selector, address, attack)
         started.set()
-        while not ended.is_set():
-            for key, ready in selector.select(LOOK_SECONDS):
+        while True:
+            for key, ready in selector.select():
                 try:
                     _turn(selector, key, ready, attack, traffic)
                 except OSError:
