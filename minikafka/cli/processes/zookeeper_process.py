@@ -19,6 +19,7 @@ from minikafka.cli.processes.log_lines import log_to_stderr
 from minikafka.cluster.processes import die_with
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.descriptors import raise_soft_limit, soft_limit
+from minikafka.runtime.forking import in_child
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.transport import SocketTransport
@@ -65,6 +66,7 @@ async def _serve(data: str, host: str, port: int, settings: Settings) -> None:
         tasks,
         ThreadExecutor(),
         settings=settings,
+        in_child=in_child,
         on_failure=_end_at_once,
     )
     try:

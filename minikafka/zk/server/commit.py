@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from minikafka.base.ports import Clock, Executor, Rng, Tasks
 from minikafka.zk.core.changes import Transaction
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.server.counters import Output
+from minikafka.zk.server.counters import Counters, Output
 
 SLOW_MS: Final = 2
 """After a flush that takes longer, flushes run in the Executor."""
@@ -78,14 +78,18 @@ class GroupCommit:
         clock: Clock,
         tasks: Tasks,
         executor: Executor,
+        counters: Counters,
         on_durable: Callable[[], None],
         fail: Callable[[str], None],
     ) -> None:
         self._store = store
+        self.is_inline = False
+        """True while flushes must not run in the Executor, because a snapshot is about to begin."""
         self._state = state
         self._clock = clock
         self._tasks = tasks
         self._executor = executor
+        self._counters = counters
         self._on_durable = on_durable
         self._fail = fail
         self._waiting: dict[Sender, None] = {}
@@ -128,7 +132,7 @@ class GroupCommit:
         batch = self._take()
         if not self._append():
             return
-        if self._fast_flushes < FAST_FLUSHES:
+        if self._fast_flushes < FAST_FLUSHES and not self.is_inline:
             self._is_flushing = True
             self._batch = batch
             self._tasks.spawn(self._flush_elsewhere(), "zookeeper log")
@@ -202,6 +206,7 @@ class GroupCommit:
         return self._clock.now() - began
 
     def _judge(self, took_ms: int) -> None:
+        self._counters.add_flush(took_ms)
         if took_ms > SLOW_MS:
             self._fast_flushes = 0
         elif self._fast_flushes < FAST_FLUSHES:

@@ -22,7 +22,7 @@ from minikafka.zk.records import opcodes, replies, requests
 from minikafka.zk.records.jute import INT, LONG, Malformed, Reader
 from minikafka.zk.records.replies import PASSWORD_BYTES
 from minikafka.zk.server.commit import GroupCommit
-from minikafka.zk.server.counters import Counters, Output
+from minikafka.zk.server.counters import Counters, Latencies, Output
 from minikafka.zk.server.handlers import HANDLERS
 from minikafka.zk.server.settings import (
     EVENTS_MAX,
@@ -66,18 +66,23 @@ class ClientConnection:
     def __init__(self, shared: Shared) -> None:
         self.session_id = 0
         self.identities: list[Identity] = []
-        self.counters = Counters()
+        self.counters = Latencies()
         self.last_request = ("NA", 0)
         """Name and xid of the last request, for the four-letter word `cons`."""
         self.deadline = shared.clock.now() + IDLE_MS
         """When the connection is cut off; 0 while it has a session."""
         self.since_ms = shared.clock.wall_ms()
+        self.last_zxid = 0
+        """Zxid after the last request."""
+        self.last_sent_ms = 0
+        """Monotonic time of the last reply or event."""
+        self.is_paused = False
+        """True while nothing is read from the client."""
         self.link: Link
         self._shared = shared
         self._state = shared.state
         self._has_begun = False
         self._is_closing = False
-        self._is_paused = False
         self._rest = b""
         """Received bytes that are not a whole frame, or that wait while the connection is paused."""
         self._output = Output()
@@ -102,6 +107,7 @@ class ClientConnection:
         if self._is_closing:
             return
         data = bytes(self._shared.buffer[:count])
+        self._shared.counters.bytes_received += count
         self._apply(self._rest + data if self._rest else data)
 
     def disconnected(self, error: Exception | None) -> None:
@@ -130,7 +136,7 @@ class ClientConnection:
     def _apply_frames(self, data: bytes) -> int:
         """Apply frames; return the position after the last one."""
         now, time_ms = self._shared.clock.now(), self._shared.clock.wall_ms()
-        position, end, count = 0, len(data), 0
+        position, end, count, before = 0, len(data), 0, self._state.zxid
         if not self._has_begun and self._is_word(data):
             return end
         while end - position >= _SIZE_BYTES:
@@ -142,7 +148,7 @@ class ClientConnection:
             if start + size > end:
                 break
             if self._is_full():
-                self._is_paused = True
+                self.is_paused = True
                 self.link.pause_reading()
                 break
             position = start + size
@@ -153,11 +159,12 @@ class ClientConnection:
             count += 1
             if self._is_closing:
                 break
-        self._count(count, now)
+        self._count(count, self._state.zxid - before, now)
         return position
 
-    def _count(self, requests: int, now: int) -> None:
-        self._output.count(requests, now)
+    def _count(self, requests: int, writes: int, now: int) -> None:
+        self._output.count(requests, writes, now)
+        self.last_zxid = self._state.zxid
         self.counters.received += requests
         self._shared.counters.received += requests
         session = self._state.sessions.open.get(self.session_id)
@@ -174,8 +181,8 @@ class ClientConnection:
 
     def _proceed(self) -> None:
         """Apply the requests that wait, after replies were sent."""
-        if self._is_paused and not self._is_closing and not self._is_full():
-            self._is_paused = False
+        if self.is_paused and not self._is_closing and not self._is_full():
+            self.is_paused = False
             self.link.resume_reading()
             self._apply(self._rest)
 
@@ -236,6 +243,8 @@ class ClientConnection:
         answer = self._shared.words.get(data[:_SIZE_BYTES])
         if answer is None:
             return False
+        self.counters.received += 1
+        self._shared.counters.received += 1
         self._emit(answer().encode())
         self.close()
         return True
@@ -289,6 +298,7 @@ class ClientConnection:
 
     def on_event(self, change: int, path: str, zxid: int) -> None:
         """Collect a watch event."""
+        self._shared.counters.events[change] += 1
         self._emit(replies.event(change, path, zxid))
 
     def _emit(self, packet: bytes) -> None:
@@ -312,18 +322,21 @@ class ClientConnection:
         if packets:
             link.send(packets if len(packets) == 1 else (b"".join(packets),))
             now = self._shared.clock.now()
+            self.last_sent_ms = now
             output.add_to(self.counters, now)
             output.add_to(self._shared.counters, now)
+            self._shared.counters.writes += output.writes
+            self._shared.counters.bytes_sent += output.bytes
         if output.is_last:
             link.close()
         elif queued > UNSENT_MAX and link.queued_bytes() > EVENTS_MAX:
             self.cut()
-        elif self._is_paused:
+        elif self.is_paused:
             self._shared.call_soon(self._proceed)
 
-    def queued(self) -> int:
-        """Return the number of packets that are not sent yet."""
-        return len(self._output.packets) + (len(self._sending.packets) if self._sending else 0)
+    def unanswered(self) -> int:
+        """Return the number of requests whose replies wait for the log."""
+        return self._output.requests + (self._sending.requests if self._sending else 0)
 
     def close(self) -> None:
         """Close the connection after what was collected so far; apply no further request."""

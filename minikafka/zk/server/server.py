@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from minikafka.base.errors import MinikafkaError
 from minikafka.base.ports import Clock, Executor, Listener, Rng, Tasks, Timer, Transport
 from minikafka.zk.core.sessions import Session
 from minikafka.zk.core.state import ServerState
@@ -65,7 +66,14 @@ class ZooKeeperServer:
         self._on_failure = on_failure
         self._counters = Counters()
         self._commit = GroupCommit(
-            store, self.state, clock, tasks, executor, self._on_durable, self._fail
+            store,
+            self.state,
+            clock,
+            tasks,
+            executor,
+            self._counters,
+            self._on_durable,
+            self._fail,
         )
         self._shared: Shared
         self._listener: Listener | None = None
@@ -94,7 +102,7 @@ class ZooKeeperServer:
             self._fail,
         )
         self._listener = await self._transport.listen(self._accept, host, port)
-        self.port = words.port = self._listener.port
+        self.port = self._listener.port
         self._containers_due = self._clock.now() + CONTAINERS_MS
         self._set_timer()
 
@@ -133,6 +141,7 @@ class ZooKeeperServer:
 
     def _accept(self) -> ClientConnection | None:
         if self._has_ended or len(self.connections) >= self._settings.connections_max:
+            self._counters.connections_refused += 1
             return None
         return ClientConnection(self._shared)
 
@@ -150,6 +159,7 @@ class ZooKeeperServer:
         try:
             for session in self.state.expire(now, time_ms):
                 logger.info("session 0x%x has expired after %d ms", session.id, session.timeout_ms)
+                self._counters.sessions_expired += 1
                 _close_connection(session)
             if now >= self._containers_due:
                 self._containers_due = now + CONTAINERS_MS
@@ -179,19 +189,31 @@ class ZooKeeperServer:
         ):
             return
         self._is_snapshotting = True
-        store.roll()
+        self._commit.is_inline = True
         self._tasks.spawn(self._write_snapshot(store), "zookeeper snapshot")
 
     async def _write_snapshot(self, store: Store) -> None:
+        """Write a snapshot of this moment, in which the log has everything, then delete old files."""
         try:
+            self._commit.commit()
+            if self._has_ended:
+                return
+            store.roll()
+            self._commit.is_inline = False
             if await self._write_whole_snapshot(store):
                 await self._executor.run(store.purge)
             else:
                 logger.error("a snapshot could not be written; the log keeps growing")
+        except OSError as error:
+            logger.error("a snapshot could not be written, and the log keeps growing: %s", error)
+        except MinikafkaError as error:
+            self._fail(f"the data directory cannot be written: {error}")
         finally:
             self._is_snapshotting = False
 
     async def _write_whole_snapshot(self, store: Store) -> bool:
+        """Return False if that failed in the child. A child has the state at the time of this call."""
+
         def write() -> None:
             store.write_snapshot(self.state)
 

@@ -1,13 +1,31 @@
-"""The four-letter words: what a server tells about itself to administrators, in Apache ZooKeeper's formats."""
+"""The four-letter words: what a server tells administrators about itself, in the formats of Apache ZooKeeper 3.9.
+
+As there, `wchs` and `wchp` show the watches of data, not those of children. `mntr` has the metrics of Apache
+ZooKeeper that this server counts, and no others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from minikafka.base.ports import Clock
+from minikafka.zk.core.codes import CHILDREN_CHANGED, DATA_CHANGED, NODE_CREATED, NODE_DELETED
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.server.connection import ClientConnection
 from minikafka.zk.server.counters import Counters
+
+VERSION: Final = "3.9.5-minikafka"
+"""The release of Apache ZooKeeper whose protocol this server has. Clients parse it as three numbers and a dash."""
+_SECOND_MS: Final = 1_000
+_EVENT_NAMES: Final = {
+    NODE_CREATED: "created",
+    NODE_DELETED: "deleted",
+    DATA_CHANGED: "changed",
+    CHILDREN_CHANGED: "children",
+}
 
 
 class Words:
@@ -20,16 +38,167 @@ class Words:
         counters: Counters,
         clock: Clock,
     ) -> None:
-        self.port = 0
         self._state = state
         self._connections = connections
         self._counters = counters
         self._clock = clock
+        self._started = clock.now()
         self.table: dict[bytes, Callable[[], str]] = {
             b"ruok": lambda: "imok",
             b"isro": lambda: "rw",
             b"srvr": self._srvr,
+            b"stat": self._stat,
+            b"mntr": self._mntr,
+            b"envi": _envi,
+            b"cons": self._cons,
+            b"dump": self._dump,
+            b"wchs": self._wchs,
+            b"wchp": self._wchp,
         }
 
     def _srvr(self) -> str:
-        return f"Zookeeper version: 3.9.5-minikafka\nMode: standalone\nNode count: {len(self._state.tree.nodes)}\n"
+        return _lines([f"Zookeeper version: {VERSION}", *self._summary()])
+
+    def _stat(self) -> str:
+        clients = [_brief(connection) + ")" for connection in self._connections]
+        return _lines([f"Zookeeper version: {VERSION}", "Clients:", *clients, "", *self._summary()])
+
+    def _summary(self) -> list[str]:
+        counters = self._counters
+        latency = f"{counters.latency_min}/{_rounded(counters.average())}/{counters.latency_max}"
+        return [
+            f"Latency min/avg/max: {latency}",
+            f"Received: {counters.received}",
+            f"Sent: {counters.sent}",
+            f"Connections: {len(self._connections)}",
+            f"Outstanding: {self._outstanding()}",
+            f"Zxid: 0x{self._state.zxid:x}",
+            "Mode: standalone",
+            f"Node count: {len(self._state.tree.nodes)}",
+        ]
+
+    def _outstanding(self) -> int:
+        return sum(connection.unanswered() for connection in self._connections)
+
+    def _mntr(self) -> str:
+        state, counters = self._state, self._counters
+        values: dict[str, object] = {
+            "version": VERSION,
+            "server_state": "standalone",
+            "uptime": self._clock.now() - self._started,
+            "num_alive_connections": len(self._connections),
+            "connection_rejected": counters.connections_refused,
+            "outstanding_requests": self._outstanding(),
+            "znode_count": len(state.tree.nodes),
+            "ephemerals_count": sum(map(len, state.tree.ephemerals.values())),
+            "watch_count": len(state.data_watches) + len(state.child_watches),
+            "global_sessions": len(state.sessions.open),
+            "stale_sessions_expired": counters.sessions_expired,
+            "packets_received": counters.received,
+            "packets_sent": counters.sent,
+            "bytes_received_count": counters.bytes_received,
+            "response_bytes": counters.bytes_sent,
+            "min_latency": counters.latency_min,
+            "avg_latency": _rounded(counters.average()),
+            "max_latency": counters.latency_max,
+            "cnt_updatelatency": counters.writes,
+            "cnt_readlatency": counters.answered - counters.writes,
+            "cnt_fsynctime": counters.flushes,
+            "sum_fsynctime": counters.flush_ms,
+            "max_fsynctime": counters.flush_ms_max,
+        }
+        for kind, name in _EVENT_NAMES.items():
+            values[f"sum_node_{name}_watch_count"] = counters.events[kind]
+        return _lines(f"zk_{name}\t{value}" for name, value in values.items())
+
+    def _cons(self) -> str:
+        return _lines([*map(self._details, self._connections), ""])
+
+    def _details(self, connection: ClientConnection) -> str:
+        session = self._state.sessions.open.get(connection.session_id)
+        if session is None:
+            return _brief(connection) + ")"
+        counters = connection.counters
+        name, xid = connection.last_request
+        return (
+            f"{_brief(connection)},sid=0x{session.id:x},lop={name},est={connection.since_ms},"
+            f"to={session.timeout_ms},lcxid=0x{xid & 2**64 - 1:x},lzxid=0x{connection.last_zxid:x},"
+            f"lresp={connection.last_sent_ms},llat={counters.latency_last},minlat={counters.latency_min},"
+            f"avglat={int(counters.average())},maxlat={counters.latency_max})"
+        )
+
+    def _dump(self) -> str:
+        state = self._state
+        buckets = state.sessions.buckets()
+        owners = state.tree.ephemerals
+        lines = [
+            "SessionTracker dump:",
+            f"Session Sets ({len(buckets)})/({len(state.sessions.open)}):",
+        ]
+        for expires, ids in buckets.items():
+            lines.append(f"{len(ids)} expire at {self._date(expires)}:")
+            lines += (f"\t0x{id_:x}" for id_ in ids)
+        lines += ["ephemeral nodes dump:", f"Sessions with Ephemerals ({len(owners)}):"]
+        for id_, paths in owners.items():
+            lines += [f"0x{id_:x}:", *(f"\t{path}" for path in paths)]
+        return _lines([*lines, *self._connection_sets()])
+
+    def _connection_sets(self) -> list[str]:
+        sets: dict[int, list[ClientConnection]] = {}
+        for connection in self._connections:
+            session = self._state.sessions.open.get(connection.session_id)
+            expires = connection.deadline if session is None else session.expires
+            sets.setdefault(expires, []).append(connection)
+        lines = [
+            "Connections dump:",
+            f"Connections Sets ({len(sets)})/({len(self._connections)}):",
+        ]
+        for expires, members in sorted(sets.items(), key=lambda item: item[0]):
+            lines.append(f"{len(members)} expire at {self._date(expires)}:")
+            lines += (
+                f"\tip: /{each.link.peer()} sessionId: 0x{each.session_id:x}" for each in members
+            )
+        return lines
+
+    def _date(self, then: int) -> str:
+        """Return a time of the monotonic clock as Java prints it."""
+        wall_ms = self._clock.wall_ms() + then - self._clock.now()
+        return time.strftime("%a %b %d %H:%M:%S %Z %Y", time.localtime(wall_ms // _SECOND_MS))
+
+    def _wchs(self) -> str:
+        watches = self._state.data_watches
+        return _lines(
+            [
+                f"{len(watches.by_connection)} connections watching {len(watches.by_path)} paths",
+                f"Total watches:{len(watches)}",
+            ]
+        )
+
+    def _wchp(self) -> str:
+        lines = []
+        for path, watchers in self._state.data_watches.by_path.items():
+            lines.append(path)
+            found = (each for each in watchers if isinstance(each, ClientConnection))
+            lines += (f"\t0x{each.session_id:x}" for each in found)
+        return _lines([*lines, ""])
+
+
+def _brief(connection: ClientConnection) -> str:
+    counters = connection.counters
+    interest = 0 if connection.is_paused else 1
+    counts = f"queued={connection.unanswered()},recved={counters.received},sent={counters.sent}"
+    return f" /{connection.link.peer()}[{interest}]({counts}"
+
+
+def _envi() -> str:
+    return _lines(
+        ["Environment:", f"zookeeper.version={VERSION}", f"python.version={sys.version.split()[0]}"]
+    )
+
+
+def _rounded(value: float) -> float:
+    return round(value, 4)
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
