@@ -202,9 +202,7 @@ BURSTS: Final = (
         partial(_compressed, GZIP, _gzip, size=1_800_000),
         configs=LEVEL_22,
     ),
-    Burst(
-        "1,500 requests, one after the other, each with another client id of 30 KB", 10, _client_ids
-    ),
+    Burst("1,500 Produce requests, each with another client id of 30 KB", 10, _client_ids),
     Burst(
         "100 Produce requests for 60 unknown partitions each, behind a fetch that waits",
         60,
