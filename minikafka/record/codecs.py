@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import cramjam
 import lz4.block
-import zstandard
 from fastcrc import crc32
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.base.ports import Buffer
+from minikafka.record import zstd
 from minikafka.record.inflate import (
     GZIP,
     LZ4,
@@ -42,13 +42,10 @@ _LZ4_FAST: Final = 9
 """Kafka's default level for lz4, which selects the fast compressor here as in Kafka."""
 _GZIP_WBITS: Final = 31
 
-_ZSTD_SIZED_FOR: Final = 2 << 20
-"""Size of the records (bytes) for which the tables of the Zstandard compressor are chosen. With unknown size, level 22
-takes 656 MB."""
 _DEFLATER_MEMORY: Final = 512 << 10
 """Memory of a compressor other than Zstandard."""
 
-DEFAULT_LEVELS: Final = {GZIP: -1, LZ4: _LZ4_FAST, ZSTD: 3}
+DEFAULT_LEVELS: Final = {GZIP: -1, LZ4: _LZ4_FAST, ZSTD: zstd.DEFAULT_LEVEL}
 """Kafka's default compression levels."""
 
 
@@ -74,10 +71,8 @@ class Deflater:
             gzip = zlib.compressobj(level, wbits=_GZIP_WBITS)
             self._compress, self._finish = gzip.compress, gzip.flush
         elif codec == ZSTD:
-            zstd = zstandard.ZstdCompressor(
-                compression_params=_zstd_parameters(level)
-            ).compressobj()
-            self._compress, self._finish = zstd.compress, zstd.flush
+            frame = zstd.compressor(level)
+            self._compress, self._finish = frame.compress, frame.flush
         elif codec == SNAPPY:
             self._parts.append(XERIAL_HEAD)
             self._compress = _xerial_blocks
@@ -98,16 +93,11 @@ class Deflater:
         return b"".join(self._parts)
 
 
-def _zstd_parameters(level: int) -> zstandard.ZstdCompressionParameters:
-    return zstandard.ZstdCompressionParameters.from_level(level, source_size=_ZSTD_SIZED_FOR)
-
-
 def deflater_memory(codec: int, level: int | None = None) -> int:
     """Return the bytes that a `Deflater` takes, without its compressed bytes."""
     if codec != ZSTD:
         return _DEFLATER_MEMORY
-    level = DEFAULT_LEVELS[ZSTD] if level is None else level
-    return _zstd_parameters(level).estimated_compression_context_size()
+    return zstd.compressor_memory(DEFAULT_LEVELS[ZSTD] if level is None else level)
 
 
 def compress(codec: int, data: Buffer) -> bytes:

@@ -14,10 +14,10 @@ from struct import Struct
 from typing import Final
 
 import cramjam
-import zstandard
 
 from minikafka.base.errors import CorruptBatch, ProtocolViolation
 from minikafka.base.ports import Buffer
+from minikafka.record import zstd
 from minikafka.record.varints import read_uvarint
 
 NONE: Final = 0
@@ -55,8 +55,6 @@ _ZSTD_REPEATED: Final = 1
 _ZSTD_COMPRESSED: Final = 2
 _ZSTD_RESERVED: Final = 3
 _ZSTD_BLOCK_BYTES: Final = 128 << 10
-_ZSTD_WINDOW_MAX: Final = 128 << 20
-"""Largest Zstandard window (bytes) that the Java client accepts."""
 _ZSTD_SCANNED_MAX: Final = 2_000
 """Number of Zstandard blocks whose headers `memory_of` reads at most, which takes about a millisecond."""
 
@@ -221,7 +219,6 @@ def _checksum_byte(descriptor: bytes) -> int:
 def _unzstd(data: memoryview) -> Iterator[bytes]:
     """Yield the content of Zstandard frames, a few blocks (of at most 128 KiB) at a time."""
     position = 0
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)
     while position < len(data):
         if position + 8 > len(data):
             raise CorruptBatch("a Zstandard frame is cut off")
@@ -233,7 +230,7 @@ def _unzstd(data: memoryview) -> Iterator[bytes]:
         if magic != _ZSTD_MAGIC:
             raise CorruptBatch("records are not a Zstandard frame")
         descriptor = data[position + 4]
-        inflater = decompressor.decompressobj()
+        inflater = zstd.decompressor()
         begin = position
         position += 5 + _zstd_header_bytes(descriptor)
         is_last = False
@@ -245,7 +242,7 @@ def _unzstd(data: memoryview) -> Iterator[bytes]:
                 raise CorruptBatch("a Zstandard frame is cut off")
             try:
                 yield inflater.decompress(data[begin:position])
-            except zstandard.ZstdError as error:
+            except zstd.ZstdError as error:
                 raise CorruptBatch(f"records are not Zstandard: {error}") from None
             begin = position
 
@@ -268,7 +265,7 @@ def _zstd_memory(data: memoryview) -> int:
         else:
             break
         if blocks >= _ZSTD_SCANNED_MAX:
-            return _ZSTD_WINDOW_MAX
+            return zstd.WINDOW_MAX
     return min(window, blocks * _ZSTD_BLOCK_BYTES)
 
 
@@ -278,13 +275,13 @@ def _zstd_window(data: memoryview, position: int) -> int:
     if not descriptor & 0x20:
         window = data[position + 5]
         base = 1 << (10 + (window >> 3))
-        return min(base + (base >> 3) * (window & 7), _ZSTD_WINDOW_MAX)
+        return min(base + (base >> 3) * (window & 7), zstd.WINDOW_MAX)
     stop = (
         position + 5 + _zstd_header_bytes(descriptor)
     )  # a single segment: the window is the content
     begin = position + 5 + (0, 1, 2, 4)[descriptor & 3]
     size = int.from_bytes(data[begin:stop], "little") + (256 if stop - begin == 2 else 0)
-    return min(size, _ZSTD_WINDOW_MAX)
+    return min(size, zstd.WINDOW_MAX)
 
 
 def _zstd_end(data: memoryview, position: int, most: int) -> tuple[int, int]:
