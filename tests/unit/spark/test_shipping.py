@@ -59,7 +59,7 @@ def test_tasks_import_only_numpy_and_pyarrow_from_the_archive(tmp_path):
     program = (
         "import sys; from minikafka.spark.replicas import records, states; "
         "from minikafka.spark.sink import producer; from minikafka.spark.source import readers; "
-        "heavy = 'aiokafka backports.zstd cramjam fastcrc kio lz4 minikafka.record.batch'.split(); "
+        "heavy = 'aiokafka backports.zstd cramjam fastcrc kio lz4 zstandard minikafka.record.batch'.split(); "
         "print([name for name in heavy if name in sys.modules])"
     )
     assert run(archive, program) == "[]"
