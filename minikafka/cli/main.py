@@ -33,9 +33,7 @@ class _Entry(NamedTuple):
 
 _COMMANDS: Final = {
     "up": _Entry("processes.start_stop", "Start a cluster that keeps running."),
-    "down": _Entry(
-        "processes.start_stop", "Stop all brokers and the managed ZooKeeper; keep the data."
-    ),
+    "down": _Entry("processes.start_stop", "Stop all brokers and ZooKeeper; keep the data."),
     "start": _Entry("processes.start_stop", "Start one broker, or ZooKeeper, that is down."),
     "stop": _Entry(
         "processes.start_stop", "Stop a broker after its leaderships have moved, or ZooKeeper."

@@ -107,7 +107,7 @@ def _all_down(seen: Sights, commands: Commands) -> Iterator[Cause]:
     for path in full:
         yield _full(path)
     for broker in seen.brokers.values():
-        if failure := _failure_in(broker.process):
+        if failure := failure_in(broker.process):
             yield Cause("broker-failed", f"broker {broker.id} ended: {failure}", "", broker.id)
 
 
@@ -138,7 +138,9 @@ def _zookeeper(seen: Sights, commands: Commands) -> Iterator[Cause]:
 
 
 def _zookeeper_down(process: ProcessSight, commands: Commands) -> Cause:
-    text = f"ZooKeeper is down: it has no process, {_HALTED}"
+    failure = failure_in(process)
+    reason = f"it ended with the error: {failure}" if failure else "it has no process"
+    text = f"ZooKeeper is down: {reason}, {_HALTED}"
     remedy = commands.up("starts it again")
     if process.full:
         text += f"; the file system of {process.full[0]} is full (No space left on device)"
@@ -146,7 +148,7 @@ def _zookeeper_down(process: ProcessSight, commands: Commands) -> Cause:
     if process.taken:
         text += f"; another process uses its port {process.taken[0]}"
         remedy = f"end the process that listens there, then {remedy}"
-    if _ERROR.search(process.last_line):
+    if not failure and _ERROR.search(process.last_line):
         text += f"; its log ends: {process.last_line} ({process.log})"
     return Cause("zookeeper-down", text, remedy)
 
@@ -217,7 +219,7 @@ def _broker_down(broker: BrokerSight, commands: Commands) -> Cause:
     process = broker.process
     text = f"broker {broker.id} is down: it has no process"
     remedy = commands.of_broker("start", broker.id, "starts it again")
-    if failure := _failure_in(process):
+    if failure := failure_in(process):
         text = f"broker {broker.id} is down: it ended with the error: {failure}"
         if any(words in failure for words in _SPACE) or process.full:
             remedy = f"free space there, then {remedy}"
@@ -234,7 +236,7 @@ def _broker_down(broker: BrokerSight, commands: Commands) -> Cause:
     return Cause("broker-down", text, remedy, broker.id)
 
 
-def _failure_in(process: ProcessSight) -> str:
+def failure_in(process: ProcessSight) -> str:
     """Return the error with which a process has ended; "" if its log does not end with one."""
     line = process.last_line
     return line.removeprefix(_FAILED) if line.startswith(_FAILED) else ""

@@ -3,7 +3,7 @@
 ```
 DIR/cluster.json      ports and processes        DIR/broker-N.toml   configuration of broker N (0600)
 DIR/secret            control-plane secret       DIR/broker-N/       log directory of broker N
-DIR/zookeeper/        managed ZooKeeper          DIR/broker-N-ledger/   ledger of broker N
+DIR/zookeeper/        ZooKeeper                  DIR/broker-N-ledger/   ledger of broker N
 DIR/logs/             output of the processes
 ```
 Invariant: ids, ports and data outlive every process. The record is replaced atomically, so a command that is
@@ -28,6 +28,7 @@ from minikafka.base.coordination import CONTROLLER, MODES
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_directory
 from minikafka.base.ports import Clock, Rng
+from minikafka.base.zookeeper import EMBEDDED, EXTERNAL, KINDS, MANAGED, OWN
 from minikafka.cluster.processes import ProcessId
 from minikafka.ledger.writer import directory_of
 from minikafka.log import checkpoints
@@ -70,8 +71,8 @@ class BrokerRecord:
 class ClusterRecord:
     """The content of `cluster.json`.
 
-    `zookeeper`: host:port[/chroot]. `owner`: the process that started an attached cluster; the cluster ends
-    when this process ends. `retired`: brokers that a smaller cluster no longer includes; they keep their
+    `zookeeper`: host:port[/chroot]. `zookeeper_kind`: EMBEDDED, MANAGED or EXTERNAL (`base/zookeeper.py`). `owner`:
+    the process that started an attached cluster; the cluster ends when this process ends. `retired`: brokers that a smaller cluster no longer includes; they keep their
     ports until the cluster grows again. `configured`: the numbers in the table [cluster] that the
     last start applied from the configuration file; the next start compares them with the file to find edits.
     """
@@ -79,7 +80,7 @@ class ClusterRecord:
     brokers: tuple[BrokerRecord, ...]
     zookeeper: str
     zookeeper_process: ProcessId | None = None
-    managed: bool = True
+    zookeeper_kind: str = EMBEDDED
     owner: ProcessId | None = None
     retired: tuple[BrokerRecord, ...] = ()
     configured: Mapping[str, int] = field(default_factory=dict)
@@ -90,6 +91,11 @@ class ClusterRecord:
     def bootstrap(self) -> str:
         """The bootstrap servers: host:port of every broker, up or down."""
         return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers)
+
+    @property
+    def runs_zookeeper(self) -> bool:
+        """True if the cluster runs its ZooKeeper server itself."""
+        return self.zookeeper_kind in OWN
 
     def address(self, broker_id: int) -> str:
         """Return host:port of a broker. Raises ClusterError if the cluster has no such broker."""
@@ -122,7 +128,7 @@ class ClusterDirectory:
 
     @property
     def zookeeper(self) -> Path:
-        """Data directory of the managed ZooKeeper."""
+        """Directory of the ZooKeeper server that the cluster runs."""
         return self.path / "zookeeper"
 
     @property
@@ -407,7 +413,8 @@ def _encode(record: ClusterRecord) -> dict[str, Any]:
         "bootstrap": record.bootstrap,
         "zookeeper": {
             "connect": record.zookeeper,
-            "managed": record.managed,
+            "kind": record.zookeeper_kind,
+            "managed": record.runs_zookeeper,  # the only field that older versions read
             "process": _encode_process(record.zookeeper_process),
         },
         "brokers": list(map(_encode_broker, record.brokers)),
@@ -426,9 +433,9 @@ def _decode(value: Any) -> ClusterRecord:
         brokers=tuple(map(_decode_broker, value["brokers"])),
         zookeeper=str(zookeeper["connect"]),
         zookeeper_process=_decode_process(zookeeper["process"]),
-        managed=bool(zookeeper["managed"]),
         owner=_decode_process(value["owner"]),
         # Records of older versions do not have these fields.
+        zookeeper_kind=_decode_kind(zookeeper),
         retired=tuple(map(_decode_broker, value.get("retired", ()))),
         configured={str(name): int(n) for name, n in value.get("configured", {}).items()},
         coordination=_decode_mode(value.get("coordination", CONTROLLER)),
@@ -464,6 +471,14 @@ def _decode_mode(value: Any) -> str:
     if value not in MODES:
         raise ValueError(f"coordination {value!a}")
     return str(value)
+
+
+def _decode_kind(zookeeper: Any) -> str:
+    """Return the kind of ZooKeeper. Clusters of older versions run Apache ZooKeeper, or use an external one."""
+    kind = zookeeper.get("kind", MANAGED if zookeeper["managed"] else EXTERNAL)
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind!a}")
+    return str(kind)
 
 
 def _encode_process(process: ProcessId | None) -> dict[str, int] | None:

@@ -5,7 +5,7 @@ Invariant: a configuration that cannot be started is refused before any file is 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -15,6 +15,7 @@ from minikafka.base.config.cluster import internal_topic_defaults
 from minikafka.base.coordination import COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock, Rng
+from minikafka.base.zookeeper import EMBEDDED, MANAGED
 from minikafka.cluster.directory import (
     HOST,
     BrokerRecord,
@@ -36,12 +37,19 @@ from minikafka.cluster.processes import (
 )
 from minikafka.cluster.running import RunningProcesses
 from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zk.processes.child import ServerProcess
+from minikafka.zk.processes.embedded import EmbeddedZooKeeper
 
 SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key
 PORT_WAIT_MS: Final = 2_000
 DYING_MS: Final = 500
 """Time for a killed broker to end. A broker whose process still exists after this time counts as running."""
 POLL_MS: Final = 50
+_SERVERS: Final[Mapping[str, type[ServerProcess]]] = {
+    EMBEDDED: EmbeddedZooKeeper,
+    MANAGED: ApacheZooKeeper,
+}
+"""The ZooKeeper server that a cluster runs, by the kind in its record."""
 
 
 @dataclass(slots=True)
@@ -231,13 +239,13 @@ class Launcher:
         BrokerConfig.from_mapping(found)
         return found
 
-    async def spawn_zookeeper(self) -> ApacheZooKeeper | None:
-        """Start the managed ZooKeeper, record its process and return the server.
+    async def spawn_zookeeper(self) -> ServerProcess | None:
+        """Start the cluster's ZooKeeper, record its process and return the server.
 
-        Return None, and start nothing, if the server already runs or is not managed. A paused server continues.
+        Return None, and start nothing, if the server already runs or is external. A paused server continues.
         """
         record = self.record
-        if not record.managed:
+        if not record.runs_zookeeper:
             return None
         if (process := self.running.zookeeper(record)) is not None:
             if is_paused(process):
@@ -245,7 +253,7 @@ class Launcher:
             return None
         port = int(record.zookeeper.rpartition(":")[2])
         await self._wait_until_free(port)
-        server = ApacheZooKeeper(
+        server = _SERVERS[record.zookeeper_kind](
             self.directory.zookeeper,
             port,
             clock=self.clock,

@@ -76,10 +76,10 @@ class LocalCluster(ObservedCluster):
     `data`: the data directory (None: a temporary one, which `stop` removes). `config`: Kafka keys for all
     brokers, or a whole ClusterConfig. `brokers`: number of brokers. `port`: port of broker 1; the other
     brokers have the next ports (0: free ports). `metrics_port`: port for the metrics of broker 1, in the same way.
-    `zookeeper`: host:port[/chroot] of an existing ZooKeeper, used instead of a managed one. `coordination`:
-    "controller" or "leaders"; a cluster keeps its mode. These arguments default to the values stored in the
-    directory, then to the configuration. If the start of the whole cluster fails, the directory is restored. Methods
-    raise ClusterError; `start` also raises ConfigError for invalid keys (in a `with` statement: ClusterError). The
+    `zookeeper`: "embedded" (the default of a new cluster), "managed" (Apache ZooKeeper), or host:port[/chroot] of an
+    existing ZooKeeper. `coordination`: "controller" or "leaders"; a cluster keeps its mode. These arguments default
+    to the values stored in the directory, then to the configuration. If the start of the whole cluster fails, the
+    directory is restored. Methods raise ClusterError; `start` also raises ConfigError for invalid keys (in a `with` statement: ClusterError). The
     constructor raises TypeError if `brokers` or a port is not a whole number.
 
     Three keys have other defaults than Kafka's, so that tests take less time: zookeeper.session.timeout.ms=2000,
@@ -221,7 +221,7 @@ class LocalCluster(ObservedCluster):
             raise
 
     async def stop(self, broker_id: int | None = None) -> None:
-        """Stop one broker by a controlled shutdown, or all brokers and then the managed ZooKeeper.
+        """Stop one broker by a controlled shutdown, or all brokers and then the cluster's ZooKeeper.
 
         If the data directory is temporary, stopping everything kills the processes and removes the directory.
         """
@@ -288,7 +288,7 @@ class LocalCluster(ObservedCluster):
         return {broker_id: await call(broker_id) for broker_id in brokers}
 
     async def start_zookeeper(self) -> None:
-        """Start the managed ZooKeeper again, with its port and data. Raises ClusterError if it already runs."""
+        """Start the cluster's ZooKeeper again, with its port and data. Raises ClusterError if it already runs."""
         async with self.directory.locked(self._clock):
             process = self.zookeeper_process()
             if process is not None and not await wait_until_gone(process, self._clock, DYING_MS):
@@ -302,7 +302,7 @@ class LocalCluster(ObservedCluster):
             await server.wait_until_serving()
 
     async def stop_zookeeper(self) -> None:
-        """Stop the managed ZooKeeper with SIGTERM; return when the process is gone."""
+        """Stop the cluster's ZooKeeper with SIGTERM; return when the process is gone."""
         await end(self._running_zookeeper(), self._clock)
 
     def _launcher(self) -> Launcher:
@@ -345,11 +345,11 @@ class LocalCluster(ObservedCluster):
         await self._running.set_paused(self._running_broker(broker_id), False)
 
     async def kill_zookeeper(self) -> None:
-        """Kill the managed ZooKeeper with SIGKILL; return when the process is gone."""
+        """Kill the cluster's ZooKeeper with SIGKILL; return when the process is gone."""
         await kill(self._running_zookeeper(), self._clock)
 
     async def pause_zookeeper(self) -> None:
-        """Pause the managed ZooKeeper with SIGSTOP: it keeps its connections and does nothing."""
+        """Pause the cluster's ZooKeeper with SIGSTOP: it keeps its connections and does nothing."""
         await self._running.set_paused(self._running_zookeeper(), True)
 
     async def resume_zookeeper(self) -> None:
@@ -357,14 +357,14 @@ class LocalCluster(ObservedCluster):
         await self._running.set_paused(self._running_zookeeper(), False)
 
     def _running_zookeeper(self) -> ProcessId:
-        """Return the process of the managed ZooKeeper. Raises ClusterError if there is none."""
+        """Return the process of the cluster's ZooKeeper. Raises ClusterError if there is none."""
         process = self.zookeeper_process()
         if process is None:
             raise self._no_zookeeper()
         return process
 
     def _no_zookeeper(self) -> ClusterError:
-        if self.record.managed:
+        if self.record.runs_zookeeper:
             return ClusterError("ZooKeeper is not running", "minikafka start zookeeper")
         text = f"this cluster runs no ZooKeeper of its own: it uses {self.zookeeper}"
         return ClusterError(text)
@@ -496,19 +496,19 @@ class BlockingCluster:
         self._run(self._cluster.resume(broker_id))
 
     def kill_zookeeper(self) -> None:
-        """Kill the managed ZooKeeper with SIGKILL; return when the process is gone."""
+        """Kill the cluster's ZooKeeper with SIGKILL; return when the process is gone."""
         self._run(self._cluster.kill_zookeeper())
 
     def start_zookeeper(self) -> None:
-        """Start the managed ZooKeeper again, with its port and data. Raises ClusterError if it already runs."""
+        """Start the cluster's ZooKeeper again, with its port and data. Raises ClusterError if it already runs."""
         self._run(self._cluster.start_zookeeper())
 
     def stop_zookeeper(self) -> None:
-        """Stop the managed ZooKeeper with SIGTERM; return when the process is gone."""
+        """Stop the cluster's ZooKeeper with SIGTERM; return when the process is gone."""
         self._run(self._cluster.stop_zookeeper())
 
     def pause_zookeeper(self) -> None:
-        """Pause the managed ZooKeeper with SIGSTOP: it keeps its connections and does nothing."""
+        """Pause the cluster's ZooKeeper with SIGSTOP: it keeps its connections and does nothing."""
         self._run(self._cluster.pause_zookeeper())
 
     def resume_zookeeper(self) -> None:

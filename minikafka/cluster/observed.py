@@ -173,7 +173,7 @@ class ObservedCluster:
         return self._running.broker(self.record, broker_id)
 
     def zookeeper_process(self) -> ProcessId | None:
-        """Return the process of the managed ZooKeeper; None if ZooKeeper is down or not managed."""
+        """Return the process of the cluster's ZooKeeper; None if it is down, or if the cluster runs none."""
         record = self.directory.read()
         return self._running.zookeeper(record) if record is not None else None
 
@@ -183,7 +183,7 @@ class ObservedCluster:
         if record is None:
             return False
         brokers = len(self._running.running_ids(record)) == len(record.brokers)
-        return brokers and (not record.managed or self.zookeeper_process() is not None)
+        return brokers and (not record.runs_zookeeper or self.zookeeper_process() is not None)
 
     def _running_broker(self, broker_id: int) -> ProcessId:
         return self._running.broker_or_error(self.record, broker_id)

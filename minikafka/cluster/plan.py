@@ -22,6 +22,7 @@ from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.coordination import CONTROLLER, COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Rng
+from minikafka.base.zookeeper import EMBEDDED, OWN, parse_zookeeper
 from minikafka.cluster.directory import (
     HOST,
     BrokerRecord,
@@ -37,6 +38,7 @@ BROKERS_MAX: Final = 1000
 _BROKERS: Final = "cluster.brokers"
 _PORT: Final = "cluster.port"
 _METRICS_PORT: Final = "cluster.metrics.port"
+_CONNECT: Final = "zookeeper.connect"
 
 
 class Request(NamedTuple):
@@ -44,7 +46,8 @@ class Request(NamedTuple):
 
     If `brokers`, `port` or `metrics_port` is None, the value comes from another source (see the docstring of this
     module). `coordination` None means the mode of the configuration, else of the existing cluster. Port 0 means any
-    free ports. `zookeeper` None means a ZooKeeper that the cluster manages.
+    free ports. `zookeeper` None means the ZooKeeper of the existing
+    cluster, or an embedded one for a new cluster.
     """
 
     brokers: int | None
@@ -147,13 +150,13 @@ class _Planner:
             control = self._control.configured
         brokers, retired, taken = self._brokers(count, first, control)
         _check_distinct(brokers)
-        connect, managed = self._zookeeper(first, taken)
+        connect, kind = self._zookeeper(first, taken)
         is_same = before is not None and connect == before.zookeeper
         record = ClusterRecord(
             brokers,
             connect,
             zookeeper_process=before.zookeeper_process if before and is_same else None,
-            managed=managed,
+            zookeeper_kind=kind,
             owner=request.owner,
             retired=retired,
             configured=self._configured(),
@@ -218,22 +221,25 @@ class _Planner:
             )
         return None
 
-    def _zookeeper(self, first: int | None, taken: Collection[int]) -> tuple[str, bool]:
-        """Return the connection string of ZooKeeper, and True if the cluster manages this ZooKeeper."""
+    def _zookeeper(self, first: int | None, taken: Collection[int]) -> tuple[str, str]:
+        """Return the connection string and the kind of ZooKeeper. Raises ConfigError.
+
+        The cluster keeps its ZooKeeper until another one is requested while no process runs. Servers of both kinds use
+        the same port and the same data.
+        """
         before, wanted = self._before, self._request.zookeeper
+        kind, address = _requested(wanted, before)
         if before is not None:
-            has_all_ports = first != 0 or self._running.anything
-            if before.managed and wanted is None and has_all_ports:
-                return before.zookeeper, True
-            if self._running.anything and (before.managed or wanted != before.zookeeper):
-                after = "until minikafka down and minikafka up"
-                self._postponed["zookeeper.connect"] = (
-                    f"zookeeper.connect: the cluster uses {before.zookeeper} {after}"
-                )
-                return before.zookeeper, before.managed
-        if wanted is not None:
-            return wanted, False
-        return f"{HOST}:{free_ports(1, self._rng, taken)[0]}", True
+            if self._running.anything:
+                if kind != before.zookeeper_kind or address not in ("", before.zookeeper):
+                    uses = f"the cluster uses {before.zookeeper} ({before.zookeeper_kind})"
+                    self._postponed[_CONNECT] = (
+                        f"{_CONNECT} = {wanted}: {uses} until minikafka down and minikafka up"
+                    )
+                return before.zookeeper, before.zookeeper_kind
+            if before.runs_zookeeper and kind in OWN and first != 0:
+                return before.zookeeper, kind
+        return address or f"{HOST}:{free_ports(1, self._rng, taken)[0]}", kind
 
     def _brokers(
         self, count: int, first: int | None, control: int | None
@@ -241,7 +247,7 @@ class _Planner:
         """Return the brokers to start, the retired brokers, and all ports that the cluster uses."""
         known = self._known(first, control)
         taken = {port for broker in known.values() for port in (broker.port, broker.control_port)}
-        if self._before is not None and self._before.managed:
+        if self._before is not None and self._before.runs_zookeeper:
             taken.add(int(self._before.zookeeper.rpartition(":")[2]))
         for start in (first, control):
             if start:
@@ -280,6 +286,15 @@ class _Planner:
                 if id_ not in self._running.brokers
             }
         return known
+
+
+def _requested(wanted: str | None, before: ClusterRecord | None) -> tuple[str, str]:
+    """Return the requested kind of ZooKeeper, and the address of an external one. Raises ConfigError."""
+    if wanted is not None:
+        return parse_zookeeper(wanted)
+    if before is None:
+        return EMBEDDED, ""
+    return before.zookeeper_kind, "" if before.runs_zookeeper else before.zookeeper
 
 
 def _check_distinct(brokers: Collection[BrokerRecord]) -> None:

@@ -47,7 +47,7 @@ class RunningProcesses:
         return process
 
     def zookeeper(self, record: ClusterRecord) -> ProcessId | None:
-        """Return the process of the managed ZooKeeper; None if ZooKeeper is down or not managed."""
+        """Return the process of the cluster's ZooKeeper; None if it is down, or if the cluster runs none."""
         process = record.zookeeper_process
         return process if is_alive(process) else None
 
@@ -85,7 +85,7 @@ class RunningProcesses:
             await self.clock.sleep(SIGNAL_POLL_MS)
 
     async def end_all(self, record: ClusterRecord) -> None:
-        """End all brokers cleanly while ZooKeeper still runs, then end the managed ZooKeeper.
+        """End all brokers cleanly while ZooKeeper still runs, then end the cluster's ZooKeeper.
 
         Brokers get SIGHUP: they close their logs and sessions but hand over no leaderships.
         """

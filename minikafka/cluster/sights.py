@@ -84,7 +84,7 @@ class BrokerSight:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSight:
-    """ZooKeeper. `process`: None if the cluster did not start it. `failure`: why it does not serve, "" if it does."""
+    """ZooKeeper. `process`: None if it is external. `failure`: why it does not serve, "" if it does."""
 
     address: str
     process: ProcessSight | None
@@ -189,22 +189,30 @@ async def _zookeeper(
     directory: ClusterDirectory, record: ClusterRecord, running: RunningProcesses, clock: Clock
 ) -> ZooKeeperSight:
     address = record.zookeeper.partition("/")[0]
-    if not record.managed:
+    if not record.runs_zookeeper:
         return ZooKeeperSight(address, None, await _zookeeper_failure(address))
-    log = directory.logs / "zookeeper.log"
-    full = full_among([str(directory.zookeeper)])
     process = running.zookeeper(record)
     if process is None:
-        port = int(address.rpartition(":")[2])
-        taken = () if is_free(port) else (port,)
-        since = started_at_ms(record.zookeeper_process) if record.zookeeper_process else 0
-        line = last_line(log, since)
-        return ZooKeeperSight(address, ProcessSight(DOWN, None, taken, full, line, str(log)))
+        return ZooKeeperSight(address, zookeeper_down(directory, record))
     state = PAUSED if is_paused(process) else RUNS
     failure = "" if state == PAUSED else await _zookeeper_failure(address)
-    return ZooKeeperSight(
-        address, ProcessSight(state, process.pid, (), full, "", str(log)), failure
-    )
+    full = full_among([str(directory.zookeeper)])
+    log = str(_zookeeper_log(directory))
+    return ZooKeeperSight(address, ProcessSight(state, process.pid, (), full, "", log), failure)
+
+
+def zookeeper_down(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSight:
+    """Return the condition of the cluster's ZooKeeper, which has no process."""
+    port = int(record.zookeeper.rpartition(":")[2])
+    taken = () if is_free(port) else (port,)
+    full = full_among([str(directory.zookeeper)])
+    log = _zookeeper_log(directory)
+    since = started_at_ms(record.zookeeper_process) if record.zookeeper_process else 0
+    return ProcessSight(DOWN, None, taken, full, last_line(log, since), str(log))
+
+
+def _zookeeper_log(directory: ClusterDirectory) -> Path:
+    return directory.logs / "zookeeper.log"
 
 
 async def _zookeeper_failure(servers: str) -> str:

@@ -65,7 +65,7 @@ class Sources:
         """Return ZooKeeper's data about the partition; None at once if the cluster's ZooKeeper is down or paused."""
         record = self.found.record
         process = RunningProcesses(self.found.directory, self.clock).zookeeper(record)
-        if record.managed and (process is None or is_paused(process)):
+        if record.runs_zookeeper and (process is None or is_paused(process)):
             return None
         return await read_nodes(self.found.zookeeper, tp, self.clock, self._rng)
 

@@ -73,6 +73,7 @@ def test_up_of_a_running_cluster_changes_nothing(here: Path) -> None:
     shown = json.loads(again.stdout)
     assert (shown.pop("changes"), shown.pop("postponed")) == ([], [])
     assert shown.pop("coordination") == "controller"
+    assert shown.pop("zookeeper_kind") == "embedded"
     assert shown.keys() == {"bootstrap", "zookeeper", "zookeeper_pid", "brokers"}
     assert {key: before[key] for key in ("bootstrap", "zookeeper", "zookeeper_pid")}.items() <= (
         shown.items()

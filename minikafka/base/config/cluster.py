@@ -29,7 +29,7 @@ _REPLICAS: Final = 3
 class ClusterConfig:
     """The content of `cluster.toml`: number of brokers, ports, data directory, and keys for the brokers.
 
-    `zookeeper`: host:port[/chroot] of an ensemble, or None for a managed server. `overrides`: keys
+    `zookeeper`: see `base/zookeeper.py`; None for the one that the cluster already uses. `overrides`: keys
     of single brokers by id, from `[broker.N]`. `given`: names of the keys in `[cluster]` and `[zookeeper]`
     that the file sets. `was_named`: True if the user gave the path of the file. The number of brokers and the port
     in such a file always override those of the existing cluster. Those in another file override them only after
@@ -163,7 +163,9 @@ _CLUSTER_KEYS: Final = {
         Key(
             Kind.STRING,
             None,
-            "host:port,…[/chroot] of an existing ZooKeeper; if not set, the cluster starts its own.",
+            "`embedded`: the cluster runs this project's ZooKeeper server. `managed`: it runs Apache ZooKeeper, which "
+            "needs Java. host:port,…[/chroot]: it uses an existing ZooKeeper. If not set, a new cluster uses `embedded`, "
+            "and an existing cluster keeps its ZooKeeper.",
             low=1,
             name="zookeeper.connect",
         ),

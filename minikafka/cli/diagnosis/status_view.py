@@ -14,6 +14,7 @@ from rich.text import Text
 
 from minikafka.base.coordination import LEADERS
 from minikafka.base.names import is_internal
+from minikafka.base.zookeeper import shown_kind
 from minikafka.cli.terminal.grid import Cell, lay_out, with_last_column
 
 _BROKER: Final = ("broker", "address", "state", "pid", "epoch", "queued")
@@ -43,7 +44,10 @@ def status_lines(shown: Mapping[str, Any], topics: Sequence[str], width: int | N
     pid = shown["zookeeper_pid"]
     lines = [
         Text(f"bootstrap   {shown['bootstrap']}"),
-        Text(f"zookeeper   {shown['zookeeper']}" + (f"  pid {pid}" if pid else "")),
+        Text(
+            f"zookeeper   {shown['zookeeper']}{f'  pid {pid}' if pid else ''}"
+            f"  {shown_kind(shown['zookeeper_kind'])}"
+        ),
         Text(_coordination(shown)),
     ]
     for cause in shown["causes"]:

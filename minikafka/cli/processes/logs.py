@@ -1,4 +1,4 @@
-"""`logs`: print what the brokers and the managed ZooKeeper have logged, and follow it.
+"""`logs`: print what the brokers and the ZooKeeper of the cluster have logged, and follow it.
 
 The logs are the files `DIR/logs/NAME.log`. Each process appends its output to its own file.
 """

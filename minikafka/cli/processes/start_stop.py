@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from minikafka.base.coordination import MODES
+from minikafka.base.errors import ConfigError
+from minikafka.base.zookeeper import parse_zookeeper, shown_kind
 from minikafka.cli.arguments.completion import ZOOKEEPER
 from minikafka.cli.arguments.find_cluster import find_cluster
 from minikafka.cli.arguments.options import (
@@ -42,6 +44,18 @@ _EFFECTS: Final = {
 _LATE: Final = "the brokers did not serve clients"
 
 
+def _check_zookeeper(
+    context: click.Context, option: click.Parameter, value: str | None
+) -> str | None:
+    """Return the value of `--zookeeper`; a click callback. Raises BadParameter if it has none of the three forms."""
+    try:
+        if value is not None:
+            parse_zookeeper(value)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), context, option) from error
+    return value
+
+
 @click.command()
 @config_option
 @click.option("--brokers", type=click.IntRange(1, 1000), metavar="N", help="Number of brokers.")
@@ -65,6 +79,14 @@ _LATE: Final = "the brokers did not serve clients"
     help="Who elects leaders and changes replicas: one broker as the controller, or the leader of each partition. "
     "A cluster keeps the mode of its first start (default: minikafka.coordination in cluster.toml, else controller).",
 )
+@click.option(
+    "--zookeeper",
+    callback=_check_zookeeper,
+    metavar="embedded|managed|HOST:PORT[/chroot]",
+    help="The ZooKeeper of the cluster. embedded: this project's server, without Java. managed: Apache ZooKeeper "
+    "from its jars. HOST:PORT: an existing ensemble. A cluster keeps its ZooKeeper until another one is chosen after "
+    "`minikafka down` (default: zookeeper.connect in cluster.toml, else embedded).",
+)
 @json_option
 def up(
     config: str | None,
@@ -73,6 +95,7 @@ def up(
     port: int | None,
     metrics_port: int | None,
     coordination: str | None,
+    zookeeper: str | None,
 ) -> None:
     """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
@@ -95,10 +118,11 @@ def up(
         config=found,
         port=port,
         metrics_port=metrics_port,
+        zookeeper=zookeeper,
         coordination=coordination,
         attached=False,
     )
-    before = _running(wanted)
+    before, failure = _running(wanted), zookeeper_failure(wanted)
     with errors_name_file(find_cluster_file(config)):
         differences = run(
             _start(wanted, [int(name) for name in before if name.isdigit()]),
@@ -106,6 +130,11 @@ def up(
             reason=until_serving(wanted, data),
         )
     echo(f"{started(before, _running(wanted))} in {wanted.directory.path}", err=True)
+    echo(
+        f"coordination: {shown_kind(wanted.record.zookeeper_kind)}, at {wanted.zookeeper}", err=True
+    )
+    if failure:
+        echo(f"ZooKeeper was started again, it had ended with the error: {failure}", err=True)
     for line in (*wanted.postponed, *differences.lines(data)):
         echo(line, err=True)
     if urls := wanted.metrics_urls:
@@ -205,6 +234,17 @@ def started(before: Mapping[str, ProcessId], now: Mapping[str, ProcessId]) -> st
     return f"started {_listed(new)}, already running: {_listed(running)},"
 
 
+def zookeeper_failure(cluster: LocalCluster) -> str:
+    """Return the error with which the cluster's ZooKeeper has ended; "" if it runs or was ended from outside."""
+    from minikafka.cluster.causes import failure_in
+    from minikafka.cluster.sights import zookeeper_down
+
+    record = cluster.directory.read()
+    if record is None or not record.runs_zookeeper or cluster.zookeeper_process() is not None:
+        return ""
+    return failure_in(zookeeper_down(cluster.directory, record))
+
+
 def _listed(names: Sequence[str]) -> str:
     """Return process names as text, for example `ZooKeeper, brokers 1, 2`."""
     brokers = [name for name in names if name != "ZooKeeper"]
@@ -238,6 +278,7 @@ def describe(found: LocalCluster) -> dict[str, Any]:
         "bootstrap": record.bootstrap,
         "coordination": record.coordination,
         "zookeeper": record.zookeeper,
+        "zookeeper_kind": record.zookeeper_kind,
         "zookeeper_pid": zookeeper.pid if zookeeper else None,
         "brokers": brokers,
     }
@@ -247,7 +288,7 @@ def describe(found: LocalCluster) -> dict[str, Any]:
 @data_option
 @timeout_option
 def down(data: str | None) -> None:
-    """Stop all brokers and the managed ZooKeeper; keep the data."""
+    """Stop all brokers and the ZooKeeper of the cluster; keep the data."""
     found = find_cluster(data)
     ids = [broker.id for broker in found.record.brokers]
     run(found.stop(), reason=until_ended(found, data, ids, "close its logs"))

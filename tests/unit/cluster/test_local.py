@@ -20,6 +20,7 @@ import minikafka
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.base.zookeeper import EXTERNAL
 from minikafka.cluster import ClusterError, LocalCluster, launcher, running
 from minikafka.cluster.directory import ClusterRecord
 from minikafka.cluster.launcher import Launcher
@@ -93,9 +94,10 @@ def test_config_keys_that_the_cluster_sets_for_each_broker_are_refused(
 
 
 @pytest.mark.key("zookeeper.connect")
-def test_cluster_record_marks_a_zookeeper_given_by_the_user_as_not_managed(tmp_path: Path) -> None:
+def test_cluster_record_marks_a_zookeeper_given_by_the_user_as_external(tmp_path: Path) -> None:
     record = planned(LocalCluster(1, data=tmp_path, zookeeper="host:2181/chroot"))
-    assert (record.zookeeper, record.managed) == ("host:2181/chroot", False)
+    assert (record.zookeeper, record.zookeeper_kind) == ("host:2181/chroot", EXTERNAL)
+    assert not record.runs_zookeeper
 
 
 @pytest.mark.parametrize(

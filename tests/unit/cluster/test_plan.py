@@ -157,7 +157,8 @@ def test_cluster_file_edit_that_needs_stopped_brokers_is_postponed_until_they_st
     assert postponed == (
         "cluster.brokers = 2: takes effect after minikafka stop 3 and minikafka up",
         "cluster.port = 31500: takes effect after minikafka down and minikafka up",
-        f"zookeeper.connect: the cluster uses {three.zookeeper} until minikafka down and minikafka up",
+        f"zookeeper.connect = h:2181: the cluster uses {three.zookeeper} (embedded) "
+        "until minikafka down and minikafka up",
     )
     down, postponed = planned_from(text, kept)
     assert (ports(down), down.zookeeper, postponed) == ([31_500, 31_501], "h:2181", ())

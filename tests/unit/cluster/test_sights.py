@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from minikafka.base.zookeeper import EMBEDDED, EXTERNAL
 from minikafka.cluster import sights
 from minikafka.cluster.causes import causes_of
 from minikafka.cluster.directory import HOST, BrokerRecord, ClusterDirectory, ClusterRecord
@@ -34,14 +35,16 @@ def write(
     zookeeper: ProcessId | None,
     *,
     zookeeper_port: int = 1,
-    managed: bool = True,
+    kind: str = EMBEDDED,
     port: int | None = None,
 ) -> ClusterDirectory:
     """Write the record of a cluster with one broker."""
     directory = ClusterDirectory(path)
     brokers = (BrokerRecord(1, port or free_port(), free_port(), process),)
     address = f"{HOST}:{zookeeper_port}"
-    directory.write(ClusterRecord(brokers, address, zookeeper_process=zookeeper, managed=managed))
+    directory.write(
+        ClusterRecord(brokers, address, zookeeper_process=zookeeper, zookeeper_kind=kind)
+    )
     return directory
 
 
@@ -118,7 +121,7 @@ async def test_zookeeper_serves_if_it_answers(
     server = await answering(answer)
     port = server.sockets[0].getsockname()[1]
     try:
-        seen = await seen_in(write(tmp_path, None, None, zookeeper_port=port, managed=False))
+        seen = await seen_in(write(tmp_path, None, None, zookeeper_port=port, kind=EXTERNAL))
     finally:
         server.close()
     assert (seen.zookeeper.failure, seen.zookeeper.process) == (failure, None)
@@ -126,7 +129,7 @@ async def test_zookeeper_serves_if_it_answers(
 
 async def test_zookeeper_that_refuses_connections_does_not_serve(tmp_path: Path) -> None:
     port = free_port()
-    seen = await seen_in(write(tmp_path, None, None, zookeeper_port=port, managed=False))
+    seen = await seen_in(write(tmp_path, None, None, zookeeper_port=port, kind=EXTERNAL))
     assert seen.zookeeper.failure == "connection refused"
 
 

@@ -41,7 +41,7 @@ def test_cluster_file_accepts_a_broker_key_that_ends_in_the_name_of_another_key(
     assert config.keys_of(1) == {"advertised.listeners": "PLAINTEXT://here:1"}
 
 
-def test_empty_cluster_file_means_three_brokers_and_a_managed_zookeeper():
+def test_empty_cluster_file_means_three_brokers_and_no_choice_of_zookeeper():
     assert ClusterConfig.parse("") == ClusterConfig()
     assert ClusterConfig().zookeeper is None
 

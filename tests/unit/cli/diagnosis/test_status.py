@@ -22,7 +22,7 @@ def processes() -> dict[str, Any]:
     ]
     brokers[2]["pid"] = None
     found = {"bootstrap": "b", "zookeeper": "z", "zookeeper_pid": 9, "brokers": brokers}
-    return found | {"coordination": "controller"}
+    return found | {"coordination": "controller", "zookeeper_kind": "embedded"}
 
 
 @pytest.mark.row("J7")

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.base.zookeeper import EXTERNAL
 from minikafka.cli.main import commands
 from minikafka.cluster import launcher
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
@@ -22,7 +23,7 @@ def zookeeper(tmp_path: Path) -> Iterator[ProcessId]:
     with subprocess.Popen(["sleep", "600"]) as child:
         process = identify(child.pid)
         assert process is not None
-        record = ClusterRecord((BrokerRecord(1, 1, 2),), "127.0.0.1:3", process, managed=True)
+        record = ClusterRecord((BrokerRecord(1, 1, 2),), "127.0.0.1:3", process)
         ClusterDirectory(tmp_path).write(record)
         yield process
         child.kill()
@@ -62,7 +63,7 @@ def test_start_of_a_zookeeper_that_runs_is_refused(
 @pytest.mark.parametrize("command", ["kill", "pause", "resume", "start", "stop"])
 def test_zookeeper_of_others_is_left_alone(tmp_path: Path, command: str) -> None:
     ClusterDirectory(tmp_path).write(
-        ClusterRecord((BrokerRecord(1, 1, 2),), "host:9", managed=False)
+        ClusterRecord((BrokerRecord(1, 1, 2),), "host:9", zookeeper_kind=EXTERNAL)
     )
     error = call(tmp_path, command, "zookeeper").exception
     assert str(error) == "this cluster runs no ZooKeeper of its own: it uses host:9"

@@ -29,6 +29,7 @@ def test_status_prints_a_log_directory_name_that_contains_brackets_unchanged(
         "bootstrap": "b",
         "zookeeper": "z[x]",
         "zookeeper_pid": None,
+        "zookeeper_kind": "external",
         "coordination": "controller",
         "controller": 1,
         "controller_epoch": 1,

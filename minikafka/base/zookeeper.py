@@ -1,0 +1,46 @@
+"""The kinds of ZooKeeper that a cluster can use, and the setting that chooses one of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from minikafka.base.endpoints import check_connect
+from minikafka.base.errors import ConfigError
+
+EMBEDDED: Final = "embedded"
+"""This project's own server, which the cluster runs."""
+MANAGED: Final = "managed"
+"""A server of Apache ZooKeeper, which the cluster runs."""
+EXTERNAL: Final = "external"
+"""An ensemble that the cluster does not run."""
+OWN: Final = (EMBEDDED, MANAGED)
+KINDS: Final = (*OWN, EXTERNAL)
+FORMS: Final = "embedded, managed or HOST:PORT[/chroot]"
+"""The allowed values of the setting, for error messages."""
+
+_TEXTS: Final = {
+    EMBEDDED: "embedded ZooKeeper, one node, not replicated",
+    MANAGED: "Apache ZooKeeper, one node, not replicated",
+    EXTERNAL: "external ZooKeeper, not run by this cluster",
+}
+
+
+def parse_zookeeper(value: object) -> tuple[str, str]:
+    """Return the kind that the setting chooses, and the address of an external ZooKeeper ("" for the other kinds).
+
+    A single server needs a port, because a word without one is more likely a misspelt kind. Raises ConfigError.
+    """
+    if value in OWN:
+        return str(value), ""
+    if not isinstance(value, str) or ":" not in value:
+        raise ConfigError(f"zookeeper.connect cannot be {value!r}: write {FORMS}")
+    try:
+        check_connect(value)
+    except ConfigError as error:
+        raise ConfigError(f"{error} (allowed: {FORMS})") from error
+    return EXTERNAL, value
+
+
+def shown_kind(kind: str) -> str:
+    """Return a text for users: what kind of ZooKeeper the cluster uses, and whether that is replicated."""
+    return _TEXTS[kind]
