@@ -25,6 +25,7 @@ from support.running_cluster import cluster, shared_cluster, stop_shared_cluster
 from support.zookeeper_cache import ZooKeeperCache
 from xdist.scheduler import LoadFileScheduling
 
+from minikafka.base.zookeeper import EMBEDDED, OWN
 from minikafka.cluster import directory
 
 __all__ = ["cluster", "shared_cluster"]
@@ -56,6 +57,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=proof.MODES,
         default=proof.CONTROLLER,
         help="coordination mode of the cluster that tests share",
+    )
+    parser.addoption(
+        "--zookeeper",
+        choices=OWN,
+        default=EMBEDDED,
+        help="ZooKeeper of the cluster that tests share: this project's server, or Apache ZooKeeper",
     )
 
 
@@ -149,7 +156,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Record that tests in `cluster` and `clients` run on broker processes and Apache ZooKeeper (level REAL).
+    """Record that tests in `cluster` and `clients` run on broker processes and a ZooKeeper process (level REAL).
 
     Before a test of a folder that does not use the shared cluster, stop this cluster.
     """

@@ -72,9 +72,10 @@ class ClusterRecord:
     """The content of `cluster.json`.
 
     `zookeeper`: host:port[/chroot]. `zookeeper_kind`: EMBEDDED, MANAGED or EXTERNAL (`base/zookeeper.py`). `owner`:
-    the process that started an attached cluster; the cluster ends when this process ends. `retired`: brokers that a smaller cluster no longer includes; they keep their
-    ports until the cluster grows again. `configured`: the numbers in the table [cluster] that the
-    last start applied from the configuration file; the next start compares them with the file to find edits.
+    the process that started an attached cluster; the cluster ends when this process ends. `retired`: brokers that a
+    smaller cluster no longer includes; they keep their ports until the cluster grows again. `configured`: the numbers
+    in the table [cluster] that the last start applied from the configuration file; the next start compares them with
+    the file to find edits.
     """
 
     brokers: tuple[BrokerRecord, ...]

@@ -79,8 +79,8 @@ class LocalCluster(ObservedCluster):
     `zookeeper`: "embedded" (the default of a new cluster), "managed" (Apache ZooKeeper), or host:port[/chroot] of an
     existing ZooKeeper. `coordination`: "controller" or "leaders"; a cluster keeps its mode. These arguments default
     to the values stored in the directory, then to the configuration. If the start of the whole cluster fails, the
-    directory is restored. Methods raise ClusterError; `start` also raises ConfigError for invalid keys (in a `with` statement: ClusterError). The
-    constructor raises TypeError if `brokers` or a port is not a whole number.
+    directory is restored. Methods raise ClusterError; `start` also raises ConfigError for invalid keys (in a `with`
+    statement: ClusterError). The constructor raises TypeError if `brokers` or a port is not a whole number.
 
     Three keys have other defaults than Kafka's, so that tests take less time: zookeeper.session.timeout.ms=2000,
     group.initial.rebalance.delay.ms=0 and offsets.topic.num.partitions=5. A ClusterConfig is used unchanged.

@@ -54,8 +54,13 @@ RUNNING: set[LocalCluster] = set()
 def shared_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalCluster]:
-    data, mode = tmp_path_factory.mktemp("shared"), request.config.getoption("--coordination")
-    shared = LocalCluster(len(BROKERS), data=data, config=KEYS, coordination=mode)
+    shared = LocalCluster(
+        len(BROKERS),
+        data=tmp_path_factory.mktemp("shared"),
+        config=KEYS,
+        coordination=request.config.getoption("--coordination"),
+        zookeeper=request.config.getoption("--zookeeper"),
+    )
     asyncio.run(shared.start())
     RUNNING.add(shared)
     try:

@@ -164,8 +164,8 @@ _CLUSTER_KEYS: Final = {
             Kind.STRING,
             None,
             "`embedded`: the cluster runs this project's ZooKeeper server. `managed`: it runs Apache ZooKeeper, which "
-            "needs Java. host:port,…[/chroot]: it uses an existing ZooKeeper. If not set, a new cluster uses `embedded`, "
-            "and an existing cluster keeps its ZooKeeper.",
+            "needs Java. host:port,…[/chroot]: it uses an existing ZooKeeper. If not set, a new cluster uses "
+            "`embedded`, and an existing cluster keeps its ZooKeeper.",
             low=1,
             name="zookeeper.connect",
         ),

@@ -130,6 +130,14 @@ def test_cause_of_zookeepers_end_is_named_with_what_must_be_done_first(scene: Sc
     )
 
 
+def test_error_with_which_the_embedded_zookeeper_has_ended_is_named(scene: Scene) -> None:
+    scene.zookeeper_is(DOWN, last_line="minikafka: fsync of log.1: Input/output error", log="z.log")
+    assert scene.causes()[0].text == (
+        "ZooKeeper is down: it ended with the error: fsync of log.1: Input/output error, "
+        "so nothing can be elected, created or changed"
+    )
+
+
 def test_zookeeper_that_is_paused_or_does_not_answer_is_named(scene: Scene) -> None:
     scene.zookeeper_is(PAUSED)
     [paused] = scene.sentences()

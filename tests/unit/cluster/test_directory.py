@@ -61,6 +61,35 @@ def test_cluster_record_has_no_retired_brokers_if_its_file_lacks_the_key_retired
     assert ClusterDirectory(tmp_path).read() == replace(RECORD, retired=())
 
 
+@pytest.mark.parametrize(("was_managed", "kind"), [(True, "managed"), (False, "external")])
+def test_record_of_an_older_version_has_apache_or_external_zookeeper(
+    tmp_path: Path, was_managed: bool, kind: str
+) -> None:
+    ClusterDirectory(tmp_path).write(RECORD)
+    file = tmp_path / "cluster.json"
+    former = json.loads(file.read_text())
+    del former["zookeeper"]["kind"]
+    former["zookeeper"]["managed"] = was_managed
+    file.write_text(json.dumps(former))
+    assert ClusterDirectory(tmp_path).read() == replace(RECORD, zookeeper_kind=kind)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "managed", "external"])
+def test_record_has_the_field_of_zookeeper_that_older_versions_read(
+    tmp_path: Path, kind: str
+) -> None:
+    ClusterDirectory(tmp_path).write(replace(RECORD, zookeeper_kind=kind))
+    assert ClusterDirectory(tmp_path).read() == replace(RECORD, zookeeper_kind=kind)
+    written = json.loads((tmp_path / "cluster.json").read_text())
+    assert written["zookeeper"]["managed"] == (kind != "external")
+
+
+def test_record_with_an_unknown_kind_of_zookeeper_is_refused(tmp_path: Path) -> None:
+    ClusterDirectory(tmp_path).write(replace(RECORD, zookeeper_kind="other"))
+    with pytest.raises(ClusterError, match="kind 'other'"):
+        ClusterDirectory(tmp_path).read()
+
+
 def test_record_of_an_older_version_has_the_controller_mode(tmp_path: Path) -> None:
     ClusterDirectory(tmp_path).write(RECORD)
     file = tmp_path / "cluster.json"

@@ -10,8 +10,9 @@ import pytest
 
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError
+from minikafka.base.zookeeper import EMBEDDED, EXTERNAL, MANAGED
 from minikafka.cluster.directory import HOST, BrokerRecord, ClusterError, ClusterRecord, is_free
-from minikafka.cluster.plan import Request, Running, plan
+from minikafka.cluster.plan import Plan, Request, Running, plan
 from minikafka.runtime.clock import SystemRng
 
 RNG = SystemRng()
@@ -264,3 +265,52 @@ def test_other_coordination_mode_is_refused_with_both_names() -> None:
         mode_of("zk")
     with pytest.raises(ConfigError, match=r"set it in \[broker\]"):
         ClusterConfig.parse(f"[broker.1]\n{in_file}")
+
+
+def with_zookeeper(
+    wanted: str | None, before: ClusterRecord | None = None, running: tuple[int, ...] = ()
+) -> Plan:
+    request = Request(1, None, ClusterConfig(), wanted, None)
+    return plan(before, request, RNG, Running(running, bool(running)))
+
+
+def test_new_cluster_runs_embedded_zookeeper_unless_another_one_is_requested() -> None:
+    assert with_zookeeper(None).record.zookeeper_kind == EMBEDDED
+    assert with_zookeeper("managed").record.zookeeper_kind == MANAGED
+    external = with_zookeeper("h:1/c").record
+    assert (external.zookeeper, external.zookeeper_kind) == ("h:1/c", EXTERNAL)
+
+
+@pytest.mark.parametrize("wanted", ["embedded", "managed", "h:1/c"])
+def test_cluster_keeps_its_zookeeper_until_another_one_is_requested(wanted: str) -> None:
+    before = with_zookeeper(wanted).record
+    assert with_zookeeper(None, before) == (before, ())
+    assert with_zookeeper(None, before, running=(1,)) == (before, ())
+    assert with_zookeeper(wanted, before, running=(1,)) == (before, ())
+
+
+@pytest.mark.parametrize(("kind", "other"), [("embedded", "managed"), ("managed", "embedded")])
+def test_other_server_takes_over_address_and_data_while_no_process_runs(
+    kind: str, other: str
+) -> None:
+    before = with_zookeeper(kind).record
+    kept, [line] = with_zookeeper(other, before, running=(1,))
+    assert kept == before
+    uses = f"the cluster uses {before.zookeeper} ({kind}) until minikafka down and minikafka up"
+    assert line == f"zookeeper.connect = {other}: {uses}"
+    changed = with_zookeeper(other, before)
+    assert changed == (replace(before, zookeeper_kind=other), ())
+
+
+def test_cluster_can_leave_an_external_zookeeper_only_for_a_requested_one() -> None:
+    before = with_zookeeper("h:1").record
+    changed = with_zookeeper("embedded", before).record
+    assert (changed.zookeeper_kind, changed.zookeeper == "h:1") == (EMBEDDED, False)
+    moved = with_zookeeper("h:2", before).record
+    assert (moved.zookeeper_kind, moved.zookeeper) == (EXTERNAL, "h:2")
+    assert with_zookeeper("h:2", before, running=(1,)).record == before
+
+
+def test_plan_refuses_an_unknown_zookeeper() -> None:
+    with pytest.raises(ConfigError, match=r"'nothing': write embedded, managed or HOST:PORT"):
+        with_zookeeper("nothing")

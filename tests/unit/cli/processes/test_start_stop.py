@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from click.testing import CliRunner
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.cli.main import commands
-from minikafka.cli.processes.start_stop import Differences, started
+from minikafka.cli.processes.start_stop import Differences, started, zookeeper_failure
+from minikafka.cluster.directory import BrokerRecord, ClusterRecord
+from minikafka.cluster.local import LocalCluster
 from minikafka.cluster.processes import ProcessId
 from minikafka.rpc.messages import SettingChange
 
@@ -67,6 +70,30 @@ def test_command_up_says_which_setting_is_invalid_and_writes_nothing(
     assert isinstance(done.exception, MinikafkaError)
     assert str(done.exception).startswith(expected)
     assert not Path("data").exists()
+
+
+@pytest.mark.parametrize("value", ["embeded", "localhost", "h:1/"])
+def test_command_up_refuses_a_zookeeper_and_names_the_three_forms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(commands, ["up", "--zookeeper", value])
+    assert done.exit_code == 2
+    assert "embedded, managed or HOST:PORT[/chroot]" in " ".join(done.output.split())
+    assert not Path("data").exists()
+
+
+def test_error_with_which_zookeeper_has_ended_is_known_at_the_next_start(tmp_path: Path) -> None:
+    cluster = LocalCluster(1, data=tmp_path, attached=False)
+    assert zookeeper_failure(cluster) == ""
+    record = ClusterRecord((BrokerRecord(1, 1, 2),), "127.0.0.1:3", ProcessId(2**30, 0))
+    cluster.directory.write(record)
+    cluster.directory.output("zookeeper").write_text("minikafka: fsync failed\n")
+    assert zookeeper_failure(cluster) == "fsync failed"
+    cluster.directory.output("zookeeper").write_text("zookeeper has stopped\n")
+    assert zookeeper_failure(cluster) == ""
+    cluster.directory.write(replace(record, zookeeper_kind="external"))
+    assert zookeeper_failure(cluster) == ""
 
 
 NOW = SettingChange("log.retention.ms", None, "5", "now")

@@ -37,7 +37,7 @@ def test_lines_that_a_command_reads_again_are_escaped_only_on_a_terminal(
 
 
 def test_no_command_prints_without_escaping_its_text() -> None:
-    """`print` remains for the two lines of a broker process, which contain no text from outside, and in `main`."""
+    """`print` remains for the lines of server processes, which contain no text from outside, and in `main`."""
     found = {
         f"{path.name}: {ast.unparse(node.func)}"
         for path in Path(cli.__path__[0]).rglob("*.py")
@@ -45,4 +45,9 @@ def test_no_command_prints_without_escaping_its_text() -> None:
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("click.echo", "click.secho", "print", "sys.stdout.write")
     }
-    assert found == {"echo.py: click.echo", "broker_process.py: print", "main.py: print"}
+    assert found == {
+        "echo.py: click.echo",
+        "broker_process.py: print",
+        "zookeeper_process.py: print",
+        "main.py: print",
+    }
