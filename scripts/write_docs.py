@@ -134,10 +134,10 @@ for both modes, unless its path names one. From low to high, the levels are
 
 - **table**: the test calls parts of a broker directly, such as the controller's state machine
 - **memory**: the test runs whole brokers in one event loop; ZooKeeper, disks and network are simulated in memory
-- **hosted**: the test runs whole brokers in its own process, with Apache ZooKeeper, disks and sockets, and a broker
-  that dies there closes its session and files, instead of being killed
-- **real**: the test runs broker processes, or whole brokers in its own process of which none dies, with Apache
-  ZooKeeper, disks and sockets; a process dies by SIGKILL.
+- **hosted**: the test runs whole brokers in its own process, with a ZooKeeper process, disks and sockets, and a
+  broker that dies there closes its session and files, instead of being killed
+- **real**: the test runs broker processes, or whole brokers in its own process of which none dies, with a
+  ZooKeeper process, disks and sockets; a process dies by SIGKILL.
 
 A row is *failed* in a mode if one of its tests in this mode failed. Without a passed or failed test it is *open*, or
 *later* if it is postponed for the reason that the table shows. A test run fails if all tests of a row ran and none of
