@@ -83,8 +83,6 @@ class GroupCommit:
         fail: Callable[[str], None],
     ) -> None:
         self._store = store
-        self.is_inline = False
-        """True while flushes must not run in the Executor, because a snapshot is about to begin."""
         self._state = state
         self._clock = clock
         self._tasks = tasks
@@ -130,9 +128,9 @@ class GroupCommit:
         if self._has_failed or self._is_flushing:
             return
         batch = self._take()
-        if not self._append():
+        if not self.append():
             return
-        if self._fast_flushes < FAST_FLUSHES and not self.is_inline:
+        if self._fast_flushes < FAST_FLUSHES:
             self._is_flushing = True
             self._batch = batch
             self._tasks.spawn(self._flush_elsewhere(), "zookeeper log")
@@ -146,7 +144,7 @@ class GroupCommit:
             self._idle = asyncio.Event()
             await self._idle.wait()
         batch = self._take()
-        if not self._has_failed and self._append() and self._flush():
+        if not self._has_failed and self.append() and self._flush():
             self._send(batch)
 
     def stop(self) -> None:
@@ -158,8 +156,8 @@ class GroupCommit:
         waiting, self._waiting = self._waiting, {}
         return [(sender, sender.take_output()) for sender in waiting]
 
-    def _append(self) -> bool:
-        """Write the transactions so far; return False if that failed."""
+    def append(self) -> bool:
+        """Write the transactions so far to the log; return False if that failed. Nothing must be being flushed."""
         journal = self._state.journal
         if not journal or self._store is None:
             return True

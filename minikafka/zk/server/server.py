@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from minikafka.base.errors import MinikafkaError
@@ -30,8 +31,7 @@ _SECRET_BYTES: Final = 16
 class ZooKeeperServer:
     """One ZooKeeper server. `store` None: it keeps nothing when it ends.
 
-    `in_child` runs a function in a forked child, and returns whether it succeeded; None: snapshots are written in
-    this process.
+    `in_child` forks a child at once, which runs a function (`runtime/forking.py`); None if there is no store.
     """
 
     def __init__(
@@ -180,47 +180,42 @@ class ZooKeeperServer:
     # ---- snapshots
 
     def _on_durable(self) -> None:
-        """Start a snapshot if one is due."""
+        """Start a snapshot if one is due. Nothing is being flushed now, so that the log can be rolled."""
         store = self._store
         if (
             store is None
+            or self._in_child is None
             or self._is_snapshotting
             or store.transactions_since_roll < self._settings.snapshot_after
         ):
             return
+        if not self._commit.append():  # a snapshot has no transaction that is not in the log
+            return
         self._is_snapshotting = True
-        self._commit.is_inline = True
-        self._tasks.spawn(self._write_snapshot(store), "zookeeper snapshot")
-
-    async def _write_snapshot(self, store: Store) -> None:
-        """Write a snapshot of this moment, in which the log has everything, then delete old files."""
         try:
-            self._commit.commit()
-            if self._has_ended:
-                return
             store.roll()
-            self._commit.is_inline = False
-            if await self._write_whole_snapshot(store):
+        except MinikafkaError as error:
+            self._fail(f"the data directory cannot be written: {error}")
+            return
+        try:
+            ended = self._in_child(partial(store.write_snapshot, self.state))
+        except OSError as error:
+            logger.error("no snapshot could be started, and the log keeps growing: %s", error)
+            self._is_snapshotting = False
+            return
+        self._tasks.spawn(self._finish_snapshot(store, ended), "zookeeper snapshot")
+
+    async def _finish_snapshot(self, store: Store, ended: Awaitable[bool]) -> None:
+        """Delete old files after the snapshot is written."""
+        try:
+            if await ended:
                 await self._executor.run(store.purge)
             else:
-                logger.error("a snapshot could not be written; the log keeps growing")
-        except OSError as error:
-            logger.error("a snapshot could not be written, and the log keeps growing: %s", error)
+                logger.error("a snapshot could not be written, and the log keeps growing")
         except MinikafkaError as error:
             self._fail(f"the data directory cannot be written: {error}")
         finally:
             self._is_snapshotting = False
-
-    async def _write_whole_snapshot(self, store: Store) -> bool:
-        """Return False if that failed in the child. A child has the state at the time of this call."""
-
-        def write() -> None:
-            store.write_snapshot(self.state)
-
-        if self._in_child is not None:
-            return await self._in_child(write)
-        write()
-        return True
 
     def _fail(self, reason: str) -> None:
         """Stop serving, and let the owner end the process."""
