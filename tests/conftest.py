@@ -18,7 +18,7 @@ from typing import Any
 
 import hypothesis
 import pytest
-from support import proof
+from support import proof, zookeeper_in_memory
 from support.client_outcomes import MatrixOutcomes
 from support.conformance_rows import RowOutcomes
 from support.running_cluster import cluster, shared_cluster, stop_shared_cluster
@@ -182,6 +182,7 @@ async def watched_loop() -> AsyncIterator[None]:
     loop.set_exception_handler(lambda _, context: swallowed.append(context))
     mine = asyncio.all_tasks()
     yield
+    await zookeeper_in_memory.close_all()
     for _ in range(3):
         await asyncio.sleep(0)
     left = asyncio.all_tasks() - mine - {asyncio.current_task()}

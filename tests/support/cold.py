@@ -15,9 +15,8 @@ from support.memory_cleaners import MemoryCleaners
 from support.memory_cluster import InlineExecutor, ManyDescriptors
 from support.memory_storage import MemoryStorage
 from support.memory_transport import MemoryTransport
-from support.memory_zookeeper import Ensemble
-from support.memory_zookeeper_client import MemoryZooKeeper
 from support.until import until
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -131,7 +130,7 @@ class Configs(ZooKeeperConfigs):
 class Mode:
     """The capabilities over ZooKeeper of a broker whose controller is set by the test."""
 
-    def __init__(self, session: MemoryZooKeeper, controller: Controller, broker_id: int) -> None:
+    def __init__(self, session: InMemoryClient, controller: Controller, broker_id: int) -> None:
         self.session, self.broker_id = session, broker_id
         self.controller: Any = controller
 
@@ -172,12 +171,11 @@ class Cold(Broker):
         controller_id: int = 1,
         live: Sequence[int] = (1, 2, 3),
         config: Mapping[str, object] | None = None,
-        ensemble: Ensemble | None = None,
+        ensemble: ZooKeeperInMemory | None = None,
     ) -> None:
         checked = BrokerConfig.from_mapping({"broker.id": broker_id, **(config or {})})
         self.ensemble = ensemble or new_ensemble()
-        self.session = MemoryZooKeeper(self.ensemble)
-        self.session.attach()
+        self.session = InMemoryClient(self.ensemble)
         self.calls = Calls()
         self.controller = Controller(broker_id, controller_id)
         clock, storage = MonotonicClock(), MemoryStorage()
@@ -271,9 +269,9 @@ def decoded(api: int, version: int, answer: Any) -> Any:
     return decode_response(api, version, encode_response(1, api, version, body)[4:])
 
 
-def new_ensemble() -> Ensemble:
+def new_ensemble() -> ZooKeeperInMemory:
     """Return an in-memory ZooKeeper with the nodes that brokers create at their start, and controller epoch 1."""
-    ensemble = Ensemble()
+    ensemble = ZooKeeperInMemory()
     for path in layout.PERSISTENT:
         ensemble.put(path)
     ensemble.put(layout.CONTROLLER_EPOCH, b"1")

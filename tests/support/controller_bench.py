@@ -1,6 +1,6 @@
 """The controller service of a broker over an in-memory ZooKeeper, with channels that only record requests.
 
-`Candidate` is the controller part of one broker. Several candidates may share an `Ensemble`. `ControllerBench` is a
+`Candidate` is the controller part of one broker. Several candidates may share a ZooKeeper. `ControllerBench` is a
 candidate that was elected, next to two brokers that are only registered. It records a trace of everything it does.
 """
 
@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from support.endpoints import endpoints
 from support.manual_clock import ManualClock
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.recording_ledger import RecordingLedger
+from support.zookeeper_in_memory import InMemoryClient, Znodes, ZooKeeperInMemory
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import (
@@ -125,7 +125,7 @@ class Candidate:
 
     def __init__(
         self,
-        ensemble: Ensemble,
+        ensemble: ZooKeeperInMemory,
         broker_id: BrokerId,
         zookeeper: Any = None,
         tasks: TaskRegistry | None = None,
@@ -134,7 +134,7 @@ class Candidate:
     ) -> None:
         self.id = broker_id
         self.ensemble = ensemble
-        self.zookeeper: Any = zookeeper or MemoryZooKeeper(ensemble)
+        self.zookeeper: Any = zookeeper or InMemoryClient(ensemble)
         self.channels = RecordingChannels()
         self.tasks = tasks or TaskRegistry()
         self.info = Broker(
@@ -191,22 +191,23 @@ class Candidate:
         await self.tasks.close()
 
 
-class TracedZooKeeper(MemoryZooKeeper):
+class TracedZooKeeper(InMemoryClient):
     """A session that records its watches, reads and writes in `trace`, as (what, path)."""
 
-    def __init__(self, ensemble: Ensemble) -> None:
+    def __init__(self, ensemble: ZooKeeperInMemory) -> None:
         super().__init__(ensemble)
         self.trace: list[Event] = []
 
-    def _arm(self, kind: WatchKind, path: str, watch: bool) -> None:
-        if watch:
-            self.trace.append(("watch", path))
-        super()._arm(kind, path, watch)
-
     async def get(self, path: str, *, watch: bool = False) -> Node:
         node = await super().get(path, watch=watch)
-        self.trace.append(("read", path))
+        self._note("read", path, watch)
         return node
+
+    async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
+        stat = await super().exists(path, watch=watch)
+        if watch:
+            self.trace.append(("watch", path))
+        return stat
 
     async def get_many(self, paths: Any) -> Any:
         nodes = await super().get_many(paths)
@@ -215,8 +216,13 @@ class TracedZooKeeper(MemoryZooKeeper):
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
         names = await super().children(path, watch=watch)
-        self.trace.append(("list", path))
+        self._note("list", path, watch)
         return names
+
+    def _note(self, what: str, path: str, watch: bool) -> None:
+        if watch:
+            self.trace.append(("watch", path))
+        self.trace.append((what, path))
 
     async def multi(self, ops: Any, *, generation: int | None = None) -> list[Stat | None]:
         self.trace += [("write", op.path) for op in ops if not isinstance(op, Check)]
@@ -263,8 +269,8 @@ class ControllerBench(Candidate):
             broker_id, endpoints("127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
         )
         path = layout.broker_path(broker_id)
-        self.ensemble.put(path, layout.encode_broker(info))
-        self.ensemble.nodes[path].owner = 100 + broker_id
+        owner = self.ensemble.open_session(100 + broker_id)
+        self.ensemble.put(path, layout.encode_broker(info), owner=owner)
 
     async def elected(self) -> Self:
         """Start, and wait until this broker is the controller and its event queue is empty."""
@@ -315,19 +321,19 @@ class ControllerBench(Candidate):
         return next(i for i, event in enumerate(self.trace) if event == (what, about))
 
 
-def new_ensemble() -> Ensemble:
-    ensemble = Ensemble()
+def new_ensemble() -> ZooKeeperInMemory:
+    ensemble = ZooKeeperInMemory()
     for path in layout.PERSISTENT:
         ensemble.put(path)
     return ensemble
 
 
-def create_topic(ensemble: Ensemble, topic: str, *replica_lists: list[int]) -> None:
+def create_topic(ensemble: Znodes, topic: str, *replica_lists: list[int]) -> None:
     assignment = {i: ReplicaAssignment(tuple(replicas)) for i, replicas in enumerate(replica_lists)}
     ensemble.put(layout.topic_path(topic), layout.encode_topic(b"0123456789abcdef", assignment))
 
 
-def state_of(ensemble: Ensemble, tp: TopicPartition) -> LeaderAndIsr | None:
+def state_of(ensemble: Znodes, tp: TopicPartition) -> LeaderAndIsr | None:
     node = ensemble.nodes.get(layout.state_path(tp))
     return layout.decode_state(node.data, node.version) if node else None
 

@@ -1,7 +1,7 @@
 """The controller's state machine, without I/O, over an in-memory ZooKeeper.
 
 `World` passes events to the machine and carries out the effects at once, without an event loop. ZooKeeper reads and
-writes go to an `Ensemble`. Requests are recorded, and the invariants of the `Context` are checked after every step.
+writes go to `Znodes`. Requests are recorded, and the invariants of the `Context` are checked after every step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from support.controller_bench import encode_preferred_election
 from support.endpoints import endpoints
-from support.memory_zookeeper import Ensemble
+from support.zookeeper_in_memory import Znodes
 
 from minikafka.base.errors import BadVersion, ServerVerdict
 from minikafka.base.model import (
@@ -105,8 +105,8 @@ def state(
 class StateNodes(MutableMapping[TopicPartition, LeaderAndIsr]):
     """The state nodes of partitions. Setting an item writes the node unconditionally, as an external tool would."""
 
-    def __init__(self, ensemble: Ensemble | None = None) -> None:
-        self.ensemble = ensemble or Ensemble()
+    def __init__(self, ensemble: Znodes | None = None) -> None:
+        self.ensemble = ensemble or Znodes()
 
     def __getitem__(self, tp: TopicPartition) -> LeaderAndIsr:
         node = self.ensemble.nodes[layout.state_path(tp)]
@@ -147,7 +147,7 @@ class StateNodes(MutableMapping[TopicPartition, LeaderAndIsr]):
 class TopicNodes(MutableMapping[str, TopicImage]):
     """The topic nodes by topic name. Nodes that hold no assignment and are only parents of other nodes are left out."""
 
-    def __init__(self, ensemble: Ensemble) -> None:
+    def __init__(self, ensemble: Znodes) -> None:
         self.ensemble = ensemble
 
     def __getitem__(self, topic: str) -> TopicImage:
@@ -168,7 +168,7 @@ class TopicNodes(MutableMapping[str, TopicImage]):
         return sum(1 for _ in self)
 
 
-def remove(ensemble: Ensemble, path: str) -> None:
+def remove(ensemble: Znodes, path: str) -> None:
     """Delete a node and everything below it."""
     for name in ensemble.children(path):
         remove(ensemble, f"{path}/{name}")
@@ -241,7 +241,7 @@ class World:
         settings: ControllerSettings = DEFAULTS,
     ) -> None:
         self.brokers = {i: broker(i) for i in range(brokers)}
-        self.ensemble = Ensemble()
+        self.ensemble = Znodes()
         for path in layout.PERSISTENT:
             self.ensemble.put(path)
         self.topics = TopicNodes(self.ensemble)

@@ -5,6 +5,7 @@
     session = InMemoryClient(zookeeper)
 
 The server keeps nothing. In a `SeededLoop` it is a simulated process of its own, and sessions expire in virtual time.
+The fixture `watched_loop` closes clients and servers at the end of a test.
 `Znodes` has the direct operations of a test on the server's state, and needs neither a loop nor a server.
 """
 
@@ -14,6 +15,7 @@ import asyncio
 import copy
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from support.loop_clock import LoopClock, SeededRng
 from support.memory_transport import MemoryTransport
@@ -54,6 +56,9 @@ NOBODY = 0
 """Session id of the writes that a test makes directly."""
 Written = tuple[str, Stat | None]
 """(path of the node, its Stat after a create or set, None after other operations)."""
+_started: WeakKeyDictionary[asyncio.AbstractEventLoop, list[ZooKeeperInMemory]] = (
+    WeakKeyDictionary()
+)
 
 
 class _Direct:
@@ -131,11 +136,10 @@ class Znodes:
                 raise MultiFailed(index, verdict)
         return written
 
-    def open_session(self) -> int:
+    def open_session(self, session_id: int | None = None) -> int:
         """Open a session that nobody is connected to, and that does not expire; return its id."""
-        session = self.state.open_session(SESSION_MS, 0, self.wall_ms())
-        self.state.sessions.remove(session.id)
-        return self.state.sessions.add(session.id, SESSION_MS).id
+        sessions = self.state.sessions
+        return sessions.add(session_id or sessions.next_id(), SESSION_MS).id
 
     def end_session(self, session_id: int) -> None:
         """End a session, as when its time is over. A session that is over already needs no end."""
@@ -163,6 +167,7 @@ class ZooKeeperInMemory(Znodes):
             settings=Settings(tick_ms=TICK_MS),
             on_failure=self.failures.append,
         )
+        self.clients: list[InMemoryClient] = []
         self._is_started = False
         super().__init__(self.server.state)
         self.wall_ms = self.clock.wall_ms
@@ -171,6 +176,7 @@ class ZooKeeperInMemory(Znodes):
         """Start the server in its own process, unless it runs."""
         if not self._is_started:
             self._is_started = True
+            _started.setdefault(asyncio.get_running_loop(), []).append(self)
             started = self.server.start("memory", PORT)
             await asyncio.get_running_loop().create_task(started, context=context_of(self.process))
 
@@ -253,8 +259,16 @@ class Gate:
         return await self._transport.connect(factory, host, port, security)
 
 
+async def close_all() -> None:
+    """Close every server that was started in the running loop, and its clients."""
+    for server in _started.pop(asyncio.get_running_loop(), []):
+        for client in server.clients:
+            await client.close()
+        await server.close()
+
+
 class InMemoryClient(ZooKeeperClient):
-    """The production client of a `ZooKeeperInMemory`, with faults on demand. It connects at its first call, or before.
+    """The production client of a `ZooKeeperInMemory`, with faults on demand. Its first call connects it.
 
     `faults`: faults of the next writes, one per write. "unsent" raises NotConnected. "lost" raises OutcomeUnknown
     without sending the write. "unanswered" sends the write and raises OutcomeUnknown. "lagging" is like "unanswered",
@@ -278,6 +292,8 @@ class InMemoryClient(ZooKeeperClient):
         self.multis: list[Sequence[MultiOp]] = []
         self.before_multi: Callable[[Sequence[MultiOp]], None] = lambda ops: None
         self.events_received = 0
+        self._starting = asyncio.Lock()
+        server.clients.append(self)
         self._behind: InMemoryClient | None = None
         """A client of a server that lags behind, from which this client reads; None: it reads from its own server."""
         super().__init__(
@@ -334,8 +350,9 @@ class InMemoryClient(ZooKeeperClient):
     # ---- calls, with faults
 
     async def _before(self) -> None:
-        if self.state is SessionState.CONNECTING:
-            await self.start()
+        async with self._starting:
+            if self.state is SessionState.CONNECTING:
+                await self.start()
         if self.failures:
             raise self.failures.pop(0)
 

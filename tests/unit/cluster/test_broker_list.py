@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import ConfigError
 from minikafka.cluster import broker_list
@@ -12,15 +12,13 @@ from minikafka.zk.nodes import coordination
 from minikafka.zk.nodes.leaders import layout
 
 
-def session(ensemble: Ensemble) -> MemoryZooKeeper:
-    zookeeper = MemoryZooKeeper(ensemble)
-    zookeeper.attach()
-    return zookeeper
+def session(ensemble: ZooKeeperInMemory) -> InMemoryClient:
+    return InMemoryClient(ensemble)
 
 
 @pytest.fixture
-def ensemble() -> Ensemble:
-    made = Ensemble()
+def ensemble() -> ZooKeeperInMemory:
+    made = ZooKeeperInMemory()
     made.put(coordination.PATH, b"leaders")
     for path in layout.PERSISTENT:
         made.put(path, b"")
@@ -28,7 +26,7 @@ def ensemble() -> Ensemble:
 
 
 @pytest.mark.row("C26")
-async def test_broker_is_added_once_and_removed_with_its_queue(ensemble: Ensemble) -> None:
+async def test_broker_is_added_once_and_removed_with_its_queue(ensemble: ZooKeeperInMemory) -> None:
     zookeeper = session(ensemble)
     assert await broker_list.add(zookeeper, 4)
     assert not await broker_list.add(zookeeper, 4)
@@ -37,7 +35,9 @@ async def test_broker_is_added_once_and_removed_with_its_queue(ensemble: Ensembl
     assert layout.queue_path(4) not in ensemble.nodes
 
 
-async def test_removal_of_an_unknown_or_running_broker_is_refused(ensemble: Ensemble) -> None:
+async def test_removal_of_an_unknown_or_running_broker_is_refused(
+    ensemble: ZooKeeperInMemory,
+) -> None:
     zookeeper = session(ensemble)
     await broker_list.add(zookeeper, 1)
     with pytest.raises(ClusterError, match="there is no broker 9; the cluster has 1"):
@@ -47,9 +47,11 @@ async def test_removal_of_an_unknown_or_running_broker_is_refused(ensemble: Ense
         await broker_list.remove(zookeeper, 1)
 
 
-async def test_brokers_of_a_cluster_with_a_controller_are_not_added(ensemble: Ensemble) -> None:
+async def test_brokers_of_a_cluster_with_a_controller_are_not_added(
+    ensemble: ZooKeeperInMemory,
+) -> None:
     ensemble.put(coordination.PATH, b"controller")
     with pytest.raises(ClusterError, match="has the coordination mode controller"):
         await broker_list.add(session(ensemble), 4)
     with pytest.raises(ClusterError, match="no broker has been started"):
-        await broker_list.add(session(Ensemble()), 4)
+        await broker_list.add(session(ZooKeeperInMemory()), 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.cluster.directory import ClusterError
@@ -17,8 +17,8 @@ PLAN = {T0: (2, 3), T1: (3, 1)}
 
 
 @pytest.fixture
-def ensemble() -> Ensemble:
-    made = Ensemble()
+def ensemble() -> ZooKeeperInMemory:
+    made = ZooKeeperInMemory()
     for path in layout.PERSISTENT:
         made.put(path, b"")
     for broker in (1, 2, 3):
@@ -30,13 +30,13 @@ def ensemble() -> Ensemble:
     return made
 
 
-def tool(ensemble: Ensemble, plan: dict[TopicPartition, tuple[int, ...]]) -> ReassignmentsByLeaders:
-    zookeeper = MemoryZooKeeper(ensemble)
-    zookeeper.attach()
-    return ReassignmentsByLeaders(zookeeper, plan)
+def tool(
+    ensemble: ZooKeeperInMemory, plan: dict[TopicPartition, tuple[int, ...]]
+) -> ReassignmentsByLeaders:
+    return ReassignmentsByLeaders(InMemoryClient(ensemble), plan)
 
 
-async def test_each_partition_has_a_request_of_its_own(ensemble: Ensemble) -> None:
+async def test_each_partition_has_a_request_of_its_own(ensemble: ZooKeeperInMemory) -> None:
     request = tool(ensemble, PLAN)
     await request.submit()
     assert ensemble.nodes[layout.reassignment_path(T0)].data == b"2,3"
@@ -44,35 +44,37 @@ async def test_each_partition_has_a_request_of_its_own(ensemble: Ensemble) -> No
     assert (await request.assignments())[T0] == ReplicaAssignment((2, 3, 1), (3,), (1,))
 
 
-async def test_no_request_is_written_if_a_partition_has_one(ensemble: Ensemble) -> None:
+async def test_no_request_is_written_if_a_partition_has_one(ensemble: ZooKeeperInMemory) -> None:
     await tool(ensemble, {T1: (3, 1)}).submit()
     with pytest.raises(ClusterError, match=r"t-1 has a request in /leaders/.*in progress"):
         await tool(ensemble, PLAN).submit()
     assert layout.reassignment_path(T0) not in ensemble.nodes
 
 
-async def test_request_for_an_unknown_broker_or_partition_is_refused(ensemble: Ensemble) -> None:
+async def test_request_for_an_unknown_broker_or_partition_is_refused(
+    ensemble: ZooKeeperInMemory,
+) -> None:
     with pytest.raises(ClusterError, match="broker 4 is not alive; the live brokers are 1, 2, 3"):
         await tool(ensemble, {T0: (4, 1)}).submit()
     with pytest.raises(ClusterError, match="there is no partition t-9"):
         await tool(ensemble, {TopicPartition("t", 9): (1, 2)}).submit()
 
 
-async def test_requests_end_when_the_leaders_have_removed_them(ensemble: Ensemble) -> None:
+async def test_requests_end_when_the_leaders_have_removed_them(ensemble: ZooKeeperInMemory) -> None:
     request = tool(ensemble, PLAN)
     await request.submit()
     waiting = asyncio.ensure_future(request.finished())
-    leader = MemoryZooKeeper(ensemble)
-    leader.attach()
+    leader = InMemoryClient(ensemble)
+    await leader.attach()
     await leader.delete(layout.reassignment_path(T0), 0)
-    await asyncio.sleep(0)
+    await request.assignments()
     assert not waiting.done()
     await leader.delete(layout.reassignment_path(T1), 0)
     await waiting
 
 
 async def test_only_requests_of_partitions_without_a_leader_are_taken_back(
-    ensemble: Ensemble,
+    ensemble: ZooKeeperInMemory,
 ) -> None:
     ensemble.put(layout.leader_path(T1), b"1;1")
     request = tool(ensemble, PLAN)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.ledger_lines import Lines, Scene
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import NO_EPOCH, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.explain.nodes import nodes_of
@@ -118,21 +118,23 @@ def test_replica_without_a_leader_to_prefer_names_how_leaderships_return() -> No
 
 
 @pytest.fixture
-def ensemble() -> Ensemble:
-    made = Ensemble()
+def ensemble() -> ZooKeeperInMemory:
+    made = ZooKeeperInMemory()
     made.put(coordination.PATH, b"leaders")
     made.put(layout.topic_path("t"), layout.encode_topic(bytes(range(16))))
     made.put(layout.replicas_path(TP), b"1,2")
     return made
 
 
-async def read(ensemble: Ensemble) -> Nodes:
-    zookeeper = MemoryZooKeeper(ensemble)
-    zookeeper.attach()
+async def read(ensemble: ZooKeeperInMemory) -> Nodes:
+    zookeeper = InMemoryClient(ensemble)
+    await zookeeper.attach()
     return await nodes_of(zookeeper, TP)
 
 
-async def test_read_nodes_finds_leader_isr_reassignment_and_queues(ensemble: Ensemble) -> None:
+async def test_read_nodes_finds_leader_isr_reassignment_and_queues(
+    ensemble: ZooKeeperInMemory,
+) -> None:
     ensemble.put(layout.leader_path(TP), b"2;5")
     ensemble.put(layout.isr_path(TP), b"1,2;5")
     ensemble.put(layout.reassignment_path(TP), b"2,3")
@@ -150,7 +152,7 @@ async def test_read_nodes_finds_leader_isr_reassignment_and_queues(ensemble: Ens
     )
 
 
-async def test_read_nodes_reports_what_it_cannot_parse(ensemble: Ensemble) -> None:
+async def test_read_nodes_reports_what_it_cannot_parse(ensemble: ZooKeeperInMemory) -> None:
     ensemble.put(layout.isr_path(TP), b"nonsense")
     found = await read(ensemble)
     assert found.state is None
@@ -158,7 +160,7 @@ async def test_read_nodes_reports_what_it_cannot_parse(ensemble: Ensemble) -> No
 
 
 async def test_read_nodes_tells_a_half_made_partition_from_one_that_is_deleted(
-    ensemble: Ensemble,
+    ensemble: ZooKeeperInMemory,
 ) -> None:
     ensemble.put(layout.reassignment_path(TP), b"")
     assert (await read(ensemble)).is_marked

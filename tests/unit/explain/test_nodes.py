@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.controller_bench import create_topic, new_ensemble
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.explain.nodes import nodes_of, read_nodes
@@ -16,18 +16,18 @@ TP = TopicPartition("t", 0)
 
 
 @pytest.fixture
-def ensemble() -> Ensemble:
+def ensemble() -> ZooKeeperInMemory:
     return new_ensemble()
 
 
-async def read(ensemble: Ensemble) -> Nodes:
-    zookeeper = MemoryZooKeeper(ensemble)
-    zookeeper.attach()
+async def read(ensemble: ZooKeeperInMemory) -> Nodes:
+    zookeeper = InMemoryClient(ensemble)
+    await zookeeper.attach()
     return await nodes_of(zookeeper, TP)
 
 
 async def test_read_nodes_returns_the_contents_of_all_znodes_about_a_partition(
-    ensemble: Ensemble,
+    ensemble: ZooKeeperInMemory,
 ) -> None:
     create_topic(ensemble, "t", [2, 3])
     ensemble.put(layout.CONTROLLER, layout.encode_controller(3, 0))
@@ -46,11 +46,11 @@ async def test_read_nodes_returns_the_contents_of_all_znodes_about_a_partition(
     )
 
 
-async def test_missing_znodes_of_a_partition_are_read_as_none(ensemble: Ensemble) -> None:
+async def test_missing_znodes_of_a_partition_are_read_as_none(ensemble: ZooKeeperInMemory) -> None:
     assert await read(ensemble) == Nodes(None, (), None, None, False, None)
 
 
-async def test_znodes_that_cannot_be_decoded_are_read_as_none(ensemble: Ensemble) -> None:
+async def test_znodes_that_cannot_be_decoded_are_read_as_none(ensemble: ZooKeeperInMemory) -> None:
     for path in (layout.CONTROLLER, layout.topic_path("t"), layout.state_path(TP)):
         ensemble.put(path, b"nonsense")
     ensemble.put(layout.REASSIGN_PARTITIONS, b"nonsense")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.broker.cluster.producer_ids import ProducerIds
@@ -14,24 +14,24 @@ from minikafka.zk.nodes.ids import claim_producer_ids
 
 
 @pytest.fixture
-def ensemble() -> Ensemble:
-    ensemble = Ensemble()
+def ensemble() -> ZooKeeperInMemory:
+    ensemble = ZooKeeperInMemory()
     ensemble.put(PRODUCER_ID_BLOCK)
     return ensemble
 
 
-def session_of(ensemble: Ensemble) -> MemoryZooKeeper:
-    session = MemoryZooKeeper(ensemble)
-    session.attach()
-    return session
+def session_of(ensemble: ZooKeeperInMemory) -> InMemoryClient:
+    return InMemoryClient(ensemble)
 
 
-def producer_ids(session: MemoryZooKeeper, broker_id: int) -> ProducerIds:
+def producer_ids(session: InMemoryClient, broker_id: int) -> ProducerIds:
     return ProducerIds(lambda: claim_producer_ids(session, broker_id, 1000))
 
 
 @pytest.mark.row("R72")
-async def test_concurrent_brokers_never_get_the_same_producer_id(ensemble: Ensemble) -> None:
+async def test_concurrent_brokers_never_get_the_same_producer_id(
+    ensemble: ZooKeeperInMemory,
+) -> None:
     brokers = [producer_ids(session_of(ensemble), broker_id) for broker_id in (1, 2, 3)]
     ids = await asyncio.gather(*(brokers[n % 3].next() for n in range(4500)))
     assert len(set(ids)) == 4500
@@ -40,7 +40,7 @@ async def test_concurrent_brokers_never_get_the_same_producer_id(ensemble: Ensem
     assert (first, last) == (5000, 5999)
 
 
-async def test_ids_of_a_prepared_block_need_no_zookeeper(ensemble: Ensemble) -> None:
+async def test_ids_of_a_prepared_block_need_no_zookeeper(ensemble: ZooKeeperInMemory) -> None:
     session = session_of(ensemble)
     ids = producer_ids(session, 1)
     await ids.prepare()
@@ -50,7 +50,7 @@ async def test_ids_of_a_prepared_block_need_no_zookeeper(ensemble: Ensemble) -> 
 
 
 async def test_producer_id_block_is_claimed_on_demand_when_prepare_failed(
-    ensemble: Ensemble,
+    ensemble: ZooKeeperInMemory,
 ) -> None:
     session = session_of(ensemble)
     ids = producer_ids(session, 1)
@@ -61,14 +61,17 @@ async def test_producer_id_block_is_claimed_on_demand_when_prepare_failed(
 
 @pytest.mark.row("R72")
 async def test_concurrent_claims_of_two_brokers_get_successive_blocks_of_ids(
-    ensemble: Ensemble,
+    ensemble: ZooKeeperInMemory,
 ) -> None:
-    first, second = (producer_ids(session_of(ensemble), broker_id) for broker_id in (1, 2))
+    sessions = [session_of(ensemble), session_of(ensemble)]
+    for session in sessions:
+        await session.attach()
+    first, second = (producer_ids(session, n) for n, session in enumerate(sessions, start=1))
     assert await asyncio.gather(first.next(), second.next()) == [0, 1000]
 
 
 async def test_producer_id_block_is_skipped_when_the_response_to_its_claim_was_lost(
-    ensemble: Ensemble,
+    ensemble: ZooKeeperInMemory,
 ) -> None:
     session = session_of(ensemble)
     ids = producer_ids(session, 1)
@@ -79,7 +82,7 @@ async def test_producer_id_block_is_skipped_when_the_response_to_its_claim_was_l
 
 
 async def test_unreadable_producer_id_block_raises_on_demand_but_not_in_prepare(
-    ensemble: Ensemble,
+    ensemble: ZooKeeperInMemory,
 ) -> None:
     ensemble.put(PRODUCER_ID_BLOCK, b"no block")
     ids = producer_ids(session_of(ensemble), 1)

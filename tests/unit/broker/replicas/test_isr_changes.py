@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 from support.controller_bench import until
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.recording_ledger import RecordingLedger
 from support.replication import TP, Replicas
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr, TopicPartition
@@ -31,9 +31,8 @@ class Bench:
     """A leader with an in-memory ZooKeeper. Follower 1 can join the ISR."""
 
     def __init__(self) -> None:
-        self.ensemble = Ensemble()
-        self.zookeeper = MemoryZooKeeper(self.ensemble)
-        self.zookeeper.attach()
+        self.ensemble = ZooKeeperInMemory()
+        self.zookeeper = InMemoryClient(self.ensemble)
         self.crashed: list[str] = []
         self.tasks = TaskRegistry(lambda name, _: self.crashed.append(name))
         self.ledger = RecordingLedger()
@@ -65,6 +64,7 @@ class Bench:
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
     bench = Bench()
+    await bench.zookeeper.attach()
     bench.changes.start()
     yield bench
     await bench.tasks.close()
@@ -161,7 +161,7 @@ async def test_isr_can_be_proposed_again_when_its_write_was_never_sent(bench: Be
     bench.zookeeper.suspend()
     bench.propose()
     await until(lambda: type(bench.partition.isr_state) is Committed)
-    bench.zookeeper.attach()
+    await bench.zookeeper.attach()
     bench.propose()
     await until(lambda: bench.committed)
     assert bench.node().isr == (0, 1)

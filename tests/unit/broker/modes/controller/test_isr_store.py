@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from support.manual_clock import ManualClock
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.until import until
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import CoordinationError, NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr, TopicPartition
@@ -24,18 +24,18 @@ STATE = LeaderAndIsr(0, 3, (0, 1), 1, state_version=0)
 
 
 async def test_isr_change_is_abandoned_without_a_write_if_its_caller_no_longer_wants_it() -> None:
-    ensemble, tasks = Ensemble(), TaskRegistry()
+    ensemble, tasks = ZooKeeperInMemory(), TaskRegistry()
     ensemble.put(layout.state_path(TP), b"{}")
-    session = MemoryZooKeeper(ensemble)
-    session.attach()
+    session = InMemoryClient(ensemble)
+    await session.attach()
     written = await ZooKeeperIsrs(session, SystemClock(), tasks).write(TP, STATE, lambda: False)
     assert written.outcome is IsrOutcome.ABANDONED
     assert ensemble.nodes[layout.state_path(TP)].data == b"{}"
 
 
 async def test_isr_change_of_a_partition_without_a_state_node_is_abandoned() -> None:
-    session = MemoryZooKeeper(Ensemble())
-    session.attach()
+    session = InMemoryClient(ZooKeeperInMemory())
+    await session.attach()
     isrs = ZooKeeperIsrs(session, SystemClock(), TaskRegistry())
     assert (await isrs.write(TP, STATE, lambda: True)).outcome is IsrOutcome.ABANDONED
 
@@ -44,10 +44,9 @@ class Announcements:
     """A store of ISRs whose clock the test moves, on a session whose notifications fail when the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.ensemble, self.tasks, self.clock = Ensemble(), TaskRegistry(), ManualClock()
+        self.ensemble, self.tasks, self.clock = ZooKeeperInMemory(), TaskRegistry(), ManualClock()
         self.ensemble.put(layout.ISR_CHANGES)
-        self.session = MemoryZooKeeper(self.ensemble)
-        self.session.attach()
+        self.session = InMemoryClient(self.ensemble)
         self.isrs = ZooKeeperIsrs(self.session, self.clock, self.tasks)
         self.failures: list[CoordinationError] = []
         self.meanwhile: tuple[TopicPartition, ...] = ()
@@ -98,6 +97,7 @@ class Announcements:
 @pytest.fixture
 async def announcements(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Announcements]:
     announcements = Announcements(monkeypatch)
+    await announcements.session.attach()
     yield announcements
     await announcements.tasks.close()
 
@@ -136,7 +136,7 @@ async def test_announcement_waits_for_the_connection_and_is_then_repeated(
     await announcements.change(TP)
     announcements.session.suspend()
     await until(lambda: announcements.clock.advance(1) or announcements.attempts == 1)
-    announcements.session.attach()
+    await announcements.session.attach()
     await announcements.announced(TP)
 
 

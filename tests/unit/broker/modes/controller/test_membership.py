@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from support.memory_storage import MemoryStorage
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.recording_ledger import RecordingLedger
 from support.until import until
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.broker.modes.controller.membership import ZooKeeperMembership
@@ -17,17 +17,17 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
 
 
-def membership(session: MemoryZooKeeper, tasks: TaskRegistry) -> ZooKeeperMembership:
+def membership(session: InMemoryClient, tasks: TaskRegistry) -> ZooKeeperMembership:
     files, clock, ledger = SessionFile(MemoryStorage(), "/data"), SystemClock(), RecordingLedger()
     unused: Any = None
     return ZooKeeperMembership(1, session, files, clock, tasks, ledger, unused, unused, unused)
 
 
 async def test_log_dir_failure_report_is_retried_until_its_write_is_confirmed():
-    ensemble, tasks = Ensemble(), TaskRegistry()
+    ensemble, tasks = ZooKeeperInMemory(), TaskRegistry()
     ensemble.put(layout.LOG_DIR_EVENTS)
-    session = MemoryZooKeeper(ensemble)
-    session.attach()
+    session = InMemoryClient(ensemble)
+    await session.attach()
     create = session.create
     failures = [NotConnected(), OutcomeUnknown(), StaleSession()]
 
@@ -48,8 +48,8 @@ async def test_log_dir_failure_report_is_retried_until_its_write_is_confirmed():
 async def test_log_dir_failure_is_not_reported_after_the_session_was_closed():
     crashes: list[str] = []
     tasks = TaskRegistry(lambda name, _: crashes.append(name))
-    session = MemoryZooKeeper(Ensemble())
-    session.attach()
+    session = InMemoryClient(ZooKeeperInMemory())
+    await session.attach()
     await session.close()
     membership(session, tasks).report_log_dir_failure()
     await until(lambda: tasks.names() == [])

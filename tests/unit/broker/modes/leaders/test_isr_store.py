@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import NO_EPOCH, LeaderAndIsr, TopicPartition
 from minikafka.broker.capabilities.stores import IsrOutcome, IsrWrite
@@ -20,21 +18,16 @@ class World:
     """A leader whose node ISR has three replicas. `outcomes`: what the leader was told."""
 
     def __init__(self) -> None:
-        self.ensemble, self.outcomes = Ensemble(), list[tuple[TopicPartition, IsrOutcome]]()
+        self.ensemble = ZooKeeperInMemory()
+        self.outcomes: list[tuple[TopicPartition, IsrOutcome]] = []
         self.ensemble.put(ISR, b"0,1,2;7")
-        self.session = MemoryZooKeeper(self.ensemble)
-        self.session.attach()
+        self.session = InMemoryClient(self.ensemble)
         self.isrs = LeadersIsrs(
             self.session, lambda tp, outcome: self.outcomes.append((tp, outcome))
         )
 
     async def write(self, state: LeaderAndIsr = STATE, *, is_wanted: bool = True) -> IsrWrite:
-        writing = asyncio.ensure_future(self.isrs.write(TP, state, lambda: is_wanted))
-        for _ in range(20):
-            await asyncio.sleep(0)
-            if not writing.done() and self.session.state.value != "connected":
-                self.session.attach()
-        return await writing
+        return await self.isrs.write(TP, state, lambda: is_wanted)
 
     @property
     def node(self) -> bytes:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from support.loop_clock import LoopClock
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.until import until
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -62,14 +62,13 @@ class Controller:
 
 class World:
     def __init__(self) -> None:
-        self.ensemble = Ensemble()
+        self.ensemble = ZooKeeperInMemory()
         for path in (layout.CONFIG_CHANGES, layout.TOPIC_CONFIGS, layout.BROKER_CONFIGS):
             self.ensemble.put(path)
         self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
         self.clock = LoopClock()
         self.ensemble.wall_ms = self.clock.wall_ms
-        self.session = MemoryZooKeeper(self.ensemble)
-        self.session.attach()
+        self.session = InMemoryClient(self.ensemble)
         self.settings = DynamicConfig(BrokerConfig.from_mapping({"broker.id": 1}))
         self.replicas = Replicas()
         self.controller = Controller()
@@ -108,6 +107,7 @@ class World:
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     world = World()
+    await world.session.attach()
     yield world
     await world.tasks.close()
     assert world.crashes == []
@@ -207,7 +207,7 @@ async def test_all_settings_are_read_again_after_a_reconnect(
     world.session.suspend()
     path = layout.broker_config_path("1")
     world.ensemble.put(path, layout.encode_config({"min.insync.replicas": "2"}))
-    world.session.attach()
+    await world.session.attach()
     await until(lambda: world.settings.current.min_insync_replicas == 2)
     await until(lambda: None in world.replicas.configured[before:])
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from support.memory_storage import MemoryStorage
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.recording_ledger import RecordingLedger
 from support.until import until
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.base.model import Broker
@@ -25,10 +25,9 @@ class World:
     """A broker that registers over an in-memory session. `epochs`: the broker epochs that it was given."""
 
     def __init__(self) -> None:
-        self.ensemble, self.tasks, self.epochs = Ensemble(), TaskRegistry(), list[int]()
+        self.ensemble, self.tasks, self.epochs = ZooKeeperInMemory(), TaskRegistry(), list[int]()
         self.ensemble.put(layout.BROKER_IDS)
-        self.session = MemoryZooKeeper(self.ensemble)
-        self.session.attach()
+        self.session = InMemoryClient(self.ensemble)
         self.registration = Registration(
             self.session,
             SessionFile(MemoryStorage(), "/data"),
@@ -45,6 +44,7 @@ async def test_registration_whose_answer_was_lost_is_looked_up_or_repeated(
     is_written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
+    await world.session.attach()
     create, answers = world.session.create, iter([OutcomeUnknown("lost"), NotConnected("lost")])
 
     async def lost(*arguments: Any, **options: Any) -> Any:
@@ -64,13 +64,13 @@ async def test_registration_whose_answer_was_lost_is_looked_up_or_repeated(
 
 async def test_registration_replaces_the_node_of_a_former_session_at_once() -> None:
     world = World()
+    await world.session.attach()
     ensemble, session, epochs = world.ensemble, world.session, world.epochs
     await world.registration.start()
     former = session.session_id
-    session.expire()
-    ensemble.put(PATH, b"{}")
-    ensemble.nodes[PATH].owner = former  # this server has not applied the expiry yet
-    session.attach()
+    await session.expire()
+    ensemble.put(PATH, b"{}", owner=ensemble.open_session(former))  # a server that lags behind
+    await session.attach()
     await until(lambda: len(epochs) == 2)
     await world.tasks.close()
     assert epochs[1] > epochs[0]

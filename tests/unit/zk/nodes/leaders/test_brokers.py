@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import ConfigError
 from minikafka.zk.nodes.leaders.brokers import add_broker, remove_broker
@@ -12,22 +12,22 @@ QUEUE = "/leaders/brokers/state/7"
 
 
 @pytest.fixture
-async def zookeeper() -> MemoryZooKeeper:
-    zookeeper = MemoryZooKeeper(Ensemble())
+async def zookeeper() -> InMemoryClient:
+    zookeeper = InMemoryClient(ZooKeeperInMemory())
     await zookeeper.start()
     return zookeeper
 
 
 @pytest.mark.row("C26")
-async def test_added_broker_has_a_queue_until_it_is_removed(zookeeper: MemoryZooKeeper) -> None:
+async def test_added_broker_has_a_queue_until_it_is_removed(zookeeper: InMemoryClient) -> None:
     assert await add_broker(zookeeper, 7)
     assert not await add_broker(zookeeper, 7)
-    assert QUEUE in zookeeper.ensemble.nodes
+    assert QUEUE in zookeeper.server.nodes
     for number in range(1_200):
-        zookeeper.ensemble.put(f"{QUEUE}/q-{number:010}", b"{}")
-    zookeeper.ensemble.put(f"{QUEUE}/odd", b"?")
+        zookeeper.server.put(f"{QUEUE}/q-{number:010}", b"{}")
+    zookeeper.server.put(f"{QUEUE}/odd", b"?")
     assert await remove_broker(zookeeper, 7)
-    assert not any(path.startswith(QUEUE) for path in zookeeper.ensemble.nodes)
+    assert not any(path.startswith(QUEUE) for path in zookeeper.server.nodes)
     assert not await remove_broker(zookeeper, 7)
 
 
@@ -45,27 +45,27 @@ async def test_added_broker_has_a_queue_until_it_is_removed(zookeeper: MemoryZoo
     ],
 )
 async def test_broker_that_runs_or_hosts_replicas_is_not_removed(
-    zookeeper: MemoryZooKeeper, nodes: dict[str, bytes], reason: str
+    zookeeper: InMemoryClient, nodes: dict[str, bytes], reason: str
 ) -> None:
     await add_broker(zookeeper, 7)
     for path, data in nodes.items():
-        zookeeper.ensemble.put(path, data)
+        zookeeper.server.put(path, data)
     with pytest.raises(ConfigError, match=reason):
         await remove_broker(zookeeper, 7)
-    assert QUEUE in zookeeper.ensemble.nodes
+    assert QUEUE in zookeeper.server.nodes
 
 
 @pytest.mark.row("C26")
 async def test_removal_is_repeated_when_a_request_arrives_meanwhile(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     await add_broker(zookeeper, 7)
     late = iter([f"{QUEUE}/q-0000000001"])
 
     def arrive(_: object) -> None:
         for path in late:
-            zookeeper.ensemble.put(path, b"{}")
+            zookeeper.server.put(path, b"{}")
 
     zookeeper.before_multi = arrive
     assert await remove_broker(zookeeper, 7)
-    assert QUEUE not in zookeeper.ensemble.nodes
+    assert QUEUE not in zookeeper.server.nodes

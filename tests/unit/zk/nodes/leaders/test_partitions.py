@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import MultiFailed
 from minikafka.base.model import TopicPartition, topic_id_text
@@ -30,36 +30,36 @@ CLOSE = StateChange(Operation.CLOSE, TP, ID, 8, 1)
 
 
 @pytest.fixture
-async def zookeeper() -> MemoryZooKeeper:
+async def zookeeper() -> InMemoryClient:
     """A session of broker 1, with the replica list 1,2,3 of orders-0 and no leader yet."""
-    zookeeper = MemoryZooKeeper(Ensemble())
+    zookeeper = InMemoryClient(ZooKeeperInMemory())
     await zookeeper.start()
     await tree.ensure(zookeeper)
-    zookeeper.ensemble.put(BASE, topic_id_text(ID).encode())
-    zookeeper.ensemble.put(f"{BASE}/0/replicas", b"1,2,3")
+    zookeeper.server.put(BASE, topic_id_text(ID).encode())
+    zookeeper.server.put(f"{BASE}/0/replicas", b"1,2,3")
     return zookeeper
 
 
-async def view(zookeeper: MemoryZooKeeper, tp: TopicPartition = TP) -> PartitionView:
+async def view(zookeeper: InMemoryClient, tp: TopicPartition = TP) -> PartitionView:
     views = await partitions.read_views(zookeeper, [tp], zookeeper.session_id, Faults())
     return views[tp]
 
 
-async def lead(zookeeper: MemoryZooKeeper, epoch: int = 0) -> PartitionView:
+async def lead(zookeeper: InMemoryClient, epoch: int = 0) -> PartitionView:
     read = await view(zookeeper)
     await zookeeper.multi(partitions.lead(TP, read, 1, epoch, (1, 2, 3)))
     return await view(zookeeper)
 
 
-def tree_of(zookeeper: MemoryZooKeeper, below: str = "/leaders") -> dict[str, bytes]:
-    nodes = zookeeper.ensemble.nodes
+def tree_of(zookeeper: InMemoryClient, below: str = "/leaders") -> dict[str, bytes]:
+    nodes = zookeeper.server.nodes
     return {path: node.data for path, node in nodes.items() if path.startswith(below)}
 
 
 async def test_view_has_the_contents_and_versions_of_all_nodes_of_a_partition(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
-    ensemble = zookeeper.ensemble
+    ensemble = zookeeper.server
     ensemble.put(f"{BASE}/0/replicas", b"1,2,3")
     ensemble.put(f"{BASE}/0/ISR", b"2,1;7")
     ensemble.put(NEW, b"3,4")
@@ -75,7 +75,7 @@ async def test_view_has_the_contents_and_versions_of_all_nodes_of_a_partition(
 
 
 async def test_view_of_a_partition_without_nodes_is_empty_but_readable(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     nothing = await view(zookeeper, TopicPartition("unknown", 3))
     assert nothing == PartitionView(None, None, -1, None, None, None)
@@ -83,14 +83,14 @@ async def test_view_of_a_partition_without_nodes_is_empty_but_readable(
 
 
 async def test_empty_reassignment_means_that_the_partition_is_being_deleted(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
-    zookeeper.ensemble.put(NEW, b"")
+    zookeeper.server.put(NEW, b"")
     assert (await view(zookeeper)).is_being_deleted
 
 
-async def test_leader_node_of_another_session_is_not_ours(zookeeper: MemoryZooKeeper) -> None:
-    other = MemoryZooKeeper(zookeeper.ensemble)
+async def test_leader_node_of_another_session_is_not_ours(zookeeper: InMemoryClient) -> None:
+    other = InMemoryClient(zookeeper.server)
     await other.start()
     await other.create(f"{BASE}/0/leader", b"2;0", ephemeral=True)
     assert (await view(zookeeper)).leader == LeaderNode(2, 0, 0, is_ours=False)
@@ -121,9 +121,9 @@ async def test_leader_node_of_another_session_is_not_ours(zookeeper: MemoryZooKe
     ],
 )
 async def test_view_with_an_unreadable_node_says_so_and_the_node_stays(
-    zookeeper: MemoryZooKeeper, path: str, text: bytes, caplog: pytest.LogCaptureFixture
+    zookeeper: InMemoryClient, path: str, text: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    zookeeper.ensemble.put(path, text)
+    zookeeper.server.put(path, text)
     before = tree_of(zookeeper)
     with caplog.at_level(logging.ERROR):
         read = await view(zookeeper)
@@ -133,7 +133,7 @@ async def test_view_with_an_unreadable_node_says_so_and_the_node_stays(
 
 
 async def test_topic_setting_decides_about_unclean_elections_before_the_brokers(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     async def unclean(default: bool) -> bool:
         views = await partitions.read_views(
@@ -144,11 +144,11 @@ async def test_topic_setting_decides_about_unclean_elections_before_the_brokers(
     assert [await unclean(False), await unclean(True)] == [False, True]
     for value, means in ((b"true", True), (b"false", False)):
         text = b'{"version":1,"config":{"unclean.leader.election.enable":"%s"}}' % value
-        zookeeper.ensemble.put("/config/topics/orders", text)
+        zookeeper.server.put("/config/topics/orders", text)
         assert [await unclean(False), await unclean(True)] == [means, means]
 
 
-async def test_views_of_many_partitions_are_one_read(zookeeper: MemoryZooKeeper) -> None:
+async def test_views_of_many_partitions_are_one_read(zookeeper: InMemoryClient) -> None:
     reads: list[int] = []
 
     class Counting:
@@ -164,12 +164,12 @@ async def test_views_of_many_partitions_are_one_read(zookeeper: MemoryZooKeeper)
 
 
 async def test_broker_hosts_its_replica_while_a_reassignment_completes_between_two_reads(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     """Otherwise broker 4 would take itself for a broker without the replica, and delete it."""
     await lead(zookeeper, 7)
-    zookeeper.ensemble.put(NEW, b"4,1")
-    zookeeper.ensemble.put(f"{BASE}/0/ISR", b"1,4;7")
+    zookeeper.server.put(NEW, b"4,1")
+    zookeeper.server.put(f"{BASE}/0/ISR", b"1,4;7")
     multi = partitions.complete_reassignment(TP, await view(zookeeper), 8, [])
 
     class Torn:
@@ -179,7 +179,7 @@ async def test_broker_hosts_its_replica_while_a_reassignment_completes_between_t
             found: list[object] = []
             for path in paths:
                 found += await zookeeper.get_many([path])
-                if path in (NEW, f"{BASE}/0/replicas") and NEW in zookeeper.ensemble.nodes:
+                if path in (NEW, f"{BASE}/0/replicas") and NEW in zookeeper.server.nodes:
                     await zookeeper.multi(multi)
             return found
 
@@ -191,12 +191,12 @@ async def test_broker_hosts_its_replica_while_a_reassignment_completes_between_t
 
 
 async def test_all_partitions_are_listed_and_other_names_are_reported(
-    zookeeper: MemoryZooKeeper, caplog: pytest.LogCaptureFixture
+    zookeeper: InMemoryClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     for path in ("clicks/11", "clicks/2", "clicks/x", "clicks/01", "a b/0"):
-        zookeeper.ensemble.put(f"/leaders/brokers/topics/{path}")
-    zookeeper.ensemble.put("/leaders/brokers/partitions_reassigned/new/0", b"1")
-    zookeeper.ensemble.put(NEW, b"4")
+        zookeeper.server.put(f"/leaders/brokers/topics/{path}")
+    zookeeper.server.put("/leaders/brokers/partitions_reassigned/new/0", b"1")
+    zookeeper.server.put(NEW, b"4")
     faults = Faults()
     with caplog.at_level(logging.ERROR):
         found = await partitions.list_partitions(zookeeper, faults)
@@ -215,7 +215,7 @@ async def test_all_partitions_are_listed_and_other_names_are_reported(
 
 @pytest.mark.row("C19")
 async def test_first_leader_creates_leader_and_isr_with_epoch_and_ids(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     read = await lead(zookeeper)
     assert tree_of(zookeeper, f"{BASE}/0/") == {
@@ -227,17 +227,17 @@ async def test_first_leader_creates_leader_and_isr_with_epoch_and_ids(
     assert read.leader.is_ours
 
 
-async def test_second_candidate_writes_neither_leader_nor_epoch(zookeeper: MemoryZooKeeper) -> None:
+async def test_second_candidate_writes_neither_leader_nor_epoch(zookeeper: InMemoryClient) -> None:
     stale = await view(zookeeper)
     await lead(zookeeper)
     await refused(zookeeper, partitions.lead(TP, stale, 2, 0, (2,)))
 
 
 async def test_candidate_writes_nothing_if_another_leader_came_and_went(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     await lead(zookeeper)
-    zookeeper.ensemble.delete(f"{BASE}/0/leader")
+    zookeeper.server.delete(f"{BASE}/0/leader")
     stale = await view(zookeeper)
     gone = await lead(zookeeper, 1)
     await zookeeper.multi(partitions.give_up(TP, gone))
@@ -245,15 +245,15 @@ async def test_candidate_writes_nothing_if_another_leader_came_and_went(
 
 
 async def test_candidate_writes_nothing_if_the_replica_list_has_changed(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     stale = await view(zookeeper)
-    zookeeper.ensemble.put(f"{BASE}/0/replicas", b"2,3,4")
+    zookeeper.server.put(f"{BASE}/0/replicas", b"2,3,4")
     await refused(zookeeper, partitions.lead(TP, stale, 1, 0, (1,)))
 
 
 async def test_leader_that_leads_on_writes_the_next_epoch_in_both_nodes(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     read = await lead(zookeeper)
     await zookeeper.multi(partitions.raise_epoch(TP, read, 1, (1, 3)))
@@ -263,26 +263,26 @@ async def test_leader_that_leads_on_writes_the_next_epoch_in_both_nodes(
 
 
 async def test_leader_that_leads_on_enqueues_its_close_requests_in_the_same_multi(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     read = await lead(zookeeper)
-    zookeeper.ensemble.put("/leaders/brokers/state/9", b"")
+    zookeeper.server.put("/leaders/brokers/state/9", b"")
     await refused(zookeeper, partitions.raise_epoch(TP, read, 1, (1,), [(8, CLOSE)]))
     await zookeeper.multi(partitions.raise_epoch(TP, read, 1, (1,), [(9, CLOSE)]))
     assert len(tree_of(zookeeper, "/leaders/brokers/state/9/")) == 1
 
 
-async def replaced(zookeeper: MemoryZooKeeper) -> PartitionView:
+async def replaced(zookeeper: InMemoryClient) -> PartitionView:
     """Return the view of a leader that another leader has replaced, whose node also has version 0."""
     stale = await lead(zookeeper)
-    zookeeper.ensemble.delete(f"{BASE}/0/leader")
+    zookeeper.server.delete(f"{BASE}/0/leader")
     now = await view(zookeeper)
     await zookeeper.multi(partitions.lead(TP, now, 2, 1, (1, 2, 3)))
     return stale
 
 
 async def test_replaced_leader_neither_leads_on_nor_deletes_the_node_of_its_successor(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     stale = await replaced(zookeeper)
     await refused(zookeeper, partitions.raise_epoch(TP, stale, 1, (1,)))
@@ -292,11 +292,11 @@ async def test_replaced_leader_neither_leads_on_nor_deletes_the_node_of_its_succ
 
 @pytest.mark.row("C31")
 async def test_completed_reassignment_is_one_multi_with_the_requests_to_close(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     await lead(zookeeper, 7)
-    zookeeper.ensemble.put(NEW, b"3,1")
-    zookeeper.ensemble.put("/leaders/brokers/state/2")
+    zookeeper.server.put(NEW, b"3,1")
+    zookeeper.server.put("/leaders/brokers/state/2")
     read = await view(zookeeper)
     await zookeeper.multi(partitions.complete_reassignment(TP, read, 8, [(2, CLOSE)]))
     assert tree_of(zookeeper, f"{BASE}/0/") == {
@@ -304,7 +304,7 @@ async def test_completed_reassignment_is_one_multi_with_the_requests_to_close(
         f"{BASE}/0/leader": b"1;8",
         f"{BASE}/0/ISR": b"1,3;8",
     }
-    assert NEW not in zookeeper.ensemble.nodes
+    assert NEW not in zookeeper.server.nodes
     assert tree_of(zookeeper, "/leaders/brokers/state/2/") == {
         "/leaders/brokers/state/2/q-0000000000": b'{"operation":"close-replica","topic":"orders",'
         b'"topic_id":"AAECAwQFBgcICQoLDA0ODw","partition":0,"epoch":8,"sender":1}'
@@ -313,18 +313,18 @@ async def test_completed_reassignment_is_one_multi_with_the_requests_to_close(
 
 @pytest.mark.parametrize("change", ["leader", "ISR", "replicas", "reassignment"])
 async def test_reassignment_does_not_complete_if_anything_has_changed(
-    zookeeper: MemoryZooKeeper, change: str
+    zookeeper: InMemoryClient, change: str
 ) -> None:
     await lead(zookeeper, 7)
-    zookeeper.ensemble.put(NEW, b"3,1")
+    zookeeper.server.put(NEW, b"3,1")
     read = await view(zookeeper)
     changed = NEW if change == "reassignment" else f"{BASE}/0/{change}"
-    zookeeper.ensemble.put(changed, zookeeper.ensemble.nodes[changed].data)
+    zookeeper.server.put(changed, zookeeper.server.nodes[changed].data)
     await refused(zookeeper, partitions.complete_reassignment(TP, read, 8, []))
 
 
 async def test_broker_that_leaves_keeps_the_epoch_and_deletes_its_leader_node(
-    zookeeper: MemoryZooKeeper,
+    zookeeper: InMemoryClient,
 ) -> None:
     await zookeeper.multi(partitions.leave(TP, await lead(zookeeper), 3))
     assert tree_of(zookeeper, f"{BASE}/0/")[f"{BASE}/0/ISR"] == b"1,2;0"
@@ -335,7 +335,7 @@ async def test_broker_that_leaves_keeps_the_epoch_and_deletes_its_leader_node(
     }
 
 
-async def refused(zookeeper: MemoryZooKeeper, multi: list[MultiOp]) -> None:
+async def refused(zookeeper: InMemoryClient, multi: list[MultiOp]) -> None:
     """Assert that ZooKeeper refuses the multi, and that nothing changes."""
     before = tree_of(zookeeper)
     with pytest.raises(MultiFailed):

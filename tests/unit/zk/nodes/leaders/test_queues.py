@@ -7,7 +7,7 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import TopicPartition
 from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
@@ -24,15 +24,15 @@ START = (
 
 
 @pytest.fixture
-async def zookeeper() -> MemoryZooKeeper:
-    zookeeper = MemoryZooKeeper(Ensemble())
+async def zookeeper() -> InMemoryClient:
+    zookeeper = InMemoryClient(ZooKeeperInMemory())
     await zookeeper.start()
-    zookeeper.ensemble.put(QUEUE)
+    zookeeper.server.put(QUEUE)
     return zookeeper
 
 
 @pytest.mark.row("C11")
-async def test_request_is_one_line_of_json_in_a_sequential_node(zookeeper: MemoryZooKeeper) -> None:
+async def test_request_is_one_line_of_json_in_a_sequential_node(zookeeper: InMemoryClient) -> None:
     request = StateChange(Operation.START, TP, ID, 10, 0)
     await zookeeper.multi([queues.entry(2, request), queues.entry(2, request)])
     names, _ = await zookeeper.children(QUEUE)
@@ -73,10 +73,10 @@ def test_request_is_decoded_as_it_was_encoded(request_: StateChange) -> None:
     ],
 )
 async def test_unreadable_request_is_reported_and_those_behind_it_are_read(
-    zookeeper: MemoryZooKeeper, text: bytes, caplog: pytest.LogCaptureFixture
+    zookeeper: InMemoryClient, text: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    zookeeper.ensemble.put(f"{QUEUE}/q-0000000000", text)
-    zookeeper.ensemble.put(f"{QUEUE}/q-0000000001", START)
+    zookeeper.server.put(f"{QUEUE}/q-0000000000", text)
+    zookeeper.server.put(f"{QUEUE}/q-0000000001", START)
     with caplog.at_level(logging.ERROR):
         read = await queues.read(
             zookeeper, 2, ["q-0000000000", "q-0000000001", "q-0000000002"], Faults()

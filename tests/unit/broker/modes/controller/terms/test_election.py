@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from support.controller_bench import new_ensemble
 from support.manual_clock import ManualClock
-from support.memory_zookeeper_client import MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.errors import OutcomeUnknown, StaleSession
 from minikafka.base.ports import Delete
@@ -31,8 +31,7 @@ class World:
     def __init__(self) -> None:
         self.ensemble = new_ensemble()
         self.ensemble.put(layout.CONTROLLER_EPOCH, b"4")
-        self.session = MemoryZooKeeper(self.ensemble)
-        self.session.attach()
+        self.session = InMemoryClient(self.ensemble)
         self.election = Election(
             OWN_ID, self.session, ManualClock(), NOTHING, lambda: None, Faults()
         )
@@ -59,8 +58,10 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+async def world() -> World:
+    world = World()
+    await world.session.attach()
+    return world
 
 
 async def test_candidate_wins_with_an_epoch_that_is_one_higher(world: World) -> None:
@@ -93,11 +94,13 @@ async def test_candidate_has_not_won_if_the_epoch_was_written_again(
 async def test_candidate_has_not_won_if_another_session_holds_the_controller_node(
     world: World,
 ) -> None:
-    other = MemoryZooKeeper(world.ensemble)
-    other.attach()
+    other = InMemoryClient(world.ensemble)
+    await other.attach()
 
     def replaced() -> None:
-        world.ensemble.nodes[layout.CONTROLLER].owner = other.session_id
+        data = world.ensemble.nodes[layout.CONTROLLER].data
+        world.ensemble.delete(layout.CONTROLLER)
+        world.ensemble.put(layout.CONTROLLER, data, owner=other.session_id)
 
     world.lose_answer(replaced)
     assert await world.campaign() is None
@@ -125,8 +128,8 @@ async def test_nodes_are_read_after_a_sync_when_the_answer_was_lost(world: World
 
 async def test_candidate_writes_nothing_in_a_later_session(world: World) -> None:
     generation = world.session.generation
-    world.session.expire()
-    world.session.attach()
+    await world.session.expire()
+    await world.session.attach()
     with pytest.raises(StaleSession):
         await world.election.campaign(generation)
     assert layout.CONTROLLER not in world.ensemble.nodes
@@ -138,8 +141,8 @@ async def test_controller_of_a_later_session_is_not_deleted_by_an_earlier_resign
 ) -> None:
     generation = world.session.generation
     await world.campaign()
-    world.session.expire()
-    world.session.attach()
+    await world.session.expire()
+    await world.session.attach()
     await world.campaign()
     with pytest.raises(StaleSession):
         await world.election.resign(generation)
@@ -169,11 +172,14 @@ class Rival:
     """Another broker's session and election on the same ensemble."""
 
     def __init__(self, world: World, broker_id: int) -> None:
-        self.session = MemoryZooKeeper(world.ensemble)
-        self.session.attach()
+        self.session = InMemoryClient(world.ensemble)
         self.election = Election(
             broker_id, self.session, ManualClock(), NOTHING, lambda: None, Faults()
         )
+
+    async def attached(self) -> Self:
+        await self.session.attach()
+        return self
 
     async def campaign(self) -> Won | None:
         return await self.election.campaign(self.session.generation)
@@ -189,7 +195,7 @@ class Rival:
 @pytest.fixture
 async def controller(world: World) -> Rival:
     """Broker 2, the controller of epoch 5."""
-    controller = Rival(world, 2)
+    controller = await Rival(world, 2).attached()
     assert await controller.campaign() == Won(5, 1)
     return controller
 
@@ -209,7 +215,7 @@ async def test_candidate_takes_over_in_the_next_epoch(world: World, controller: 
 async def test_one_of_two_candidates_takes_over_when_both_try_at_once(
     world: World, controller: Rival
 ) -> None:
-    rivals = [Rival(world, 3), Rival(world, 4)]
+    rivals = [await Rival(world, n).attached() for n in (3, 4)]
     former = controller.former()
     won = await asyncio.gather(*(rival.take_over(former) for rival in rivals))
     assert sorted(won, key=lambda one: one is None) == [Won(6, 2), None]
@@ -221,7 +227,7 @@ async def test_successor_that_is_elected_meanwhile_keeps_its_node(
     world: World, controller: Rival, moment: str
 ) -> None:
     """The node of the successor has version 0, like the node of the former controller."""
-    successor = Rival(world, 3)
+    successor = await Rival(world, 3).attached()
 
     def elect() -> None:
         operations = election.takeover(3, 6, 1, 0, 0)
@@ -307,7 +313,7 @@ async def test_takeover_whose_answer_was_lost_does_not_count_if_it_was_not_carri
 async def test_takeover_whose_answer_was_lost_does_not_count_if_it_was_replaced(
     world: World, controller: Rival
 ) -> None:
-    former, third = controller.former(), Rival(world, 3)
+    former, third = controller.former(), await Rival(world, 3).attached()
 
     def replace() -> None:
         world.ensemble.write(election.takeover(3, 7, 2, 0, 0), third.session.session_id)
@@ -322,7 +328,7 @@ async def test_former_controller_that_resigns_does_not_delete_the_node_of_its_su
     world: World, moment: str
 ) -> None:
     await world.campaign()
-    successor = Rival(world, 2)
+    successor = await Rival(world, 2).attached()
 
     def replace() -> None:
         world.ensemble.write(election.takeover(2, 6, 1, 0, 0), successor.session.session_id)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from support.controller_bench import new_ensemble, state_of
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
 from support.recording_ledger import RecordingLedger
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ControllerMoved, OutcomeUnknown, StaleSession, TooLarge
@@ -22,10 +22,9 @@ from minikafka.zk import layout
 
 class Bench:
     def __init__(self) -> None:
-        self.ensemble: Ensemble = new_ensemble()
+        self.ensemble: ZooKeeperInMemory = new_ensemble()
         self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
-        self.zookeeper = MemoryZooKeeper(self.ensemble)
-        self.zookeeper.attach()
+        self.zookeeper = InMemoryClient(self.ensemble)
         self.ledger = RecordingLedger()
         config = BrokerConfig.from_mapping({"broker.id": 1})
         self.store = ControllerStore(TermSession(self.zookeeper, 1, 0, self.ledger), config)
@@ -41,7 +40,9 @@ class Bench:
 
 @pytest.fixture
 async def bench() -> Bench:
-    return Bench()
+    bench = Bench()
+    await bench.zookeeper.attach()
+    return bench
 
 
 def state(version: int, leader: int = 1, epoch: int = 0) -> LeaderAndIsr:
@@ -243,8 +244,8 @@ async def test_store_refuses_writes_and_deletions_in_a_later_zookeeper_session(
     bench: Bench,
 ) -> None:
     (tp,) = bench.topic("t", 1)
-    bench.zookeeper.expire()
-    bench.zookeeper.attach()
+    await bench.zookeeper.expire()
+    await bench.zookeeper.attach()
     with pytest.raises(StaleSession):
         await bench.store.write_states({tp: state(0, leader=5)})
     with pytest.raises(StaleSession):

@@ -9,8 +9,8 @@ import pytest
 from support.controller_bench import new_ensemble
 from support.endpoints import endpoints
 from support.manual_clock import ManualClock
-from support.memory_zookeeper_client import MemoryZooKeeper
 from support.until import until
+from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
 from minikafka.base.model import Broker
@@ -20,6 +20,8 @@ from minikafka.broker.modes.controller.terms.takeover import Attendance
 from minikafka.rpc.liveness import Presence, Probe
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
+from minikafka.zk.core.acl import ANYONE
+from minikafka.zk.core.tree import Node
 from minikafka.zk.nodes.faults import Faults
 
 CONTROLLER, OWN_ID = 1, 5
@@ -33,8 +35,7 @@ class World:
         self.ensemble = new_ensemble()
         for id_ in (CONTROLLER, 2, OWN_ID, 7):
             self.register(id_, 100 + id_)
-        self.session = MemoryZooKeeper(self.ensemble)
-        self.session.attach()
+        self.session, self.other = InMemoryClient(self.ensemble), InMemoryClient(self.ensemble)
         self.clock = ManualClock()
         self.tasks = TaskRegistry()
         self.presence = Presence.REFUSED
@@ -54,10 +55,12 @@ class World:
         )
 
     def register(self, broker_id: int, owner: int) -> None:
+        """Register the broker as this session does, in place of its registration by another session."""
         info = Broker(broker_id, endpoints("127.0.0.1", 9092, "127.0.0.1", 19092))
         path = layout.broker_path(broker_id)
-        self.ensemble.put(path, layout.encode_broker(info))
-        self.ensemble.nodes[path].owner = owner
+        if path in self.ensemble.nodes:
+            self.ensemble.delete(path)
+        self.ensemble.put(path, layout.encode_broker(info), owner=self.ensemble.open_session(owner))
 
     async def probe(self, broker: Broker) -> Probe:
         self.probes += 1
@@ -77,21 +80,19 @@ class World:
         await until(lambda: len(self.calls) == times)
 
     async def is_idle(self) -> None:
-        """Let everything happen that needs no time of the clock."""
-        for _ in range(30):
-            await asyncio.sleep(0)
+        """Let everything happen that needs no time of the clock: each read takes longer than a step of the loop."""
+        for _ in range(10):
+            await self.other.exists("/")
 
 
 def stat_of(owner: int) -> Stat:
-    ensemble = new_ensemble()
-    ensemble.put("/n")
-    ensemble.nodes["/n"].owner = owner
-    return ensemble.nodes["/n"].stat()
+    return Node(b"", ANYONE, 1, 0, owner).stat()
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     world = World()
+    await world.session.attach()
     yield world
     await world.tasks.close()
 
@@ -172,7 +173,7 @@ async def test_controller_without_a_registration_of_its_session_is_not_called(
     elif owner == "malformed":
         world.ensemble.put(path, b"{")
     else:
-        world.ensemble.nodes[path].owner = owner
+        world.register(CONTROLLER, int(owner))
     world.attend()
     await world.is_idle()
     assert world.calls == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, StaleSession
 from minikafka.base.ports import Node
@@ -13,8 +13,8 @@ from minikafka.broker.modes.controller.terms.term_session import TermSession
 
 
 async def test_zookeeper_read_is_not_repeated_in_a_later_session() -> None:
-    zookeeper = MemoryZooKeeper(Ensemble())
-    zookeeper.attach()
+    zookeeper = InMemoryClient(ZooKeeperInMemory())
+    await zookeeper.attach()
     session = TermSession(zookeeper, zookeeper.generation, 0)
     reads: list[Sequence[str]] = []
 
@@ -22,8 +22,8 @@ async def test_zookeeper_read_is_not_repeated_in_a_later_session() -> None:
         reads.append(paths)
         if len(reads) > 1:
             return [None]
-        zookeeper.expire()
-        zookeeper.attach()
+        await zookeeper.expire()
+        await zookeeper.attach()
         raise NotConnected
 
     zookeeper.get_many = get_many  # type: ignore[method-assign]
