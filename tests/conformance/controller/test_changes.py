@@ -42,6 +42,7 @@ async def test_controller_handles_events_one_by_one_in_order_of_arrival(
     assert bench.shown()["state"] == "TopicChange"
     bench.ensemble.put(layout.delete_topic_path("none"))
     bench.ensemble.delete(layout.broker_path(3))
+    await until(lambda: bench.shown()["queue_size"] == 2)
     service = bench.service
     waiting = asyncio.gather(
         service.elect_leaders(unclean=False, partitions=[T0]),

@@ -340,7 +340,7 @@ async def test_waiting_reassignment_request_fails_when_the_controller_resigns(
         bench.service.alter_reassignments({T0: (1, 3)}), return_exceptions=True
     )
     await until(lambda: bench.gate.waiting)
-    bench.zookeeper.expire()
+    await bench.zookeeper.expire()
     (error,) = await waiting
     assert getattr(error, "code", None) is ErrorCode.NOT_CONTROLLER
     bench.gate.release("reassignment.U2")

@@ -306,7 +306,8 @@ async def test_request_times_out_when_zookeeper_session_ends_after_a_lost_respon
 
 async def test_error_is_retriable_when_zookeeper_is_unreachable() -> None:
     world = World()
-    world.session.session_timeout_ms = 50
+    await world.session.attach()
+    world.session._session.timeout_ms = 50
     world.session.suspend()
     assert (await world.topic(Change("retention.ms", "5"))).error.retriable
 

@@ -57,9 +57,10 @@ async def test_fenced_write_raises_controller_moved_when_the_epoch_has_changed()
 
 async def test_fenced_write_is_refused_in_a_later_zookeeper_session() -> None:
     cold = Cold()
+    await cold.session.attach()
     cold.controller.generation = cold.session.generation
-    cold.session.expire()
-    cold.session.attach()
+    await cold.session.expire()
+    await cold.session.attach()
     with pytest.raises(StaleSession):
         await writes_of(cold).write(Create("/a", b""))
     assert "/a" not in cold.ensemble.nodes

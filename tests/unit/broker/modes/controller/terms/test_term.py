@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, get_args
 
 import pytest
 from support.controller_bench import T0, ControllerBench, create_topic, until
+from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
 from minikafka.base.model import (
@@ -214,12 +215,23 @@ async def test_controlled_shutdown_is_refused_when_the_controller_resigns_meanwh
         bench.service.controlled_shutdown(2, bench.epoch_of(2)), return_exceptions=True
     )
     await until(lambda: bench.shown()["state"] == "ControlledShutdownRequested")
-    bench.zookeeper.expire()
+    await bench.zookeeper.expire()
     (error,) = await waiting
     assert isinstance(error, KafkaError)
     assert error.code is ErrorCode.NOT_CONTROLLER
     gate.set()
     await until(lambda: bench.channels.open == {})
+
+
+def end_lease(zookeeper: InMemoryClient, *, renew_if: Callable[[], bool]) -> None:
+    """Let the lease end. Answers renew it only if `renew_if`; other answers take as long as the session timeout."""
+    renew = zookeeper._session.on_answer
+
+    def on_answer(sent: int) -> None:
+        renew(sent if renew_if() else sent - zookeeper.session_timeout_ms)
+
+    zookeeper._session.on_answer = on_answer  # type: ignore[method-assign]
+    zookeeper.end_lease()
 
 
 async def test_controller_sends_nothing_while_its_lease_may_have_expired(
@@ -237,15 +249,7 @@ async def test_controller_sends_nothing_while_its_lease_may_have_expired(
         return await exists(path, watch=watch)
 
     zookeeper.exists = held  # type: ignore[method-assign]
-    turn = zookeeper._turn
-
-    async def unrenewed(generation: int | None = None) -> None:
-        lease = zookeeper.lease
-        await turn(generation)
-        zookeeper.lease = lease or gate.is_set()
-
-    zookeeper._turn = unrenewed  # type: ignore[method-assign]
-    zookeeper.lease = False
+    end_lease(zookeeper, renew_if=gate.is_set)
     sent.clear()
     bench.ensemble.delete(layout.broker_path(2))
     await asked.wait()
@@ -262,22 +266,17 @@ async def test_controller_reads_again_until_an_answer_has_renewed_its_lease(
     zookeeper, sent = bench.zookeeper, bench.channels.sent
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
-    turn, exists = zookeeper._turn, zookeeper.exists
+    exists = zookeeper.exists
     renewed_by = 3
     reads: list[int] = []
-
-    async def unrenewed(generation: int | None = None) -> None:
-        lease = zookeeper.lease
-        await turn(generation)
-        zookeeper.lease = lease or len(reads) >= renewed_by
 
     async def counted(path: str, *, watch: bool = False) -> Any:
         assert sent == []
         reads.append(len(reads))
         return await exists(path, watch=watch)
 
-    zookeeper._turn, zookeeper.exists = unrenewed, counted
-    zookeeper.lease = False
+    zookeeper.exists = counted  # type: ignore[method-assign]
+    end_lease(zookeeper, renew_if=lambda: len(reads) >= renewed_by)
     sent.clear()
     bench.ensemble.delete(layout.broker_path(2))
     await bench.led(3)
@@ -398,7 +397,7 @@ async def test_controller_finds_missed_changes_by_reading_all_nodes_after_a_reco
     await bench.led(2)
     bench.zookeeper.suspend()
     bench.ensemble.delete(layout.broker_path(2))
-    bench.zookeeper.attach()
+    await bench.zookeeper.attach()
     await bench.led(3)
 
 
@@ -444,10 +443,10 @@ async def test_controller_refuses_events_after_its_zookeeper_session_was_replace
     term = bench.service._term
     assert term is not None
     zookeeper = bench.zookeeper
-    zookeeper.generation += 1
+    zookeeper._session.generation += 1
     with pytest.raises(StaleSession):
         await term.handle(RebalanceDue())
-    zookeeper.generation -= 1
+    zookeeper._session.generation -= 1
     await term.handle(RebalanceDue())
 
 
