@@ -134,7 +134,9 @@ class Attempt:
 
     def _delete(self, op: Delete) -> Written:
         path = op.path
-        if path is None or "/" not in path or "\0" in path or path in _PROTECTED:
+        if path is None:
+            raise Refused(codes.MARSHALLING_ERROR)
+        if "/" not in path or "\0" in path or path in _PROTECTED:
             raise Refused(codes.BAD_ARGUMENTS)
         above = parent_of(path)
         parent = self._node(above)
@@ -227,7 +229,9 @@ def _checked_flags(op: Create) -> str:
     ):  # as on a server with its default settings, without extended types
         raise Refused(codes.UNIMPLEMENTED)
     path = op.path
-    if op.kind == codes.CREATE_TTL or path is None or "/" not in path or "\0" in path:
+    if path is None:
+        raise Refused(codes.MARSHALLING_ERROR)
+    if op.kind == codes.CREATE_TTL or "/" not in path or "\0" in path:
         raise Refused(codes.BAD_ARGUMENTS)
     return path
 

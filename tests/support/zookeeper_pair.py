@@ -1,0 +1,55 @@
+"""A new server of Apache ZooKeeper and a new one of minikafka, for comparisons of the two."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from minikafka.cluster.directory import free_ports
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.zk.processes.apache import JVM_FLAGS, ApacheZooKeeper
+from minikafka.zk.processes.child import TICK_MS, ServerProcess
+from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+
+_FLAGS = " ".join(
+    (
+        "-Dznode.container.checkIntervalMs=1000000000",  # the removal of containers uses up zxids
+        "-Dzookeeper.forceSync=no",
+        "-Dzookeeper.4lw.commands.whitelist=*",
+    )
+)
+
+
+class Pair(NamedTuple):
+    """Both servers, running."""
+
+    apache: ServerProcess
+    embedded: ServerProcess
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        return self.apache.port, self.embedded.port
+
+
+@asynccontextmanager
+async def running_pair(directory: Path, *, tick_ms: int = TICK_MS) -> AsyncIterator[Pair]:
+    """Run both servers below a directory during the `with` body."""
+    ports, clock = free_ports(2, SystemRng()), SystemClock()
+    pair = Pair(
+        ApacheZooKeeper(directory / "apache", ports[0], clock=clock, tick_time_ms=tick_ms),
+        EmbeddedZooKeeper(directory / "embedded", ports[1], clock=clock, tick_time_ms=tick_ms),
+    )
+    try:
+        with patch.dict(os.environ, {JVM_FLAGS: f"{os.environ.get(JVM_FLAGS, '')} {_FLAGS}"}):
+            pair.apache.spawn()
+        pair.embedded.spawn()
+        for server in pair:
+            await server.wait_until_serving()
+        yield pair
+    finally:
+        for server in pair:
+            await server.stop()
