@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from support import zookeeper_bytes as wire
@@ -20,7 +21,7 @@ WALK_AHEAD = 100
 
 
 class Difference(NamedTuple):
-    """Where two servers differ: after which step, and what each of them did."""
+    """Where two servers differ: at which step, and what each of them did."""
 
     step: str
     first: object
@@ -28,6 +29,14 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.step}\n  first:  {self.first}\n  second: {self.second}"
+
+
+class Failure(NamedTuple):
+    """The shortest part of a sequence after which two servers differ."""
+
+    seed: int
+    steps: list[Step]
+    difference: Difference
 
 
 class Counts:
@@ -179,10 +188,11 @@ class Side:
                 yield tuple(connection.reply(code) for code, _ in reads)
 
     def abandon(self) -> None:
-        """End all sessions after a difference."""
+        """End all sessions that are still open after a difference."""
         for connection in self.connections:
-            connection.send_request(0, wire.CLOSE)
-            connection.rest()
+            with suppress(OSError):
+                connection.send_request(0, wire.CLOSE)
+                connection.rest()
             connection.close()
 
 
@@ -206,10 +216,15 @@ class Comparison:
         """Run the sequence of a seed; return the first difference."""
         return self._compare(lambda root: Sequence(seed, root).steps(requests))
 
-    def smallest(self, seed: int, requests: int = REQUESTS) -> tuple[list[Step], Difference | None]:
-        """Return the shortest part of a failing sequence that still fails, and its difference."""
+    def smallest(self, seed: int, requests: int = REQUESTS) -> Failure:
+        """Return the shortest part of a failing sequence that still fails.
+
+        Raises RuntimeError if the sequence does not fail again.
+        """
         kept = list(range(len(Sequence(seed, "/x").steps(requests))))
-        found = None
+        found = self._compare(_chosen(seed, requests, kept))
+        if found is None:
+            raise RuntimeError(f"the sequence of seed {seed} did not differ a second time")
         size = len(kept) // 2
         while size:
             for start in range(len(kept) - size, -1, -size):
@@ -218,7 +233,7 @@ class Comparison:
                 if difference is not None:
                     kept, found = fewer, difference
             size //= 2
-        return _chosen(seed, requests, kept)("ROOT"), found
+        return Failure(seed, _chosen(seed, requests, kept)("ROOT"), found)
 
     def _compare(self, steps_of: Callable[[str], list[Step]]) -> Difference | None:
         root = f"/s{next(self._roots)}"
@@ -253,18 +268,18 @@ class Comparison:
 
 
 def bursts(steps: list[Step]) -> Iterator[list[Step]]:
-    """Yield the steps in groups that are sent without waiting: requests of one session, none of them an auth.
+    """Yield the steps in groups that are sent without waiting for replies: requests of one session.
 
-    Apache ZooKeeper carries out an auth at once, before requests that it has read earlier.
+    Apache ZooKeeper carries out an auth before requests that it has read earlier, and checks requests that it has
+    read before the reply to a setACL against the old list. So these two end a group.
     """
     burst: list[Step] = []
     for step in steps:
-        is_alone = step.code in (None, wire.AUTH)
-        if burst and (is_alone or burst[-1].session != step.session):
+        if burst and (step.code in (None, wire.AUTH) or burst[-1].session != step.session):
             yield burst
             burst = []
         burst.append(step)
-        if is_alone:
+        if step.code in (None, wire.AUTH, wire.SET_ACL):
             yield burst
             burst = []
     if burst:

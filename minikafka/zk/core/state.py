@@ -236,7 +236,7 @@ class ServerState:
         else:
             (self.data_watches if is_data else self.child_watches).add(path, connection, ONE_SHOT)
 
-    def add_watch(self, connection: Connection, path: str, mode: int) -> None:
+    def add_watch(self, connection: Connection, path: str | None, mode: int) -> None:
         """Set a persistent watch (mode 0) or a recursive one (mode 1). Raises Refused for another mode."""
         self.check_session(connection)
         if mode == 0:
@@ -246,18 +246,18 @@ class ServerState:
         else:
             raise Refused(codes.MARSHALLING_ERROR)
 
-    def _watch_persistently(self, connection: Connection, path: str) -> None:
+    def _watch_persistently(self, connection: Connection, path: str | None) -> None:
         self.data_watches.add(path, connection, PERSISTENT)
         self.child_watches.add(path, connection, PERSISTENT)
 
-    def check_watch(self, connection: Connection, path: str, kind: int) -> None:
+    def check_watch(self, connection: Connection, path: str | None, kind: int) -> None:
         """Raise Refused (NO_WATCHER) if the connection has no watch of this kind (1 to 5) on the path."""
         child, data = self._modes(connection, kind, _CHECK_MODES)
         has_child = self.child_watches.has(path, connection, child)
         if not has_child and not self.data_watches.has(path, connection, data):
             raise Refused(codes.NO_WATCHER)
 
-    def remove_watch(self, connection: Connection, path: str, kind: int) -> None:
+    def remove_watch(self, connection: Connection, path: str | None, kind: int) -> None:
         """Remove watches of this kind (1 to 5). Raises Refused (NO_WATCHER) if there is none."""
         child, data = self._modes(connection, kind, _REMOVE_MODES)
         had_child = self.child_watches.remove(path, connection, child)

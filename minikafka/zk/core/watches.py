@@ -28,15 +28,18 @@ class Watcher(Protocol):
 
 
 class WatchTable:
-    """The watches of one table. A mode is a set of the bits ONE_SHOT, PERSISTENT and RECURSIVE."""
+    """The watches of one table. A mode is a set of the bits ONE_SHOT, PERSISTENT and RECURSIVE.
+
+    A client may watch the null path, which never changes [measured].
+    """
 
     def __init__(self) -> None:
-        self.by_path: dict[str, dict[Watcher, int]] = {}
-        self.by_connection: dict[Watcher, set[str]] = {}
+        self.by_path: dict[str | None, dict[Watcher, int]] = {}
+        self.by_connection: dict[Watcher, set[str | None]] = {}
         self._recursive = 0
         """Number of recursive watches: without them, no event walks up its path."""
 
-    def add(self, path: str, connection: Watcher, mode: int) -> None:
+    def add(self, path: str | None, connection: Watcher, mode: int) -> None:
         """Add a watch; a second one of the same mode has no effect."""
         modes = self.by_path.setdefault(path, {})
         before = modes.get(connection, 0)
@@ -45,12 +48,12 @@ class WatchTable:
         if mode & ~before & RECURSIVE:
             self._recursive += 1
 
-    def has(self, path: str, connection: Watcher, mode: int) -> bool:
+    def has(self, path: str | None, connection: Watcher, mode: int) -> bool:
         """Return True if the connection watches this path in one of the modes."""
         modes = self.by_path.get(path)
         return modes is not None and bool(modes.get(connection, 0) & mode)
 
-    def remove(self, path: str, connection: Watcher, mode: int) -> bool:
+    def remove(self, path: str | None, connection: Watcher, mode: int) -> bool:
         """Remove the watches of these modes; return True if there was one."""
         modes = self.by_path.get(path)
         before = modes.get(connection, 0) if modes else 0

@@ -104,9 +104,9 @@ def _operation(operation: Operation, result: Result | int) -> bytes:
         return failed_operation(result)
     if isinstance(operation, Create):
         assert result.stat is not None
-        return succeeded_operation(
-            operation.kind, created(operation.kind, result.path, result.stat)
-        )
+        # The result of a container has the type of a create2 [measured].
+        kind = codes.CREATE if operation.kind == codes.CREATE else codes.CREATE2
+        return succeeded_operation(kind, created(kind, result.path, result.stat))
     if isinstance(operation, SetData):
         assert result.stat is not None
         return succeeded_operation(opcodes.SET_DATA, jute.stat(result.stat))

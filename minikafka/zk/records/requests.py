@@ -14,7 +14,6 @@ from minikafka.zk.core.operations import (
     Check,
     Create,
     Delete,
-    Operation,
     Reconfig,
     SetAcl,
     SetData,
@@ -57,7 +56,7 @@ class SetWatches(NamedTuple):
 class WatchRequest(NamedTuple):
     """A path with the mode (addWatch) or the type (checkWatches, removeWatches) of a watch."""
 
-    path: str
+    path: str | None
     mode: int
 
 
@@ -72,7 +71,7 @@ class MalformedMulti(NamedTuple):
     """A multi that cannot be decoded. As in Apache ZooKeeper, it fails and uses up a zxid [measured]."""
 
 
-Multi: TypeAlias = list[Operation] | MalformedMulti
+Multi: TypeAlias = list[Create | Delete | SetData | Check] | MalformedMulti
 
 
 def connect(data: bytes) -> Connect:
@@ -142,14 +141,16 @@ def nothing(_: Reader) -> None:
 
 def multi(reader: Reader) -> Multi:
     """Decode a multi. Raises Malformed only for a create without an access control list [measured]."""
-    operations: list[Operation] = []
+    operations: list[Create | Delete | SetData | Check] = []
     while True:
         try:
             kind = reader.int32()
             is_end = reader.boolean()
             reader.int32()
             if is_end:
-                return operations
+                # A null path is found after all operations have been decoded [measured].
+                is_complete = all(operation.path is not None for operation in operations)
+                return operations if is_complete else MalformedMulti()
             operation = _MULTI[kind](reader)
         except (Malformed, KeyError):
             return MalformedMulti()
@@ -180,9 +181,9 @@ def _create_in_multi(operation: Create) -> Create | None:
     return operation
 
 
-def multi_read(reader: Reader) -> list[tuple[int, str | None]]:
+def multi_read(reader: Reader) -> list[tuple[int, str]]:
     """Decode a multiRead into pairs of opcode (GET_DATA or GET_CHILDREN) and path. Its watches are ignored."""
-    found: list[tuple[int, str | None]] = []
+    found: list[tuple[int, str]] = []
     while True:
         kind = reader.int32()
         is_end = reader.boolean()
@@ -191,7 +192,10 @@ def multi_read(reader: Reader) -> list[tuple[int, str | None]]:
             return found
         if kind not in (opcodes.GET_DATA, opcodes.GET_CHILDREN):
             raise Malformed(f"multiRead of the operation {kind}")
-        found.append((kind, read(reader).path))
+        path = read(reader).path
+        if path is None:
+            raise Malformed("a path of a multiRead is null")
+        found.append((kind, path))
 
 
 def set_watches(reader: Reader) -> SetWatches:
@@ -208,7 +212,7 @@ def set_watches2(reader: Reader) -> SetWatches:
 
 def watch(reader: Reader) -> WatchRequest:
     """Decode an addWatch, checkWatches or removeWatches request."""
-    return WatchRequest(_required(reader), reader.int32())
+    return WatchRequest(reader.string(), reader.int32())
 
 
 def auth(reader: Reader) -> Auth:
@@ -228,7 +232,7 @@ def _required(reader: Reader) -> str:
     return found
 
 
-_MULTI: Final[dict[int, Callable[[Reader], Operation]]] = {
+_MULTI: Final[dict[int, Callable[[Reader], Create | Delete | SetData | Check]]] = {
     codes.CREATE: create(codes.CREATE),
     codes.CREATE2: create(codes.CREATE2),
     codes.CREATE_CONTAINER: create(codes.CREATE_CONTAINER),

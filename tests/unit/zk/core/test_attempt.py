@@ -144,6 +144,7 @@ def test_version_never_becomes_the_number_that_means_any(
     [
         (create(None, acl=None, flags=7), codes.BAD_ARGUMENTS),
         (create(None, acl=None, flags=5), codes.UNIMPLEMENTED),
+        (create(None, acl=None), codes.MARSHALLING_ERROR),
         (create("no-slash", acl=None), codes.BAD_ARGUMENTS),
         (create("/a\0", acl=None), codes.BAD_ARGUMENTS),
         (create("/missing/.", acl=()), codes.INVALID_ACL),
@@ -156,7 +157,7 @@ def test_version_never_becomes_the_number_that_means_any(
         (create("/open"), codes.NODE_EXISTS),
         (create("/ephemeral/child"), codes.NO_CHILDREN_FOR_EPHEMERALS),
         (create("relative/child"), codes.NO_NODE),
-        (Delete(None, -1), codes.BAD_ARGUMENTS),
+        (Delete(None, -1), codes.MARSHALLING_ERROR),
         (Delete("no-slash", -1), codes.BAD_ARGUMENTS),
         (Delete("/open\0", -1), codes.BAD_ARGUMENTS),
         (Delete("/zookeeper/quota", 9), codes.BAD_ARGUMENTS),
