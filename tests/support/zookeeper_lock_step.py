@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from support import zookeeper_bytes as wire
-from support.zookeeper_sequences import REATTACH, REQUESTS, SESSIONS, Sequence, Step
 from support.zookeeper_bytes import Event, Reply, Session, Wire
+from support.zookeeper_sequences import REATTACH, REQUESTS, SESSIONS, Sequence, Step
 
 TIMEOUT_MS = 30_000
 WALK_AHEAD = 100

@@ -177,7 +177,7 @@ class Words:
     def _wchp(self) -> str:
         lines = []
         for path, watchers in self._state.data_watches.by_path.items():
-            lines.append(path)
+            lines.append(str(path))
             found = (each for each in watchers if isinstance(each, ClientConnection))
             lines += (f"\t0x{each.session_id:x}" for each in found)
         return _lines([*lines, ""])
