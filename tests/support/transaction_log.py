@@ -2,19 +2,20 @@
 
     for transaction in transactions(server.data_dir): ...
 
-Each entry's checksum is verified. Reading a file ends at an incomplete entry, because the server may still be writing.
-Writes that ZooKeeper refused are also in the log, marked `refused`. The format is the one of ZooKeeper 3.6 and later:
-jute records, as defined in `zookeeper.jute`.
+The records are read by the product (`zk/records/transactions.py`). Reading a file ends at an incomplete record, because
+the server may still be writing. Writes that ZooKeeper refused are also in the log, marked `refused`.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from minikafka.zk.core import changes
+from minikafka.zk.records.transactions import END, PREFIX, decode
+from minikafka.zk.store.files import LOG_HEADER, LogRecords
 
 CREATE: Final = "create"
 DELETE: Final = "delete"
@@ -27,12 +28,6 @@ OPEN_SESSION: Final = "open_session"
 CLOSE_SESSION: Final = "close_session"
 
 ANY_VERSION: Final = -1
-
-_MAGIC: Final = b"ZKLG"
-_FILE_HEADER_BYTES: Final = 16
-_END_OF_ENTRY: Final = b"B"
-_MULTI: Final = 14
-_TTL_CREATE: Final = 21
 
 
 class TransactionLogError(Exception):
@@ -81,125 +76,47 @@ def transactions(*data_dirs: Path) -> list[Transaction]:
 
 
 def _of_file(file: Path) -> Iterator[Transaction]:
-    data = file.read_bytes()
-    if len(data) < _FILE_HEADER_BYTES:
-        return
-    if not data.startswith(_MAGIC):
+    content = file.read_bytes()
+    records = LogRecords(content)
+    if len(content) >= len(LOG_HEADER) and records.position == 0:
         raise TransactionLogError(f"{file} is not a transaction log")
-    at = _FILE_HEADER_BYTES
-    while at + 12 <= len(data):
-        checksum, length = struct.unpack_from("!qi", data, at)
-        entry = data[at + 12 : at + 12 + length]
-        at += 12 + length + 1
-        if length <= 0 or data[at - 1 : at] != _END_OF_ENTRY:
-            return
-        if zlib.adler32(entry) != checksum:
-            raise TransactionLogError(f"{file} is broken before byte {at}")
-        yield _transaction(entry)
+    for record in records:
+        session, _, zxid, time_ms, change = decode(record)
+        yield Transaction(zxid, session, time_ms, tuple(_operations(change)))
+    if _is_complete(content, records.position):
+        raise TransactionLogError(f"{file} is broken at byte {records.position}")
 
 
-def _transaction(entry: bytes) -> Transaction:
-    record = _Record(entry)
-    session, _, zxid, time_ms, kind = record.unpack("!qiqqi")
-    return Transaction(zxid, session, time_ms, tuple(_operations(kind, record)))
+def _is_complete(content: bytes, at: int) -> bool:
+    """True if the record at this position has an end, so that the server does not still write it."""
+    if at + PREFIX.size > len(content):
+        return False
+    _, size = PREFIX.unpack_from(content, at)
+    end = at + PREFIX.size + size
+    return size > 0 and content[end : end + 1] == END
 
 
-def _operations(kind: int, record: _Record) -> Iterator[Operation]:
-    if kind != _MULTI:
-        yield from _READERS[kind](record)
-        return
-    for _ in range(record.int()):
-        own_kind = record.int()
-        yield from _READERS[own_kind](_Record(record.buffer()))
+def _operations(change: changes.Change) -> Iterator[Operation]:
+    if isinstance(change, changes.Multi):
+        for part in change.changes:
+            yield from _operations(part)
+    elif isinstance(change, changes.SessionClosed):
+        yield Operation(CLOSE_SESSION)
+        yield from (Operation(DELETE, path) for path in change.paths)
+    else:
+        yield _operation(change)
 
 
-class _Record:
-    """A jute record whose fields are read in order."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def unpack(self, fields: str) -> tuple[int, ...]:
-        found = struct.unpack_from(fields, self._data, self._at)
-        self._at += struct.calcsize(fields)
-        return found
-
-    def int(self) -> int:
-        return self.unpack("!i")[0]
-
-    def bool(self) -> bool:
-        return bool(self.unpack("!b")[0])
-
-    def buffer(self) -> bytes:
-        length = max(self.int(), 0)
-        self._at += length
-        return self._data[self._at - length : self._at]
-
-    def string(self) -> str:
-        return self.buffer().decode()
-
-    def skip_acl(self) -> None:
-        for _ in range(max(self.int(), 0)):
-            self.int()
-            self.buffer()
-            self.buffer()
-
-
-def _create(record: _Record) -> list[Operation]:
-    path, data = record.string(), record.buffer()
-    record.skip_acl()
-    return [Operation(CREATE, path, data=data, ephemeral=record.bool())]
-
-
-def _create_for_a_while(record: _Record) -> list[Operation]:
-    return [Operation(CREATE, record.string(), data=record.buffer())]
-
-
-def _delete(record: _Record) -> list[Operation]:
-    return [Operation(DELETE, record.string())]
-
-
-def _set(record: _Record) -> list[Operation]:
-    path, data = record.string(), record.buffer()
-    return [Operation(SET, path, record.int(), data)]
-
-
-def _check(record: _Record) -> list[Operation]:
-    # ZooKeeper logs the compared version plus one.
-    return [Operation(CHECK, record.string(), record.int() - 1)]
-
-
-def _set_acl(record: _Record) -> list[Operation]:
-    return [Operation(SET_ACL, record.string())]
-
-
-def _open_session(_: _Record) -> list[Operation]:
-    return [Operation(OPEN_SESSION)]
-
-
-def _close_session(record: _Record) -> list[Operation]:
-    paths = [record.string() for _ in range(max(record.int(), 0))]
-    return [Operation(CLOSE_SESSION), *(Operation(DELETE, path) for path in paths)]
-
-
-def _refused(_: _Record) -> list[Operation]:
-    return [Operation(REFUSED)]
-
-
-_READERS: Final[dict[int, Callable[[_Record], list[Operation]]]] = {
-    1: _create,
-    15: _create,
-    19: _create,
-    _TTL_CREATE: _create_for_a_while,
-    2: _delete,
-    20: _delete,
-    5: _set,
-    16: _set,
-    7: _set_acl,
-    13: _check,
-    -1: _refused,
-    -10: _open_session,
-    -11: _close_session,
-}
-"""Decoders by ZooKeeper's operation code. A container counts as a create, a reconfiguration as a set."""
+def _operation(change: changes.Change) -> Operation:
+    if isinstance(change, changes.Created):
+        data = change.data or b""
+        return Operation(CREATE, change.path, data=data, ephemeral=change.is_ephemeral)
+    if isinstance(change, changes.Deleted):
+        return Operation(DELETE, change.path)
+    if isinstance(change, changes.DataSet):
+        return Operation(SET, change.path, change.version, change.data or b"")
+    if isinstance(change, changes.Checked):
+        return Operation(CHECK, change.path, change.version - 1)  # the log has the next version
+    if isinstance(change, changes.AclSet):
+        return Operation(SET_ACL, change.path)
+    return Operation(OPEN_SESSION if isinstance(change, changes.SessionOpened) else REFUSED)
