@@ -15,7 +15,7 @@ from support.hosts import Hosts, SpreadCluster, hosts, needs_hosts, spread_clust
 
 from minikafka.cluster.directory import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zk.processes.embedded import EmbeddedZooKeeper
 
 pytestmark = [needs_hosts, pytest.mark.cluster]
 SESSION_MS = 6_000
@@ -31,7 +31,7 @@ def three_hosts() -> Iterator[Hosts]:
 @pytest.fixture
 async def spread(three_hosts: Hosts, tmp_path: Path) -> AsyncIterator[SpreadCluster]:
     (port,) = free_ports(1, SystemRng())
-    zookeeper = ApacheZooKeeper(tmp_path / "zookeeper", port, clock=SystemClock())
+    zookeeper = EmbeddedZooKeeper(tmp_path / "zookeeper", port, clock=SystemClock())
     await zookeeper.start()
     config = {
         "zookeeper_session_timeout_ms": SESSION_MS,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zk.processes.child import ServerProcess
 
 KAFKA_PORT = 9092
 SECRET = "one secret of all hosts"
@@ -177,7 +177,7 @@ def _toml(value: object) -> str:
 
 @asynccontextmanager
 async def spread_cluster(
-    on: Hosts, directory: Path, zookeeper: ApacheZooKeeper, **config: object
+    on: Hosts, directory: Path, zookeeper: ServerProcess, **config: object
 ) -> AsyncIterator[SpreadCluster]:
     """Start one broker on each host. The brokers reach ZooKeeper, which serves on 127.0.0.1, through this machine."""
     port = int(zookeeper.connect.rpartition(":")[2])

@@ -103,6 +103,11 @@ def _end(ended: asyncio.Event) -> None:
 
 
 def _end_at_once(reason: str) -> None:
-    """End the process without a further reply: what it has promised must be true after the next start."""
-    print(f"minikafka: {reason}", file=sys.stderr, flush=True)
-    os._exit(1)
+    """End the process without a further reply: what it has promised must be true after the next start.
+
+    The process ends even if the line cannot be written, for example because its log is on the same full disk.
+    """
+    try:
+        print(f"minikafka: {reason}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(1)
