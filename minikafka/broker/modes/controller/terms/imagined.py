@@ -99,7 +99,7 @@ class _Overlay:
     def write(self, ops: Sequence[MultiOp], session_id: int, time_ms: int) -> list[Stat | None]:
         """Carry out all operations or none, as a ZooKeeper server does. Raises MultiFailed.
 
-        The paths of the operations and their parents must be known.
+        The nodes on which the operations depend must be known.
         """
         self._zxid += 1
         attempt = Attempt(self._tree, _Session(session_id), self._zxid, time_ms)
@@ -125,6 +125,11 @@ class _Overlay:
             parent.children[name_of(path)] = None
         elif path in self.known:
             parent.children.pop(name_of(path), None)
+
+
+def _needed(op: MultiOp) -> list[str]:
+    """Return the paths of the nodes on which the outcome of an operation depends."""
+    return [op.path, parent_of(op.path)] if isinstance(op, Create | Delete) else [op.path]
 
 
 def _operation(op: MultiOp) -> operations.Operation:
@@ -244,8 +249,7 @@ class ImaginedStore:
         if generation not in (None, self.generation):
             raise StaleSession(f"the session of generation {generation} is over")
         check_size(codec.multi(ops))
-        paths = [op.path for op in ops if op.path.startswith("/")]
-        await self._read([*paths, *map(parent_of, paths)])
+        await self._read(path for op in ops if op.path.startswith("/") for path in _needed(op))
         await self._read(self._rivals(ops))
         return self._overlay.write(ops, self.session_id, self._clock.wall_ms())
 
