@@ -116,15 +116,11 @@ class _Overlay:
         return stats
 
     def _join(self, path: str) -> None:
-        """Make the node and its parent agree, which were perhaps read at different times."""
+        """Make the parent name the node, which was perhaps created after the parent was read."""
         parent = self._tree.nodes.get(parent_of(path)) if path.startswith("/") else None
-        if parent is None or path == ROOT:
-            return
-        parent.children = parent.children or {}
-        if path in self._tree.nodes:
+        if parent is not None and path in self._tree.nodes and path != ROOT:
+            parent.children = parent.children or {}
             parent.children[name_of(path)] = None
-        elif path in self.known:
-            parent.children.pop(name_of(path), None)
 
 
 def _needed(op: MultiOp) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Sequence
 
 import pytest
 from support.endpoints import endpoints
@@ -36,6 +38,7 @@ from minikafka.base.ports import (
     Create,
     Delete,
     MultiOp,
+    Node,
     Set,
     WatchKind,
     ZooKeeper,
@@ -155,6 +158,25 @@ async def test_imagined_store_reads_nodes_that_it_did_not_write_from_zookeeper(
         await store.get("/b")
     with pytest.raises(NoNode):
         await store.children("/b")
+
+
+async def test_imagined_store_keeps_a_write_that_overtakes_a_read_of_the_same_node(
+    store: ImaginedStore, real: InMemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get_many, gate = real.get_many, asyncio.Event()
+
+    async def held(paths: Sequence[str]) -> list[Node | None]:
+        nodes = await get_many(paths)
+        await gate.wait()
+        return nodes
+
+    with monkeypatch.context() as patch:
+        patch.setattr(real, "get_many", held)
+        reading = asyncio.ensure_future(store.get("/a"))
+        await asyncio.sleep(0)
+    await store.multi([Set("/a", b"new", 0)])
+    gate.set()
+    assert (await reading).data == b"new"
 
 
 @pytest.mark.parametrize("seed", range(10))
