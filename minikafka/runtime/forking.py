@@ -12,8 +12,8 @@ import os
 import signal
 import traceback
 import warnings
-from collections.abc import Callable
-from typing import Final, NoReturn
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.runtime.descriptors import close_all_but
@@ -22,11 +22,11 @@ _NICENESS: Final = 10
 _STDERR: Final = 2
 
 
-async def in_child(function: Callable[[], None]) -> bool:
-    """Run the function in a child at a low priority. Return True if it returned, False if it raised or was killed.
+def in_child(function: Callable[[], None]) -> Coroutine[Any, Any, bool]:
+    """Fork now, and run the function in the child at a low priority; the result waits for the child.
 
-    An error is printed to stderr. The child is killed if the caller is cancelled. Raises OSError if no child could
-    be started.
+    The result is True if the function returned, False if it raised or the child was killed. An error is printed to
+    stderr. The child is killed if the result is cancelled. Raises OSError if no child could be started.
     """
     reading, writing = os.pipe()
     try:
@@ -36,6 +36,10 @@ async def in_child(function: Callable[[], None]) -> bool:
         raise
     finally:
         os.close(writing)
+    return _result(pid, reading)
+
+
+async def _result(pid: int, reading: int) -> bool:
     try:
         await _wait_for_end(reading)
     except BaseException:
