@@ -50,6 +50,7 @@ _COMMANDS: Final = {
     "zookeeper": _Entry(
         "processes.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
     ),
+    "zk": _Entry("zk", "Move ZooKeeper's data to and from Apache ZooKeeper."),
     "topics": _Entry("topics.topics", "Create, list, describe, alter and delete topics."),
     "reassign": _Entry("reassign.reassign", "Move partitions to other brokers."),
     "elect": _Entry("elect", "Elect leaders of partitions."),
@@ -74,7 +75,17 @@ _COMMANDS: Final = {
 
 
 _GROUPS: Final = (
-    *("topics", "brokers", "cluster", "configs", "groups", "transactions", "plan", "pipeline"),
+    *(
+        "topics",
+        "brokers",
+        "cluster",
+        "configs",
+        "groups",
+        "transactions",
+        "plan",
+        "pipeline",
+        "zk",
+    ),
 )
 """The commands that have subcommands."""
 

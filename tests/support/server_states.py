@@ -33,9 +33,9 @@ class Client:
         raise AssertionError("no watch was set")
 
 
-def new_state() -> ServerState:
-    """Return the state of a server that has not recovered yet."""
-    return ServerState(tick_ms=TICK_MS, first_session_id=100)
+def new_state(tick_ms: int = TICK_MS) -> ServerState:
+    """Return the state of a server that has not recovered yet. Sessions have a timeout of at least two ticks."""
+    return ServerState(tick_ms=tick_ms, first_session_id=100)
 
 
 def fingerprint(state: ServerState) -> object:
@@ -68,7 +68,7 @@ class RandomWrites:
             if kind < 0.7:
                 self.state.write(client, self.random.randrange(99), self._operation(), self.now)
             elif kind < 0.85:
-                operations = [self._operation() for _ in range(self.random.randrange(4))]
+                operations = [self._part() for _ in range(self.random.randrange(4))]
                 self.state.multi(client, 5, operations, self.now)
             elif kind < 0.9:
                 self.state.open_session(self.random.randrange(1, 50_000), 0, self.now)
@@ -91,6 +91,10 @@ class RandomWrites:
             return Delete(path, -1)
         if kind < 0.85:
             return SetData(path, data, self.random.choice((-1, -1, 0)))
-        if kind < 0.92:
-            return SetAcl(path, self.random.choice(_ACLS), -1)
-        return Check(path, -1)
+        return SetAcl(path, self.random.choice(_ACLS), -1)
+
+    def _part(self) -> Operation:
+        """Return an operation of a multi."""
+        if self.random.random() < 0.1:
+            return Check(self.random.choice(_NAMES), -1)
+        return self._operation()

@@ -22,6 +22,8 @@ LOCK: Final = ".lock"
 TEMPORARY: Final = ".tmp"
 _NAME: Final = re.compile(r"(log|snapshot)\.([0-9a-f]{1,16})(\.gz|\.snappy)?")
 
+BATCH_BYTES_MAX: Final = 4 << 20
+"""Bytes that are written to a log without an fsync between them: so much can be damaged by a crash."""
 LOG_HEADER: Final = struct.pack("!4siq", b"ZKLG", 2, 0)
 _LOG_HEADER_CHECKED: Final = LOG_HEADER[:8]
 _RECORD_BYTES_MIN: Final = transactions.HEADER.size

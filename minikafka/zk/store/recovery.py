@@ -17,9 +17,11 @@ from minikafka.zk.records.jute import Malformed
 from minikafka.zk.records.snapshots import Snapshot
 from minikafka.zk.store.errors import CorruptData, UnsupportedData
 from minikafka.zk.store.files import (
+    BATCH_BYTES_MAX,
     LOG_HEADER,
     TEMPORARY,
     Entry,
+    Listing,
     LogRecords,
     listing,
     read_snapshot,
@@ -33,17 +35,18 @@ _SHOWN_MAX: Final = 3
 class Recovery:
     """One attempt to read a folder `version-2`. Only `repair` changes files.
 
-    `torn_bytes_max`: so many bytes at the end of the last log may be damaged. `notes`: damage that was skipped.
-    `replayed`: number of transactions after the snapshot.
+    `logs_folder`: where the logs are, if not next to the snapshots. `notes`: damage that was skipped. `used`: the
+    snapshot and the logs that `load` has read. `replayed`: number of transactions after the snapshot.
     """
 
-    def __init__(self, storage: Storage, folder: str, torn_bytes_max: int) -> None:
+    def __init__(self, storage: Storage, folder: str, logs_folder: str | None = None) -> None:
         self.notes: list[str] = []
+        self.used: list[Entry] = []
         self.replayed = 0
         self._storage = storage
         self._folder = folder
-        self._torn_bytes_max = torn_bytes_max
-        self._files = listing(storage, folder)
+        snapshots = listing(storage, folder).snapshots
+        self._files = Listing(listing(storage, logs_folder or folder).logs, snapshots)
         self._last_end = 0
         """The end of the last record in the last log."""
         self._with_ttl: dict[str, int] = {}
@@ -53,14 +56,20 @@ class Recovery:
         """Return True if there is neither a log nor a snapshot."""
         return not self._files.logs and not self._files.snapshots
 
+    def lacks_logs(self) -> bool:
+        """Return True if transactions were written, but there is no log: the logs may be in another folder."""
+        return not self._files.logs and self._files.snapshots[-1].zxid > 0
+
     def load(self, state: ServerState) -> None:
         """Load everything into a new state. Raises CorruptData or UnsupportedData."""
-        zxid, snapshot = self._newest_snapshot()
-        state.zxid = zxid
+        entry, snapshot = self._newest_snapshot()
+        self.used.append(entry)
+        state.zxid = entry.zxid
         state.tree = snapshot.tree
         for session in snapshot.sessions:
             state.sessions.add(*session)
-        for log in self._logs_after(zxid):
+        for log in self._logs_after(entry.zxid):
+            self.used.append(log)
             self._replay(log, state)
         _remove_orphans(state)
         self._refuse_ttl(state)
@@ -90,11 +99,11 @@ class Recovery:
 
     # ---- snapshots
 
-    def _newest_snapshot(self) -> tuple[int, Snapshot]:
-        """Return the newest whole snapshot, and its zxid."""
+    def _newest_snapshot(self) -> tuple[Entry, Snapshot]:
+        """Return the newest whole snapshot."""
         for entry in reversed(self._files.snapshots):
             try:
-                return entry.zxid, read_snapshot(self._storage, entry)
+                return entry, read_snapshot(self._storage, entry)
             except Malformed as error:
                 self.notes.append(f"{entry.path} is damaged ({error}); an older snapshot is used")
         if self._files.snapshots:
@@ -141,7 +150,7 @@ class Recovery:
         self._last_end = records.position
         if unread == 0:
             return
-        if log != self._files.logs[-1] or unread > self._torn_bytes_max:
+        if log != self._files.logs[-1] or unread > BATCH_BYTES_MAX:
             raise CorruptData(
                 f"{log.path} is damaged at byte {records.position}, where no crash of this server can have damaged"
                 " it; restore the file from a copy of the directory"
@@ -172,8 +181,8 @@ class Recovery:
         if found:
             more = f" and {len(found) - _SHOWN_MAX} more" if len(found) > _SHOWN_MAX else ""
             raise UnsupportedData(
-                f"{self._folder}: {', '.join(found[:_SHOWN_MAX])}{more} have a time to live (TTL), which this"
-                " server does not support; delete these nodes with Apache ZooKeeper first"
+                f"{self._folder}: nodes with a time to live (TTL), which this server does not support:"
+                f" {', '.join(found[:_SHOWN_MAX])}{more}; delete them with Apache ZooKeeper first"
             )
 
 

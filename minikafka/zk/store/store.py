@@ -15,11 +15,9 @@ from minikafka.zk.core.changes import Transaction
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.records import snapshots, transactions
 from minikafka.zk.store.errors import CorruptData, DirectoryInUse
-from minikafka.zk.store.files import LOCK, LOG_HEADER, VERSION, listing
+from minikafka.zk.store.files import BATCH_BYTES_MAX, LOCK, LOG_HEADER, VERSION, listing
 from minikafka.zk.store.recovery import Recovery
 
-BATCH_BYTES_MAX: Final = 4 << 20
-"""Bytes that are written without an fsync between them: so much can be damaged by a crash."""
 _SNAPSHOTS_KEPT: Final = 3
 _KEY_FILE: Final = "session-secret"
 _KEY_BYTES: Final = 16
@@ -53,7 +51,7 @@ class Store:
         Write an empty snapshot at the first start. Raises CorruptData, UnsupportedData or DirectoryInUse.
         """
         self._lock_directory()
-        recovery = Recovery(self._storage, self.folder, BATCH_BYTES_MAX)
+        recovery = Recovery(self._storage, self.folder)
         if recovery.is_empty():
             self.write_snapshot(state)
             return

@@ -2,65 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from random import Random
-from typing import Final
 
 import pytest
 from support.memory_storage import MemoryStorage
-from support.server_states import RandomWrites, fingerprint, new_state
+from support.server_states import fingerprint, new_state
+from support.zookeeper_data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
 
-from minikafka.zk.core.state import ServerState
+from minikafka.zk.core import codes
+from minikafka.zk.core.acl import ANYONE
+from minikafka.zk.core.changes import (
+    Change,
+    Created,
+    Deleted,
+    Failed,
+    Multi,
+    SessionOpened,
+    Transaction,
+)
+from minikafka.zk.core.tree import Node
+from minikafka.zk.store.errors import CorruptData, UnsupportedData
+from minikafka.zk.store.files import BATCH_BYTES_MAX, LOG_HEADER
 from minikafka.zk.store.store import Store
-
-DIRECTORY: Final = "/data"
-FOLDER: Final = "/data/version-2"
-
-
-class Writer:
-    """A state whose random writes go to a store, with the fingerprint after each zxid."""
-
-    def __init__(self, storage: MemoryStorage, seed: int) -> None:
-        self.state = new_state()
-        self.store = Store(storage, DIRECTORY)
-        self.after: dict[int, object] = {}
-        self.durable = -1
-        """The last zxid that has been acknowledged."""
-        self.store.recover(self.state)
-        self._acknowledge()
-        self.writes = RandomWrites(self.state, Random(seed))
-        self._note()
-
-    def _note(self) -> None:
-        self.after[self.state.zxid] = fingerprint(self.state)
-
-    def _acknowledge(self) -> None:
-        self._note()
-        self.durable = self.state.zxid
-
-    def batch(self, count: int) -> None:
-        """Write a batch and make it durable."""
-        for _ in range(count):
-            self.writes.step()
-            self._note()
-        self.store.append(self.state.journal)
-        self.state.journal.clear()
-        self.store.sync()
-        self._acknowledge()
-
-    def snapshot(self) -> None:
-        self.store.roll()
-        self.store.write_snapshot(self.state)
-        self.store.purge()
-
-
-def recovered(storage: MemoryStorage) -> ServerState:
-    """Return the state that a new server has."""
-    state = new_state()
-    store = Store(storage, DIRECTORY)
-    store.recover(state)
-    store.close()
-    return state
 
 
 def check_recovery(image: MemoryStorage, expected: Callable[[int], object]) -> int:
@@ -70,15 +35,8 @@ def check_recovery(image: MemoryStorage, expected: Callable[[int], object]) -> i
     assert fingerprint(recovered(image)) == fingerprint(first), "recovery is not idempotent"
     writer = Writer(image.clone(), seed=first.zxid)
     writer.batch(3)
-    assert fingerprint(recovered(writer.store._storage.clone())) == fingerprint(writer.state)
+    assert fingerprint(recovered(writer.storage.clone())) == fingerprint(writer.state)
     return first.zxid
-
-
-def last_log(storage: MemoryStorage) -> str:
-    return max(
-        (path for path in storage.files if "/log." in path),
-        key=lambda path: int(path.rpartition(".")[2], 16),
-    )
 
 
 def damages(content: bytes, at: int, random: Random) -> list[bytes]:
@@ -94,16 +52,15 @@ def damages(content: bytes, at: int, random: Random) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_damage_at_any_byte_of_the_last_records_ends_the_log_there(seed: int) -> None:
+def test_damage_at_any_byte_of_the_last_records_ends_the_log_there() -> None:
     storage = MemoryStorage()
-    writer = Writer(storage, seed)
+    writer = Writer(storage, seed=1)
     log, ends = "", {}
     for _ in range(30):
         writer.batch(1)
         log = last_log(storage)
         ends[len(storage.files[log])] = writer.state.zxid
-    content, random = bytes(storage.files[log]), Random(seed)
+    content, random = bytes(storage.files[log]), Random(1)
     for at in range(sorted(ends)[-8], len(content)):
         kept = max(end for end in ends if end <= at)
         for damaged in damages(content, at, random):
@@ -125,7 +82,7 @@ def remains(random: Random) -> list[Callable[[str, bytes], bytes]]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_crash_at_any_write_or_fsync_loses_nothing_acknowledged(seed: int) -> None:
     storage, random = MemoryStorage(), Random(seed)
     images: list[tuple[MemoryStorage, int]] = []
@@ -149,3 +106,202 @@ def test_crash_at_any_write_or_fsync_loses_nothing_acknowledged(seed: int) -> No
             check_recovery(image, lambda zxid: writers[0].after.get(zxid, fingerprint(new_state())))
             >= durable
         )
+
+
+# ---- what no crash leaves is refused; what Apache ZooKeeper's data may have is read
+
+
+def written() -> tuple[MemoryStorage, Writer]:
+    """Return a storage with three snapshots, and a log after each of them."""
+    storage = MemoryStorage()
+    writer = Writer(storage, seed=1)
+    for _ in range(3):
+        writer.batch(10)
+        writer.snapshot()
+    writer.batch(10)
+    return storage.clone(), writer
+
+
+def snapshots_of(storage: MemoryStorage) -> list[str]:
+    found = [path for path in storage.files if "/snapshot." in path]
+    return sorted(found, key=lambda path: int(path.rpartition(".")[2], 16))
+
+
+def refusal(storage: MemoryStorage) -> str:
+    """Return the text of the refusal; the files must stay as they are."""
+    storage.files[f"{DIRECTORY}/.lock"] = bytearray()
+    before = {path: bytes(content) for path, content in storage.files.items()}
+    with pytest.raises((CorruptData, UnsupportedData)) as refused:
+        recovered(storage)
+    assert storage.files == before
+    return str(refused.value)
+
+
+def test_first_start_writes_an_empty_snapshot() -> None:
+    storage = MemoryStorage()
+    assert fingerprint(recovered(storage)) == fingerprint(new_state())
+    assert storage.names(FOLDER) == ["snapshot.0"]
+
+
+def test_logs_without_a_snapshot_are_refused() -> None:
+    storage, _ = written()
+    for path in snapshots_of(storage):
+        storage.remove(path)
+    assert "but no snapshot to start from; restore the file snapshot.*" in refusal(storage)
+
+
+@pytest.mark.parametrize("at", [3, 200, -9, -1])
+def test_older_snapshot_is_used_when_the_newest_is_damaged(at: int) -> None:
+    storage, writer = written()
+    newest = snapshots_of(storage)[-1]
+    storage.files[newest][at] ^= 4
+    store, state = Store(storage, DIRECTORY), new_state()
+    store.recover(state)
+    assert fingerprint(state) == fingerprint(writer.state)
+    [note] = store.notes
+    assert note.startswith(f"{newest} is damaged (")
+    assert note.endswith("; an older snapshot is used")
+
+
+def test_cut_snapshot_is_not_used() -> None:
+    storage, writer = written()
+    newest = snapshots_of(storage)[-1]
+    for size in range(len(storage.files[newest])):
+        image = storage.clone()
+        del image.files[newest][size:]
+        assert fingerprint(recovered(image)) == fingerprint(writer.state)
+
+
+def test_directory_without_a_whole_snapshot_is_refused() -> None:
+    storage, _ = written()
+    for path in snapshots_of(storage):
+        storage.files[path][-1] ^= 1
+    assert f"no snapshot in {FOLDER} is whole: " in refusal(storage)
+
+
+def test_damage_in_an_older_log_is_refused() -> None:
+    storage, _ = written()
+    storage.remove(snapshots_of(storage)[-1])
+    older = logs(storage)[-2]
+    storage.files[older][-3] ^= 1
+    text = refusal(storage)
+    assert text.startswith(f"{older} is damaged at byte ")
+    assert "restore the file from a copy" in text
+
+
+def test_damage_far_from_the_end_of_the_last_log_is_refused() -> None:
+    storage, _ = written()
+    log = last_log(storage)
+    storage.files[log][40] ^= 1
+    storage.files[log] += b"x" * BATCH_BYTES_MAX
+    assert refusal(storage).startswith(f"{log} is damaged at byte 16, where no crash")
+
+
+def test_missing_log_is_refused() -> None:
+    storage, _ = written()
+    storage.remove(snapshots_of(storage)[-1])
+    [gone, _] = logs(storage)[-2:]
+    storage.remove(gone)
+    assert "so a log file with the transactions between them is missing" in refusal(storage)
+
+
+def test_zeros_that_apache_writes_in_advance_end_a_log() -> None:
+    storage, writer = written()
+    storage.remove(snapshots_of(storage)[-1])
+    for log in logs(storage):
+        storage.files[log] += bytes(5 << 20)
+    assert fingerprint(recovered(storage)) == fingerprint(writer.state)
+
+
+@pytest.mark.parametrize("content", [b"", b"ZK", bytes(16), LOG_HEADER, LOG_HEADER + bytes(999)])
+def test_log_that_was_only_begun_is_removed(content: bytes) -> None:
+    storage, writer = written()
+    path = f"{FOLDER}/log.{writer.state.zxid + 1:x}"
+    storage.files[path] = bytearray(content)
+    assert check_recovery(storage.clone(), writer.after.__getitem__) == writer.state.zxid
+    recovered(storage)
+    assert path not in storage.files
+
+
+def test_unfinished_snapshot_is_removed() -> None:
+    storage, _ = written()
+    storage.files[f"{FOLDER}/snapshot.ff.tmp"] = bytearray(b"half")
+    recovered(storage)
+    assert f"{FOLDER}/snapshot.ff.tmp" not in storage.files
+
+
+def test_state_that_was_served_survives_a_power_loss() -> None:
+    storage = MemoryStorage()
+    writer = Writer(storage, seed=3)
+    writer.batch(5)
+    writer.append(5)  # the process is killed before the fsync
+    writer.store.close()
+    state = recovered(storage)
+    assert fingerprint(state) == fingerprint(writer.state)
+    after_loss = storage.power_cut(lambda path, data: b"")
+    assert fingerprint(recovered(after_loss)) == fingerprint(state)
+
+
+def logged(*changes: Change) -> MemoryStorage:
+    """Return a storage whose log has these changes, all by session 7."""
+    storage = MemoryStorage()
+    store = Store(storage, DIRECTORY)
+    store.recover(new_state())
+    store.append(
+        [Transaction(7, 0, zxid, 1000, change) for zxid, change in enumerate(changes, start=1)]
+    )
+    store.sync()
+    store.close()
+    return storage
+
+
+def created(path: str, kind: int = codes.CREATE, *, is_ephemeral: bool = False) -> Created:
+    return Created(kind, path, b"", ANYONE, is_ephemeral, 1)
+
+
+def test_refused_multi_of_apache_changes_nothing() -> None:
+    storage = logged(Multi((created("/a"), Failed(-2))), created("/b"))
+    assert "/a" not in recovered(storage).tree.nodes
+    assert "/b" in recovered(storage).tree.nodes
+
+
+def test_ephemeral_node_without_its_session_is_deleted() -> None:
+    state = recovered(logged(SessionOpened(9000), created("/kept", is_ephemeral=True)))
+    assert state.tree.ephemerals == {7: {"/kept": None}}
+    state = recovered(logged(created("/gone", is_ephemeral=True)))
+    assert "/gone" not in state.tree.nodes
+    assert state.zxid == 1
+
+
+@pytest.mark.parametrize("in_multi", [False, True])
+def test_node_with_a_time_to_live_is_refused(in_multi: bool) -> None:
+    node = created("/ttl", codes.CREATE_TTL)
+    change = Multi((node,)) if in_multi else node
+    text = refusal(logged(change))
+    assert text == (
+        f"{FOLDER}: nodes with a time to live (TTL), which this server does not support: /ttl; delete them with"
+        " Apache ZooKeeper first"
+    )
+    assert recovered(logged(change, Deleted("/ttl"))).zxid == 2
+
+
+def test_node_with_a_time_to_live_in_a_snapshot_is_refused() -> None:
+    state, storage = new_state(), MemoryStorage()
+    state.tree.add("/ttl", Node(b"", ANYONE, 0, 0, owner=(-1 << 56) + 5000))
+    Store(storage, DIRECTORY).recover(state)
+    assert "does not support: /ttl; delete them" in refusal(storage.clone())
+
+
+def test_snapshot_compressed_by_gzip_is_read() -> None:
+    storage, writer = written()
+    for path in snapshots_of(storage):
+        content = storage.files.pop(path)
+        storage.files[f"{path}.gz"] = bytearray(gzip.compress(content))
+    assert fingerprint(recovered(storage)) == fingerprint(writer.state)
+
+
+def test_snapshot_compressed_by_snappy_is_refused() -> None:
+    storage, _ = written()
+    newest = snapshots_of(storage)[-1]
+    storage.rename(newest, f"{newest}.snappy")
+    assert "is compressed with Snappy, which cannot be read here" in refusal(storage)
