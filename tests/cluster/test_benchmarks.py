@@ -122,6 +122,21 @@ def test_attack_benchmark_measures_memory_and_another_client_and_prints_tables(t
     assert len(rows) == (2 + 2) + (2 + 1)
 
 
+def test_zookeeper_benchmark_compares_every_load_with_apache_zookeeper(tmp_path):
+    results = tmp_path / "results.jsonl"
+
+    ran = run("--rounds=1", "--scale=0.01", f"--json={results}", module="benchmarks.zookeeper")
+
+    rows = json.loads(results.read_text())["zookeeper"]
+    loads = {f"{kind}, {count} in flight" for kind in ("set", "get") for count in (1, 64, 256)}
+    assert loads | {"start to first session", "resident memory, empty"} <= set(rows)
+    for row in rows.values():
+        ours, apache = row["minikafka zookeeper"], row["Apache ZooKeeper"]
+        assert len(ours) == len(apache) == 1
+        assert min(*ours, *apache, row["ratio"]) > 0
+    assert len([line for line in ran.stdout.splitlines() if line.startswith("|")]) == 2 + len(rows)
+
+
 def test_spark_benchmark_measures_the_decoder_for_every_codec(tmp_path):
     results = tmp_path / "results.jsonl"
     options = ["--only=decoder", "--rounds=1", "--scale=0.005", f"--json={results}"]
