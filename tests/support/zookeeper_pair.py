@@ -19,9 +19,18 @@ _FLAGS = " ".join(
     (
         "-Dznode.container.checkIntervalMs=1000000000",  # the removal of containers uses up zxids
         "-Dzookeeper.forceSync=no",
-        "-Dzookeeper.4lw.commands.whitelist=*",
     )
 )
+
+
+class _Apache(ApacheZooKeeper):
+    """A server that answers all four-letter words."""
+
+    def _write_config(self) -> str:
+        name = super()._write_config()
+        with (self.data_dir / name).open("a") as file:
+            file.write("4lw.commands.whitelist=*\n")
+        return name
 
 
 class Pair(NamedTuple):
@@ -40,7 +49,7 @@ async def running_pair(directory: Path, *, tick_ms: int = TICK_MS) -> AsyncItera
     """Run both servers below a directory during the `with` body."""
     ports, clock = free_ports(2, SystemRng()), SystemClock()
     pair = Pair(
-        ApacheZooKeeper(directory / "apache", ports[0], clock=clock, tick_time_ms=tick_ms),
+        _Apache(directory / "apache", ports[0], clock=clock, tick_time_ms=tick_ms),
         EmbeddedZooKeeper(directory / "embedded", ports[1], clock=clock, tick_time_ms=tick_ms),
     )
     try:

@@ -67,9 +67,11 @@ class Reader:
     def buffer(self) -> bytes | None:
         """Read bytes with their length in front; None for null."""
         size = self.int32()
-        if size < 0:
+        if size == -1:
             return None
         start = self.position
+        if size < 0:
+            raise Malformed(f"a buffer of {size} bytes at byte {start}")
         self.position = end = start + size
         if end > len(self.data):
             raise Malformed(f"a buffer of {size} bytes at byte {start} is cut")

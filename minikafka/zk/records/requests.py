@@ -19,7 +19,7 @@ from minikafka.zk.core.operations import (
     SetData,
 )
 from minikafka.zk.records import opcodes
-from minikafka.zk.records.jute import Malformed, Reader
+from minikafka.zk.records.jute import NULL, Malformed, Reader
 
 
 class Connect(NamedTuple):
@@ -120,8 +120,11 @@ def _check(reader: Reader) -> Check:
     return Check(reader.string(), reader.int32())
 
 
-def reconfig(_: Reader) -> Reconfig:
-    """Decode a reconfig request, which is refused whatever it contains."""
+def reconfig(reader: Reader) -> Reconfig:
+    """Decode a reconfig request, which is refused whatever it asks for."""
+    for _ in range(3):  # joining servers, leaving servers, new members
+        reader.string()
+    reader.int64()
     return Reconfig()
 
 
@@ -222,6 +225,8 @@ def auth(reader: Reader) -> Auth:
 
 
 def _paths(reader: Reader) -> list[str]:
+    if reader.data.startswith(NULL, reader.position):
+        raise Malformed("a list of paths is null")
     return reader.items(lambda: _required(reader))
 
 

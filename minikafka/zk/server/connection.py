@@ -37,6 +37,7 @@ _HEADER: Final = Struct("!ii")
 _HEADER_BYTES: Final = 8
 _SIZE_BYTES: Final = 4
 _AUTH_ZXID: Final = 0
+PING_XID: Final = -2
 RECEIVE_BYTES: Final = 64 << 10
 
 
@@ -210,7 +211,9 @@ class ClientConnection:
         self._emit(replies.reply(xid, self._state.zxid, body))
 
     def _serve_other(self, xid: int, opcode: int, frame: bytes, time_ms: int) -> None:
-        if opcode == opcodes.CLOSE_SESSION:
+        if opcode == opcodes.PING:
+            self._answer_ping()
+        elif opcode == opcodes.CLOSE_SESSION:
             self._state.close_session(self.session_id, xid, time_ms)
             self._emit(replies.reply(xid, self._state.zxid))
             self.close()
@@ -220,11 +223,21 @@ class ClientConnection:
             self._emit(replies.error(xid, UNKNOWN_ZXID, codes.UNIMPLEMENTED))
             self.close()
 
+    def _answer_ping(self) -> None:
+        """Answer a ping. The xid of the reply is that of all pings, whatever the client sent [measured]."""
+        self.last_request = "PING", PING_XID
+        try:
+            self._state.check_session(self)
+        except Refused as refused:
+            self._emit(replies.error(PING_XID, self._state.zxid, refused.code))
+        else:
+            self._emit(replies.reply(PING_XID, self._state.zxid))
+
     def _authenticate(self, xid: int, frame: bytes) -> None:
         try:
             scheme, credentials = requests.auth(Reader(frame, _HEADER_BYTES))
         except Malformed:
-            self._emit(replies.error(xid, self._state.zxid, codes.MARSHALLING_ERROR))
+            self.cut()
             return
         if scheme == "digest":
             identity = acl.digest_identity(credentials)

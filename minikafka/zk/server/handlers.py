@@ -107,11 +107,6 @@ def _read_one(state: ServerState, who: Connection, kind: int, path: str | None) 
     return replies.succeeded_operation(kind, body)
 
 
-def _ping(state: ServerState, who: Connection, xid: int, op: None, time_ms: int) -> bytes:
-    state.check_session(who)
-    return b""
-
-
 def _sync(state: ServerState, who: Connection, xid: int, path: str | None, time_ms: int) -> bytes:
     state.check_session(who)
     return jute.string(path)
@@ -170,7 +165,6 @@ HANDLERS: Final[dict[int, Handler]] = {
     opcodes.GET_DATA: Handler("GETD", requests.read, _get_data),
     opcodes.EXISTS: Handler("EXIS", requests.read, _exists),
     opcodes.MULTI: Handler("MULT", requests.multi, _multi),
-    opcodes.PING: Handler("PING", requests.nothing, _ping),
     codes.CREATE: Handler("CREA", requests.create(codes.CREATE), _create),
     codes.CREATE2: Handler("CREA", requests.create(codes.CREATE2), _create),
     codes.CREATE_CONTAINER: Handler("CREC", requests.create(codes.CREATE_CONTAINER), _create),
@@ -192,4 +186,4 @@ HANDLERS: Final[dict[int, Handler]] = {
     opcodes.GET_ALL_CHILDREN_NUMBER: Handler("GACN", requests.path, _count_children),
     opcodes.WHO_AM_I: Handler("WHOA", requests.nothing, _who_am_i),
 }
-"""All requests but closeSession and auth, which end or change the connection itself."""
+"""All requests but ping, closeSession and auth, which concern the connection itself."""
