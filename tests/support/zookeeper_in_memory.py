@@ -168,6 +168,7 @@ class ZooKeeperInMemory(Znodes):
             on_failure=self.failures.append,
         )
         self.clients: list[InMemoryClient] = []
+        self._reader: InMemoryClient | None = None
         self._is_started = False
         super().__init__(self.server.state)
         self.wall_ms = self.clock.wall_ms
@@ -192,6 +193,13 @@ class ZooKeeperInMemory(Znodes):
     async def close_session(self, session_id: int, password: bytes) -> None:
         """End a session as any client that knows the password can."""
         await close_session(CONNECT, session_id, password, self.clock, self.transport)
+
+    async def time_for_requests(self, count: int = 10) -> None:
+        """Give all clients enough time for this number of requests, one after the other, and for their effects."""
+        if self._reader is None:
+            self._reader = InMemoryClient(self)
+        for _ in range(count):
+            await self._reader.exists("/")
 
     def connection_of(self, session_id: int) -> Any:
         """Return the server's end of the session's connection, None if there is no connection."""

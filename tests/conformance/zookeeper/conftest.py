@@ -20,7 +20,7 @@ async def proxy(server: ApacheZooKeeper) -> AsyncIterator[Proxy]:
 
 @pytest.fixture(params=["apache", "memory"])
 def zookeeper(request: pytest.FixtureRequest) -> Zookeeper:
-    """The server under test: Apache ZooKeeper in one run, the in-memory stand-in in the next."""
+    """The server under test: Apache ZooKeeper in one run, the server in memory in the next."""
     if request.param == "memory":
         return InMemory()
     return Apache(*(request.getfixturevalue(name) for name in ("server", "proxy", "connect")))

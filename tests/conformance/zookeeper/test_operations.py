@@ -1,4 +1,4 @@
-"""Results and errors of each ZooKeeper operation, on Apache ZooKeeper and on the in-memory stand-in.
+"""Results and errors of each ZooKeeper operation, on Apache ZooKeeper and on the server in memory.
 
 kazoo, an independent client, checks the writes of our client.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
@@ -209,6 +208,5 @@ async def test_outcome_of_a_superseded_isr_proposal_is_ignored(
 async def test_isr_of_a_stopped_partition_is_not_written(bench: Bench) -> None:
     bench.propose()
     bench.partition.stop()
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await bench.ensemble.time_for_requests()
     assert bench.node().isr == (0,)

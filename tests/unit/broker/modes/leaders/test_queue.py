@@ -381,7 +381,7 @@ async def test_wait_returns_the_requests_that_were_not_consumed_in_time(world: W
     waiting = asyncio.ensure_future(world.sender.wait_until_consumed(entries, 1_000))
     await until(lambda: world.sessions[SENDER].watched())
     world.clock.advance(500)
-    await asyncio.sleep(0)
+    await world.ensemble.time_for_requests()
     assert not waiting.done()
     await _advance(world, waiting)
     assert await waiting == entries[1:]

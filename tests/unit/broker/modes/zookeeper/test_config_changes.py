@@ -274,8 +274,7 @@ async def test_broker_settings_are_applied_in_order_when_apply_now_overlaps_the_
     await reading.wait()
     world.write_broker("1", {"min.insync.replicas": "3"})
     applying = asyncio.ensure_future(world.changes.apply_now())
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await world.ensemble.time_for_requests()
     go_on.set()
     await applying
     assert [config.min_insync_replicas for config in world.replicas.defaults] == [2, 3]

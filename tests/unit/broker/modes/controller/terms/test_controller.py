@@ -275,8 +275,7 @@ async def test_no_broker_is_the_controller_while_the_controller_node_is_overwrit
         assert caught.value.code is ErrorCode.NOT_CONTROLLER
         candidate.zookeeper.reconnect()
     await until(lambda: two.zookeeper.connection == 2 and one.zookeeper.connection == 2)
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await ensemble.time_for_requests()
     assert active(one, two) == []
     assert ensemble.nodes[layout.CONTROLLER].data == data
     assert ensemble.nodes[layout.CONTROLLER_EPOCH].data == b"1"

@@ -35,7 +35,7 @@ class World:
         self.ensemble = new_ensemble()
         for id_ in (CONTROLLER, 2, OWN_ID, 7):
             self.register(id_, 100 + id_)
-        self.session, self.other = InMemoryClient(self.ensemble), InMemoryClient(self.ensemble)
+        self.session = InMemoryClient(self.ensemble)
         self.clock = ManualClock()
         self.tasks = TaskRegistry()
         self.presence = Presence.REFUSED
@@ -80,9 +80,8 @@ class World:
         await until(lambda: len(self.calls) == times)
 
     async def is_idle(self) -> None:
-        """Let everything happen that needs no time of the clock: each read takes longer than a step of the loop."""
-        for _ in range(10):
-            await self.other.exists("/")
+        """Let everything happen that needs no time of the clock."""
+        await self.ensemble.time_for_requests()
 
 
 def stat_of(owner: int) -> Stat:
