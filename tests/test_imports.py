@@ -167,3 +167,10 @@ def test_base_install_imports_every_module_outside_of_spark(base_python: Path):
     ended = in_base_install(base_python, "-c", IMPORT_ALL, *optional)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[]\n", "")
+
+
+def test_import_of_a_spark_session_without_spark_names_the_extra(base_python: Path):
+    ended = in_base_install(base_python, "-c", "from minikafka.spark.session import session")
+
+    assert ended.returncode == 1
+    assert ended.stderr.endswith("topics in Spark need an extra: pip install 'minikafka[spark]'\n")

@@ -18,7 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import SparkSession
+try:
+    from pyspark.sql import SparkSession
+except ModuleNotFoundError as error:
+    text = f"{error}; topics in Spark need an extra: pip install 'minikafka[spark]'"
+    raise ModuleNotFoundError(text, name=error.name) from None
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark import register
