@@ -129,8 +129,9 @@ class Recovery:
         start = records.position
         for record in records:
             zxid = transactions.zxid_of(record)
+            if start == len(LOG_HEADER):
+                _check_start(log, state.zxid, zxid)
             if zxid > state.zxid:
-                _check_order(log, start, state.zxid, zxid)
                 self._apply(log, start, record, state)
             start = records.position
         self._check_end(log, records)
@@ -186,13 +187,17 @@ class Recovery:
             )
 
 
-def _check_order(log: Entry, position: int, last: int, zxid: int) -> None:
-    """Refuse a gap between two transactions. A new leader of an ensemble counts from 1 again, in the lower 32 bits."""
+def _check_start(log: Entry, last: int, zxid: int) -> None:
+    """Refuse a log that does not continue what was read so far.
+
+    A new leader of an ensemble counts from 1 again, in the lower 32 bits. Inside of a log there may be gaps: Apache
+    ZooKeeper uses up a zxid for some malformed multis without logging them.
+    """
     is_new_epoch = zxid >> 32 > last >> 32 and zxid & 0xFFFFFFFF <= 1
-    if zxid != last + 1 and not is_new_epoch:
+    if zxid > last + 1 and not is_new_epoch:
         raise CorruptData(
-            f"{log.path} at byte {position}: transaction {zxid:#x} follows {last:#x}, so a log file with the"
-            " transactions between them is missing; restore it from a copy of the directory"
+            f"{log.path} starts with transaction {zxid:#x}, but the last one before it is {last:#x}: a log file is"
+            " missing; restore it from a copy of the directory"
         )
 
 

@@ -23,6 +23,7 @@ from minikafka.zk.core.changes import (
     Transaction,
 )
 from minikafka.zk.core.tree import Node
+from minikafka.zk.records.transactions import encode
 from minikafka.zk.store.errors import CorruptData, UnsupportedData
 from minikafka.zk.store.files import BATCH_BYTES_MAX, LOG_HEADER
 from minikafka.zk.store.store import Store
@@ -202,7 +203,31 @@ def test_missing_log_is_refused() -> None:
     storage.remove(snapshots_of(storage)[-1])
     [gone, _] = logs(storage)[-2:]
     storage.remove(gone)
-    assert "so a log file with the transactions between them is missing" in refusal(storage)
+    assert "a log file is missing; restore it from a copy" in refusal(storage)
+
+
+def test_zxid_that_apache_did_not_log_is_skipped() -> None:
+    storage = MemoryStorage()
+    store = Store(storage, DIRECTORY)
+    store.recover(new_state())
+    store.append([Transaction(7, 0, zxid, 1, created(f"/n{zxid}")) for zxid in (1, 3)])
+    store.close()
+    assert recovered(storage).tree.nodes.keys() >= {"/n1", "/n3"}
+
+
+def test_first_transaction_of_a_new_leader_follows_the_last_one_of_the_old_leader() -> None:
+    storage = MemoryStorage()
+    store = Store(storage, DIRECTORY)
+    store.recover(new_state())
+    for zxid in (1, 3 << 32 | 1):
+        store.append([Transaction(7, 0, zxid, 1, created(f"/n{zxid}"))])
+        store.roll()
+    store.close()
+    assert recovered(storage).zxid == 3 << 32 | 1
+    storage.rename(f"{FOLDER}/log.300000001", f"{FOLDER}/log.300000002")
+    content = storage.files[f"{FOLDER}/log.300000002"]
+    content[:] = LOG_HEADER + encode(Transaction(7, 0, 3 << 32 | 2, 1, created("/late")))
+    assert "a log file is missing" in refusal(storage)
 
 
 def test_zeros_that_apache_writes_in_advance_end_a_log() -> None:
