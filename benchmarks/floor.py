@@ -26,8 +26,8 @@ from typing import Any
 import uvloop
 
 from benchmarks.closed_loop import Answer
-from minikafka.cluster.processes import die_with
 from minikafka.record.codecs import crc32c
+from minikafka.runtime.parent import die_with
 
 PRODUCE, FETCH, RECORDS = 1, 2, 3
 LENGTH = struct.Struct(">i")

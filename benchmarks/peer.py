@@ -33,8 +33,8 @@ from benchmarks.load_produce import Scenario
 from minikafka import LocalCluster
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.cluster.directory import free_ports
-from minikafka.cluster.processes import die_with
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.parent import die_with
 from minikafka.wire.versions import METADATA
 from minikafka.zk.processes.apache import ApacheZooKeeper
 

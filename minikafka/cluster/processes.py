@@ -7,7 +7,6 @@ be reused between them.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -23,8 +22,6 @@ from minikafka.runtime.spawning import own_environment, start_child
 END_GRACE_MS: Final = 10_000
 """Maximum time for a process to end after SIGTERM; then it is killed."""
 POLL_MS: Final = 10
-_PR_SET_PDEATHSIG: Final = 1
-"""The option of prctl(2) that sets which signal a process gets when its parent dies."""
 _STATE, _STARTED = 0, 19
 """Indexes of state and start time in the result of `_stat` (fields 3 and 22 of /proc/PID/stat, see proc(5))."""
 
@@ -135,16 +132,6 @@ def _spawn(command: list[str], output: IO[bytes], environment: Mapping[str, str]
     fields = _stat(child.pid)
     assert fields is not None, "a child stays visible until it is reaped"
     return ProcessId(child.pid, int(fields[_STARTED]))
-
-
-def die_with(parent: int) -> None:
-    """Make the kernel kill this process when `parent` ends, or at once if `parent` has already ended.
-
-    More exactly, the kernel kills this process when the thread of `parent` that started it ends (see `start_child`).
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def find_broker(config_file: Path) -> ProcessId | None:

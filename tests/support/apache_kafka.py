@@ -19,8 +19,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from minikafka.cluster.directory import free_ports
-from minikafka.cluster.processes import die_with
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.parent import die_with
 from minikafka.zk.processes.apache import ApacheZooKeeper
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")

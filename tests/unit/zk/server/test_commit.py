@@ -19,7 +19,7 @@ from minikafka.zk.core.state import ServerState
 from minikafka.zk.records import opcodes
 from minikafka.zk.server.commit import FAST_FLUSHES, SLOW_MS
 from minikafka.zk.server.server import ZooKeeperServer
-from minikafka.zk.server.settings import Settings
+from minikafka.zk.server.settings import UNANSWERED_MAX, Settings
 
 PORT = 2181
 
@@ -82,6 +82,11 @@ class ScriptedExecutor:
     async def step(self) -> None:
         """Wait until a function is there, and run it."""
         (await self.waiting.get()).set_result(None)
+
+    async def keep_stepping(self) -> None:
+        """Run every function."""
+        while True:
+            await self.step()
 
 
 class SlowClock(LoopClock):
@@ -223,6 +228,24 @@ def test_requests_that_arrive_during_a_flush_share_the_next_one():
         for _ in range(9):
             await client.reply()
         assert scene.store.flushes - before == 2
+
+    played(scenario)
+
+
+def test_server_applies_at_most_a_thousand_requests_of_a_client_during_a_flush():
+    async def scenario(scene: Scene) -> None:
+        client = await scene.client()
+        await scene.make_disk_slow(client)
+        client.request(opcodes.SET_DATA, wire.set_data("/a"))
+        await quiet()
+        before = scene.server.state.zxid
+        xids = [client.request(opcodes.SET_DATA, wire.set_data("/a")) for _ in range(2_500)]
+        await quiet()
+        assert scene.server.state.zxid - before == UNANSWERED_MAX - 1
+        stepping = asyncio.ensure_future(scene.executor.keep_stepping())
+        await client.reply()
+        assert [(await client.reply()).xid for _ in xids] == xids
+        stepping.cancel()
 
     played(scenario)
 
