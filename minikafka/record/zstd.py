@@ -21,11 +21,14 @@ WINDOW_MAX: Final = 128 << 20
 """Largest window (bytes) that the Java client accepts."""
 
 _WINDOW_LOG_MAX: Final = 27
-_SMALL_WINDOW_LOG: Final = 21
-"""Window of compressors, 2 MiB, which is enough for a batch. It also limits their tables: level 22 would otherwise
-take 656 MB."""
-_LEVELS_WITH_SMALLER_WINDOW: Final = 2
-"""Up to this level, Zstandard's own window is smaller than 2 MiB."""
+_Parameter = library.CompressionParameter
+_LIMITS: Final[tuple[tuple[int, dict[int, int]], ...]] = (
+    (3, {_Parameter.window_log: 21}),
+    (10, {_Parameter.hash_log: 22, _Parameter.chain_log: 21}),
+    (13, {_Parameter.chain_log: 22}),
+)
+"""The parameters that Zstandard chooses for 2 MiB, enough for a batch, from these levels on. Without them, it
+assumes that the input is large: level 22 takes 656 MB."""
 _MEMORY_KIB: Final = (
     *(569, 761, 1_273, 2_553, 3_065, 3_065, 5_625, 5_625, 10_745, 20_985, 20_985, 20_985),
     *(33_273, 33_273, 33_273, 33_419, 33_419, 34_048, 34_048, 34_048, 34_048, 34_048),
@@ -35,11 +38,10 @@ _MEMORY_KIB: Final = (
 
 def compressor(level: int) -> library.ZstdCompressor:
     """Return a compressor of one frame. `level`: -131072 to 22; 0 means the default."""
-    options: dict[int, int] = {
-        library.CompressionParameter.compression_level: level or DEFAULT_LEVEL
-    }
-    if level > _LEVELS_WITH_SMALLER_WINDOW:
-        options[library.CompressionParameter.window_log] = _SMALL_WINDOW_LOG
+    options: dict[int, int] = {_Parameter.compression_level: level or DEFAULT_LEVEL}
+    for lowest, limits in _LIMITS:
+        if level >= lowest:
+            options.update(limits)
     return library.ZstdCompressor(options=options)
 
 
