@@ -68,12 +68,24 @@ def _create(change: Created, header: Transaction, tree: Tree) -> None:
 
 
 def _delete(path: str, zxid: int, tree: Tree) -> None:
-    """Delete a node. The snapshot may have the parent as it was before, and the node no longer."""
+    """Delete a node. The snapshot may have the parent as it was before, and the node no longer, or again.
+
+    A node that was created again may have children. They go with it, because the log creates them again, too.
+    """
     parent = tree.nodes.get(parent_of(path))
     if parent is not None:
         parent.pzxid = max(parent.pzxid, zxid)
-    if path in tree.nodes and not tree.nodes[path].children:
-        tree.remove(path)
+    if path in tree.nodes:
+        for below in reversed(_subtree(path, tree)):
+            tree.remove(below)
+
+
+def _subtree(path: str, tree: Tree) -> list[str]:
+    """Return the path and all paths below it, each parent before its children."""
+    found = [path]
+    for above in found:
+        found += [f"{above}/{name}" for name in tree.nodes[above].children or ()]
+    return found
 
 
 def _set_data(change: DataSet, header: Transaction, tree: Tree) -> None:

@@ -1,19 +1,20 @@
 """Copying a data directory to or from Apache ZooKeeper, with a check of the copy.
 
-The copy has the newest whole snapshot and the logs after it. It becomes visible as a whole: a copy that was
-interrupted leaves only a folder that the next one replaces. The source is only read.
+The copy has the newest whole snapshot and the logs after it. It becomes visible as a whole: a copy that was killed
+leaves only a folder that the next one replaces. The source is only read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
-from minikafka.base.errors import MinikafkaError
+from minikafka.base.errors import MinikafkaError, StorageFailed
 from minikafka.base.ports import File, Storage
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.store.errors import DirectoryInUse
-from minikafka.zk.store.files import LOCK, VERSION
+from minikafka.zk.store.files import LOCK, VERSION, Entry
 from minikafka.zk.store.recovery import Recovery
 
 _UNFINISHED: Final = f"{VERSION}.unfinished"
@@ -82,18 +83,31 @@ def _copy(storage: Storage, source: Source, destination: str, on_progress: OnPro
     on_progress("reading", 0, 1)
     state = _load(recovery)
     unfinished = f"{destination}/{_UNFINISHED}"
+    try:
+        total = _copy_files(storage, recovery.used, unfinished, on_progress)
+        on_progress("checking", 0, 1)
+        _check(storage, unfinished, state)
+        _publish(storage, unfinished, destination)
+    except BaseException:
+        with suppress(StorageFailed):
+            storage.remove_tree(unfinished)
+        raise
+    return _summary(recovery, total, state)
+
+
+def _copy_files(
+    storage: Storage, files: Sequence[Entry], unfinished: str, on_progress: OnProgress
+) -> int:
+    """Copy files into a new folder; return the number of bytes."""
     storage.remove_tree(unfinished)
     storage.make_directories(unfinished)
     total = 0
-    for number, entry in enumerate(recovery.used):
-        on_progress("copying", number, len(recovery.used))
+    for number, entry in enumerate(files):
+        on_progress("copying", number, len(files))
         content = storage.read(entry.path)
         total += len(content)
         storage.write_atomically(f"{unfinished}/{entry.name}", content)
-    on_progress("checking", 0, 1)
-    _check(storage, unfinished, state)
-    _publish(storage, unfinished, destination)
-    return _summary(recovery, total, state)
+    return total
 
 
 def _open(storage: Storage, source: Source) -> Recovery:

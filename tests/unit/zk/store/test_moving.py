@@ -151,6 +151,7 @@ def check_failure(number: int, writer: Writer) -> None:
         copied(storage)
     storage.before_change = lambda path: None
     assert fingerprint(recovered(storage.clone())) == fingerprint(writer.state)
+    assert not storage.exists(f"{TARGET}/version-2.unfinished")
     if not storage.is_directory(f"{TARGET}/version-2"):
         copied(storage)
     assert fingerprint(recovered(storage, TARGET)) == fingerprint(writer.state)
