@@ -5,9 +5,24 @@ from __future__ import annotations
 import pytest
 from support import proof
 from support.memory_cluster import MemoryCluster
-from support.zookeepers import connect, ensemble, server, shared_ensemble, shared_server
+from support.zookeepers import (
+    connect,
+    ensemble,
+    server,
+    shared_embedded,
+    shared_ensemble,
+    shared_server,
+)
 
-__all__ = ["connect", "each_mode", "ensemble", "server", "shared_ensemble", "shared_server"]
+__all__ = [
+    "connect",
+    "each_mode",
+    "ensemble",
+    "server",
+    "shared_embedded",
+    "shared_ensemble",
+    "shared_server",
+]
 
 
 @pytest.fixture(params=proof.MODES)

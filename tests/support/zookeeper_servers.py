@@ -20,7 +20,7 @@ from minikafka.base.ports import SessionEvent, SessionState, ZooKeeper
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import close_session
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zk.processes.child import ServerProcess
 
 
 async def end_live_session(connect: str, session_id: int, password: bytes) -> None:
@@ -84,7 +84,7 @@ class Apache:
 
     def __init__(
         self,
-        server: ApacheZooKeeper,
+        server: ServerProcess,
         proxy: Proxy,
         connect: Connect,
         *,

@@ -2,14 +2,14 @@
 
 A conftest.py imports the fixtures:
 
-from support.zookeepers import connect, ensemble, server, shared_ensemble, shared_server
+from support.zookeepers import connect, ensemble, server, shared_embedded, shared_ensemble, shared_server
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,8 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.processes.apache import ApacheZooKeeper, Member
+from minikafka.zk.processes.child import ServerProcess
+from minikafka.zk.processes.embedded import EmbeddedZooKeeper
 
 TICK_MS = 100
 """ZooKeeper's tick time. The minimum session timeout is two ticks, 200 ms."""
@@ -37,6 +39,19 @@ def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheZo
     [port] = free_ports(1, SystemRng())
     running = ApacheZooKeeper(
         tmp_path_factory.mktemp("zookeeper"), port, clock=SystemClock(), tick_time_ms=TICK_MS
+    )
+    asyncio.run(running.start())
+    try:
+        yield running
+    finally:
+        asyncio.run(running.stop())
+
+
+@pytest.fixture(scope="session")
+def shared_embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    [port] = free_ports(1, SystemRng())
+    running = EmbeddedZooKeeper(
+        tmp_path_factory.mktemp("embedded"), port, clock=SystemClock(), tick_time_ms=TICK_MS
     )
     asyncio.run(running.start())
     try:
@@ -90,7 +105,7 @@ def make_ensemble(data: Path, *, tick_time_ms: int = TICK_MS) -> list[ApacheZooK
     ]
 
 
-async def heal_servers(servers: list[ApacheZooKeeper]) -> None:
+async def heal_servers(servers: Sequence[ServerProcess]) -> None:
     """Start or resume every server, and wait until all servers serve requests."""
     for one in servers:
         one.signal(signal.SIGCONT)
@@ -177,7 +192,7 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
         await client.tasks.close()
 
 
-async def in_thread(work: Callable[[KazooClient], object], server: ApacheZooKeeper) -> object:
+async def in_thread(work: Callable[[KazooClient], object], server: ServerProcess) -> object:
     """Call `work` in a thread with an independent client (kazoo) of the server, and return its result."""
 
     def run() -> object:

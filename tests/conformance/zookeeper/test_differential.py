@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support.zookeeper_lock_step import Comparison, bursts
+from support.zookeeper_lock_step import Comparison, Failure, bursts
 from support.zookeeper_pair import Pair, running_pair
 from support.zookeeper_sequences import Sequence
+
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+from minikafka.runtime.transport import SocketTransport
+from minikafka.zk.core.watches import Watcher, WatchTable
+from minikafka.zk.server.server import ZooKeeperServer
 
 SEQUENCES = 200
 FIRST_SEED = 0
@@ -36,6 +43,48 @@ async def test_embedded_server_answers_200_random_sequences_as_apache_zookeeper(
 
     await asyncio.to_thread(compare_all)
     assert comparison.counts.events > 5 * SEQUENCES, "the sequences meet too few watches"
+
+
+class Forgetful(WatchTable):
+    """A table of watches with a bug: one path has only one watch."""
+
+    def fire(self, path: str) -> dict[Watcher, None]:
+        return dict.fromkeys(list(super().fire(path))[:1])
+
+
+@asynccontextmanager
+async def memory_server() -> AsyncIterator[ZooKeeperServer]:
+    tasks, failures = TaskRegistry(), list[str]()
+    server = ZooKeeperServer(
+        None,
+        SystemClock(),
+        SystemRng(),
+        SocketTransport(),
+        tasks,
+        ThreadExecutor(),
+        on_failure=failures.append,
+    )
+    await server.start("127.0.0.1", 0)
+    try:
+        yield server
+    finally:
+        await server.close()
+        await tasks.close()
+    assert failures == []
+
+
+async def test_comparison_finds_a_server_that_forgets_watches_and_shortens_the_sequence() -> None:
+    async with memory_server() as good, memory_server() as forgetful:
+        forgetful.state.data_watches = Forgetful()
+        comparison = Comparison(good.port, forgetful.port)
+
+        def find() -> Failure:
+            failing = (seed for seed in range(SEQUENCES) if comparison.run(seed) is not None)
+            return comparison.smallest(next(failing))
+
+        failure = await asyncio.to_thread(find)
+    assert len(failure.steps) < len(Sequence(failure.seed, "/s").steps()) / 4
+    assert "Event" in str(failure.difference)
 
 
 def test_sequences_of_a_seed_differ_only_in_their_root() -> None:

@@ -29,7 +29,7 @@ from minikafka.base.errors import (
     TooLarge,
 )
 from minikafka.base.ports import Check, Create, Delete, MultiOp, Set
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zk.processes.child import ServerProcess
 from minikafka.zk.session import REQUEST_MAX
 
 
@@ -222,7 +222,7 @@ async def test_largest_request_passes_and_a_larger_one_is_never_sent(
 
 
 async def test_missing_chroot_is_created_and_paths_are_relative_to_it(
-    server: ApacheZooKeeper, connect: Connect
+    server: ServerProcess, connect: Connect
 ) -> None:
     client = await connect(server.connect, root="/chroot/of/this")
     made, _ = await client.create("/x", b"1")
@@ -240,7 +240,7 @@ async def test_missing_chroot_is_created_and_paths_are_relative_to_it(
 
 
 async def test_client_without_a_chroot_sees_the_whole_tree(
-    server: ApacheZooKeeper, connect: Connect
+    server: ServerProcess, connect: Connect
 ) -> None:
     client = await connect(server.connect, root="")
     await client.sync("/")
@@ -346,7 +346,7 @@ def tree_of(kazoo: KazooClient, root: str) -> dict[str, object]:
 
 
 async def test_random_operations_have_the_same_results_as_in_kazoo(
-    server: ApacheZooKeeper, connect: Connect
+    server: ServerProcess, connect: Connect
 ) -> None:
     for seed in range(4):
         ops = random_ops(seed, 80)

@@ -22,7 +22,7 @@ from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk import codec
 from minikafka.zk.client import close_session
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zk.processes.child import ServerProcess
 
 CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 LEASE_EXPIRED, EXPIRED, CLOSED = (
@@ -58,7 +58,7 @@ async def lives(client: Client, *, connections: int = 2) -> None:
     assert client.lease_valid()
 
 
-async def exists_for_others(server: ApacheZooKeeper, client: Client, path: str) -> bool:
+async def exists_for_others(server: ServerProcess, client: Client, path: str) -> bool:
     return bool(await in_thread(lambda kazoo: kazoo.exists(client.root + path), server))
 
 
@@ -154,7 +154,7 @@ async def test_session_is_suspended_before_any_request_fails(client: Client, pro
 
 
 async def test_lost_connect_response_delays_the_session_but_does_not_end_it(
-    server: ApacheZooKeeper, proxy: Proxy, connect: Connect
+    server: ServerProcess, proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect, session_ms=4_500)
     await client.create("/e", b"", ephemeral=True)
@@ -289,7 +289,7 @@ async def test_idle_session_stays_alive_by_pings(proxy: Proxy, connect: Connect)
 
 
 async def test_busy_event_loop_is_not_treated_as_a_silent_server(
-    server: ApacheZooKeeper, connect: Connect
+    server: ServerProcess, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=6_000)
     await client.create("/e", b"", ephemeral=True)
@@ -304,7 +304,7 @@ async def test_busy_event_loop_is_not_treated_as_a_silent_server(
 
 
 async def test_session_continues_when_a_paused_server_resumes(
-    server: ApacheZooKeeper, connect: Connect
+    server: ServerProcess, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=9_000)
     await client.create("/e", b"", ephemeral=True)
@@ -316,7 +316,7 @@ async def test_session_continues_when_a_paused_server_resumes(
 
 
 async def test_restarted_server_knows_session_and_nodes(
-    server: ApacheZooKeeper, connect: Connect
+    server: ServerProcess, connect: Connect
 ) -> None:
     client = await connect(server.connect, session_ms=10_000)
     await client.create("/a", b"0")
@@ -345,7 +345,7 @@ async def test_start_gives_up_after_the_session_timeout_without_a_server(
 
 
 async def test_start_waits_for_a_slow_server_as_long_as_the_connect_timeout(
-    server: ApacheZooKeeper, connect: Connect
+    server: ServerProcess, connect: Connect
 ) -> None:
     await server.kill()
     patient = asyncio.create_task(connect(server.connect, session_ms=2_000, connect_ms=60_000))
@@ -371,7 +371,7 @@ async def test_start_fails_when_the_peer_is_not_zookeeper(connect: Connect) -> N
 
 @pytest.mark.parametrize("trouble", ["suspended", "silent", "stopped"])
 async def test_close_takes_under_two_seconds_when_the_server_is_silent_or_unreachable(
-    server: ApacheZooKeeper, client: Client, proxy: Proxy, trouble: str
+    server: ServerProcess, client: Client, proxy: Proxy, trouble: str
 ) -> None:
     if trouble == "suspended":
         proxy.accepting = False
@@ -408,7 +408,7 @@ async def test_requests_in_flight_are_answered_before_the_session_closes(
 
 
 async def test_client_close_ends_the_session_although_the_task_registry_is_closed(
-    server: ApacheZooKeeper, client: Client
+    server: ServerProcess, client: Client
 ) -> None:
     await client.tasks.close()
     await client.close()
@@ -419,7 +419,7 @@ async def test_client_close_ends_the_session_although_the_task_registry_is_close
 
 
 async def test_number_of_requests_in_flight_is_bounded(
-    server: ApacheZooKeeper, proxy: Proxy, connect: Connect
+    server: ServerProcess, proxy: Proxy, connect: Connect
 ) -> None:
     client = await connect(proxy.connect, in_flight_max=16)
     await client.create("/a", b"")
@@ -466,7 +466,7 @@ async def test_thousands_of_concurrent_requests_all_end(proxy: Proxy, connect: C
 
 
 async def test_each_write_is_applied_once_although_responses_are_lost(
-    server: ApacheZooKeeper, client: Client, proxy: Proxy
+    server: ServerProcess, client: Client, proxy: Proxy
 ) -> None:
     """After a write with an unknown outcome the client reads the node; every write must have been applied once."""
     version = 0

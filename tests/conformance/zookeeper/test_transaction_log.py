@@ -21,24 +21,24 @@ from support.zookeepers import Client, Connect
 
 from minikafka.base.errors import MultiFailed
 from minikafka.base.ports import Check, Create, Delete, Set
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zk.processes.child import ServerProcess
 
 ROOT = "/logged"
 
 
 @pytest.fixture
-async def client(server: ApacheZooKeeper, connect: Connect) -> Client:
+async def client(server: ServerProcess, connect: Connect) -> Client:
     return await connect(server.connect, root=ROOT)
 
 
-def of_session(server: ApacheZooKeeper, session: int) -> list[Transaction]:
+def of_session(server: ServerProcess, session: int) -> list[Transaction]:
     """Return the session's transactions without the creation of its root node."""
     mine = [one for one in transactions(server.data_dir) if one.session == session]
     return [one for one in mine if ROOT not in [op.path for op in one.ops]]
 
 
 async def test_log_reader_returns_every_kind_of_write_in_full(
-    server: ApacheZooKeeper, client: Client
+    server: ServerProcess, client: Client
 ) -> None:
     session = client.session_id
     await client.create("/a", b"1")
@@ -68,7 +68,7 @@ async def test_log_reader_returns_every_kind_of_write_in_full(
     assert history[4].begins_with_check_of(f"{ROOT}/a")
 
 
-async def test_refused_multi_is_marked_in_the_log(server: ApacheZooKeeper, client: Client) -> None:
+async def test_refused_multi_is_marked_in_the_log(server: ServerProcess, client: Client) -> None:
     with pytest.raises(MultiFailed):
         await client.multi([Check("/none", 1), Create("/c", b"")])
     *_, last = of_session(server, client.session_id)
@@ -77,7 +77,7 @@ async def test_refused_multi_is_marked_in_the_log(server: ApacheZooKeeper, clien
 
 
 async def test_log_reader_continues_across_files_after_a_restart(
-    server: ApacheZooKeeper, client: Client
+    server: ServerProcess, client: Client
 ) -> None:
     await client.create("/before", b"")
     await server.kill()
@@ -91,7 +91,7 @@ async def test_log_reader_continues_across_files_after_a_restart(
 
 @pytest.mark.parametrize("damage", ["magic", "entry"])
 async def test_log_reader_refuses_a_damaged_file(
-    server: ApacheZooKeeper, client: Client, tmp_path: Path, damage: str
+    server: ServerProcess, client: Client, tmp_path: Path, damage: str
 ) -> None:
     await client.create("/damaged-", b"data", sequential=True)
     [*_, newest] = sorted(server.data_dir.rglob("version-2/log.*"), key=lambda f: f.stat().st_mtime)
