@@ -167,7 +167,7 @@ class Session:
             self._socket.sendall(codec.LENGTH.pack(len(connect)) + connect)
             size = codec.LENGTH.unpack(self._received(codec.LENGTH.size))[0]
             if not codec.decode_connect(self._received(size)).session_id:
-                raise LoadError("the server has refused a session")
+                raise ConnectionError("the server has refused a session")
         except BaseException:
             self._socket.close()
             raise
