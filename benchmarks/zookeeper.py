@@ -85,7 +85,8 @@ def main() -> None:
 
 async def run(options: argparse.Namespace) -> None:
     """Measure everything and print the table."""
-    print(report.machine(), flush=True)
+    machine = report.machine()
+    print(machine, flush=True)
     znodes = Znodes(max(int(ZNODES * options.scale), 1_000))
     rows = await lives(options.rounds, znodes)
     rows += await loads(options.rounds, znodes, options.scale)
@@ -94,10 +95,11 @@ async def run(options: argparse.Namespace) -> None:
     )
     print(made)
     if options.page:
-        PAGE.write_text(replaced(PAGE.read_text(), "figures", made))
+        text = f"{made}\n\nMachine: {machine}."
+        PAGE.write_text(replaced(PAGE.read_text(), "figures", text))
     if options.json is not None:
         figures = {row.name: dict(row.values) | {"ratio": row.ratio} for row in rows}
-        report.append(options.json, {"machine": report.machine(), "zookeeper": figures})
+        report.append(options.json, {"machine": machine, "zookeeper": figures})
 
 
 def new_server(kind: str) -> ServerProcess:

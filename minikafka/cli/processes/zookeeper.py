@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 _TICK_MS = 2000
+_SNAPSHOT_COUNT = 100_000
 
 
 @click.command()
@@ -42,6 +43,14 @@ _TICK_MS = 2000
     metavar="MS",
     help="Longest timeout of a session.  [default: 20 ticks]",
 )
+@click.option(
+    "--snapshot-count",
+    type=click.IntRange(min=1),
+    default=_SNAPSHOT_COUNT,
+    show_default=True,
+    metavar="N",
+    help="ZooKeeper's snapCount: transactions from one snapshot to the next.",
+)
 @click.option("--parent", type=int, metavar="PID", hidden=True, help="End when this process ends.")
 def zookeeper(
     data: str,
@@ -49,6 +58,7 @@ def zookeeper(
     host: str,
     tick_time: int,
     max_session_timeout: int | None,
+    snapshot_count: int,
     parent: int | None,
 ) -> None:
     """Run one ZooKeeper server until SIGTERM or Ctrl-C.
@@ -62,4 +72,4 @@ def zookeeper(
     """
     from minikafka.cli.processes.zookeeper_process import run_zookeeper
 
-    run_zookeeper(data, host, port, tick_time, max_session_timeout, parent)
+    run_zookeeper(data, host, port, tick_time, max_session_timeout, snapshot_count, parent)

@@ -37,6 +37,7 @@ def run_zookeeper(
     port: int,
     tick_ms: int,
     session_timeout_max_ms: int | None,
+    snapshot_after: int,
     parent: int | None,
 ) -> None:
     """Run a server until it is ended. `parent`: pid of a process; the server is killed when that process ends.
@@ -51,6 +52,7 @@ def run_zookeeper(
         tick_ms=tick_ms,
         session_timeout_max_ms=session_timeout_max_ms,
         connections_max=min(DEFAULTS.connections_max, soft_limit() - _OWN_DESCRIPTORS),
+        snapshot_after=snapshot_after,
     )
     asyncio.run(_serve(os.path.realpath(data), host, port, settings))
 
