@@ -164,7 +164,7 @@ async def test_read_nodes_tells_a_half_made_partition_from_one_that_is_deleted(
 ) -> None:
     ensemble.put(layout.reassignment_path(TP), b"")
     assert (await read(ensemble)).is_marked
-    del ensemble.nodes[layout.replicas_path(TP)]
+    ensemble.delete(layout.replicas_path(TP))
     ensemble.put(layout.reassignment_path(TP), b"1,2")
     found = await read(ensemble)
     assert (found.is_being_created, found.is_marked, found.assignment) == (True, False, None)

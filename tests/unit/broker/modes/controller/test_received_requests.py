@@ -63,7 +63,7 @@ async def test_replaced_controller_deletes_no_replica_with_stop_replica(
 
 
 async def test_deletion_is_refused_if_the_node_of_the_epoch_is_gone(hosted: Hosted) -> None:
-    del hosted.cluster.ensemble.nodes[layout.CONTROLLER_EPOCH]
+    hosted.cluster.ensemble.delete(layout.CONTROLLER_EPOCH)
     assert (await hosted.handle(stop(hosted))).error == ErrorCode.STALE_CONTROLLER_EPOCH
     assert replicas(hosted) == {T0, T1}
 
