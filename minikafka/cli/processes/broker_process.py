@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
@@ -24,8 +24,6 @@ from minikafka.base.coordination import LEADERS
 from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock, Transport
 from minikafka.broker.broker import Broker, create_broker
-from minikafka.broker.modes.controller import ControllerMode
-from minikafka.broker.modes.leaders import LeadersMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.cli.arguments.config_files import errors_name_file, read_config
 from minikafka.cli.processes.log_lines import log_to_stderr
@@ -41,6 +39,10 @@ from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import ZooKeeperClient, close_session
+
+if TYPE_CHECKING:
+    from minikafka.broker.modes.controller import ControllerMode
+    from minikafka.broker.modes.leaders import LeadersMode
 
 logger = logging.getLogger(__name__)
 
@@ -184,13 +186,24 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         ),
         descriptors,
     )
-    new_mode = LeadersMode if config.minikafka_coordination == LEADERS else ControllerMode
+    new_mode = _mode_class(config)
     mode = new_mode(config, clock, rng, storage, tasks, zookeeper, end_session)
     broker = await create_broker(config, ports, mode)
     await broker.start()
     if trim := find_trim():
         tasks.spawn(return_freed_memory(clock, trim), "memory")
     return broker
+
+
+def _mode_class(config: BrokerConfig) -> type[ControllerMode] | type[LeadersMode]:
+    """Return the class of the coordination mode. The modules of the other mode, 1 MB, are not imported."""
+    if config.minikafka_coordination == LEADERS:
+        from minikafka.broker.modes.leaders import LeadersMode
+
+        return LeadersMode
+    from minikafka.broker.modes.controller import ControllerMode
+
+    return ControllerMode
 
 
 def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
+import subprocess
+import sys
 
 import pytest
 
@@ -21,3 +23,24 @@ def test_openssl_finds_no_certificates_until_the_import_has_ended(
         assert os.environ[file] == os.environ[directory] == os.devnull
     assert os.environ[file] == "/given"
     assert directory not in os.environ
+
+
+def test_broker_imports_neither_the_client_of_aiokafka_nor_the_modes() -> None:
+    program = (
+        "import sys; from minikafka.cli.processes.broker import no_client_of_aiokafka as only_reader\n"
+        "with only_reader(): import minikafka.cli.processes.broker_process as process\n"
+        "print(process.Broker.__name__, *sys.modules)\n"
+        "import aiokafka; print(aiokafka.AIOKafkaConsumer)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    imported = done.stdout.split("\n")[0].split()
+    assert "aiokafka.record.default_records" in imported
+    heavy = (
+        "aiokafka.client",
+        "minikafka.broker.modes.leaders",
+        "minikafka.broker.modes.controller",
+    )
+    assert not set(heavy) & set(imported)
+    assert "AIOKafkaConsumer" in done.stdout.split("\n")[1]
