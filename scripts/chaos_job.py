@@ -1,6 +1,6 @@
 """Chaos test: kills, pauses and restarts random brokers under load, then checks that no record was lost.
 
-    chaos --seconds N [--seed S] [--keep DIR] [--coordination MODE] [--transactions [--jobs N]]
+    chaos --seconds N [--seed S] [--keep DIR] [--coordination MODE] [--zookeeper KIND] [--transactions [--jobs N]]
 
 The seed determines the faults of a run, and is printed first. A fault ends before the next fault begins, so at
 most one broker is down or paused at a time, and the load continues. With --keep, the brokers' logs and the
@@ -30,6 +30,7 @@ from threads import in_thread
 from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.coordination import CONTROLLER, MODES
+from minikafka.base.zookeeper import EMBEDDED, OWN
 from minikafka.cli.execution.running import run_cancellable
 from minikafka.client.history import History, verdict
 from minikafka.cluster import LocalCluster
@@ -66,6 +67,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--coordination", choices=MODES, default=CONTROLLER, help="coordination mode (controller)"
     )
     parser.add_argument(
+        "--zookeeper", choices=OWN, default=EMBEDDED, help="ZooKeeper of the cluster (embedded)"
+    )
+    parser.add_argument(
         "--transactions", action="store_true", help="copy a topic in transactions, exactly once"
     )
     parser.add_argument("--jobs", type=int, default=3, help="number of copy jobs (3)")
@@ -87,7 +91,11 @@ async def chaos(display: Display, arguments: argparse.Namespace) -> bool:
     seconds, seed, keep = arguments.seconds, arguments.seed, arguments.keep
     config = chaos_transactions.CONFIG if arguments.transactions else CONFIG
     async with LocalCluster(
-        BROKERS, data=keep, config=config, coordination=arguments.coordination
+        BROKERS,
+        data=keep,
+        config=config,
+        coordination=arguments.coordination,
+        zookeeper=arguments.zookeeper,
     ) as cluster:
         if not arguments.transactions:
             return await single_records(display, cluster, seconds, seed, keep)

@@ -34,6 +34,7 @@ from threads import in_thread
 from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.config.cluster import ClusterConfig
+from minikafka.base.zookeeper import shown_kind
 from minikafka.cli.execution.running import run_cancellable
 from minikafka.client.history import Reading, verdict
 from minikafka.cluster import LocalCluster
@@ -148,7 +149,8 @@ async def running_cluster(
     try:
         with display.step("cluster") as step:
             await cluster.start()
-            step.done(f"ZooKeeper {cluster.zookeeper}, brokers {cluster.bootstrap}")
+            kind = shown_kind(cluster.record.zookeeper_kind)
+            step.done(f"{kind}, at {cluster.zookeeper}; brokers {cluster.bootstrap}")
         yield cluster
     finally:
         await cluster.stop()

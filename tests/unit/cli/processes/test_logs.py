@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from minikafka.cli.processes.logs import LogReader, logs
+from minikafka.cli.processes.logs import POLL_MS, LogReader, logs
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterError, ClusterRecord
 
 BROKERS = (BrokerRecord(1, 9092, 1), BrokerRecord(2, 9093, 2))
@@ -71,6 +72,8 @@ def test_logs_with_option_follow_prints_complete_lines_also_of_added_brokers(
 
     class Clock:
         async def sleep(self, ms: int) -> None:
+            if ms != POLL_MS:  # the task that would say what the command waits for
+                await asyncio.Event().wait()
             if not steps:
                 raise KeyboardInterrupt
             steps.pop(0)()
