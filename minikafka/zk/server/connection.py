@@ -140,6 +140,7 @@ class ClientConnection:
         position, end, count, before = 0, len(data), 0, self._state.zxid
         if not self._has_begun and self._is_word(data):
             return end
+        output, (packets_max, bytes_max) = self._output, self._room()
         while end - position >= _SIZE_BYTES:
             size: int = INT.unpack_from(data, position)[0]
             if not 0 <= size <= FRAME_MAX:
@@ -148,7 +149,7 @@ class ClientConnection:
             start = position + _SIZE_BYTES
             if start + size > end:
                 break
-            if self._is_full():
+            if len(output.packets) >= packets_max or output.bytes > bytes_max:
                 self.is_paused = True
                 self.link.pause_reading()
                 break
@@ -160,6 +161,8 @@ class ClientConnection:
             count += 1
             if self._is_closing:
                 break
+        if output.packets:
+            self._shared.commit.add(self)
         self._count(count, self._state.zxid - before, now)
         return position
 
@@ -172,13 +175,16 @@ class ClientConnection:
         if session is not None:
             self._state.sessions.touch(session, now)
 
+    def _room(self) -> tuple[int, int]:
+        """Return how many packets and bytes the output may have before the client is not read any more."""
+        unsent, sending = self.link.queued_bytes(), self._sending
+        if sending is None:
+            return UNANSWERED_MAX, UNSENT_MAX - unsent
+        return UNANSWERED_MAX - len(sending.packets), UNSENT_MAX - unsent - sending.bytes
+
     def _is_full(self) -> bool:
-        output, sending = self._output, self._sending
-        packets, unsent = len(output.packets), output.bytes + self.link.queued_bytes()
-        if sending is not None:
-            packets += len(sending.packets)
-            unsent += sending.bytes
-        return packets >= UNANSWERED_MAX or unsent > UNSENT_MAX
+        packets_max, bytes_max = self._room()
+        return len(self._output.packets) >= packets_max or self._output.bytes > bytes_max
 
     def _proceed(self) -> None:
         """Apply the requests that wait, after replies were sent."""
@@ -201,26 +207,26 @@ class ClientConnection:
         try:
             request = decode(Reader(frame, _HEADER_BYTES))
         except Exception:  # noqa: BLE001 - whatever is wrong with the bytes is the client's fault
-            self._emit(replies.error(xid, self._state.zxid, codes.MARSHALLING_ERROR))
+            self._collect(replies.error(xid, self._state.zxid, codes.MARSHALLING_ERROR))
             return
         try:
             body = run(self._state, self, xid, request, time_ms)
         except Refused as refused:
-            self._emit(replies.error(xid, self._state.zxid, refused.code))
+            self._collect(replies.error(xid, self._state.zxid, refused.code))
             return
-        self._emit(replies.reply(xid, self._state.zxid, body))
+        self._collect(replies.reply(xid, self._state.zxid, body))
 
     def _serve_other(self, xid: int, opcode: int, frame: bytes, time_ms: int) -> None:
         if opcode == opcodes.PING:
             self._answer_ping()
         elif opcode == opcodes.CLOSE_SESSION:
             self._state.close_session(self.session_id, xid, time_ms)
-            self._emit(replies.reply(xid, self._state.zxid))
+            self._collect(replies.reply(xid, self._state.zxid))
             self.close()
         elif opcode == opcodes.AUTH:
             self._authenticate(xid, frame)
         else:
-            self._emit(replies.error(xid, UNKNOWN_ZXID, codes.UNIMPLEMENTED))
+            self._collect(replies.error(xid, UNKNOWN_ZXID, codes.UNIMPLEMENTED))
             self.close()
 
     def _answer_ping(self) -> None:
@@ -229,9 +235,9 @@ class ClientConnection:
         try:
             self._state.check_session(self)
         except Refused as refused:
-            self._emit(replies.error(PING_XID, self._state.zxid, refused.code))
+            self._collect(replies.error(PING_XID, self._state.zxid, refused.code))
         else:
-            self._emit(replies.reply(PING_XID, self._state.zxid))
+            self._collect(replies.reply(PING_XID, self._state.zxid))
 
     def _authenticate(self, xid: int, frame: bytes) -> None:
         try:
@@ -244,10 +250,10 @@ class ClientConnection:
             if identity not in self.identities:
                 self.identities.append(identity)
         elif scheme != "ip":
-            self._emit(replies.error(xid, _AUTH_ZXID, codes.AUTH_FAILED))
+            self._collect(replies.error(xid, _AUTH_ZXID, codes.AUTH_FAILED))
             self.close()
             return
-        self._emit(replies.reply(xid, _AUTH_ZXID))
+        self._collect(replies.reply(xid, _AUTH_ZXID))
 
     # ---- start of a session
 
@@ -280,7 +286,7 @@ class ClientConnection:
         else:
             session = self._state.open_session(request.timeout_ms, now, time_ms)
         if session is None:
-            self._emit(replies.refused_connection(has_read_only=request.has_read_only))
+            self._collect(replies.refused_connection(has_read_only=request.has_read_only))
             self.close()
             return
         self.deadline = 0
@@ -288,7 +294,7 @@ class ClientConnection:
         session.connection = self
         sessions.touch(session, now)
         password = self._shared.password(session.id)
-        self._emit(
+        self._collect(
             replies.connected(
                 session.id, session.timeout_ms, password, has_read_only=request.has_read_only
             )
@@ -315,10 +321,14 @@ class ClientConnection:
         self._emit(replies.event(change, path, zxid))
 
     def _emit(self, packet: bytes) -> None:
+        """Collect what is no reply to a frame."""
+        self._collect(packet)
+        self._shared.commit.add(self)
+
+    def _collect(self, packet: bytes) -> None:
         output = self._output
         output.packets.append(packet)
         output.bytes += len(packet)
-        self._shared.commit.add(self)
 
     def take_output(self) -> Output:
         """Return the output so far, which is sent when the log is durable."""
