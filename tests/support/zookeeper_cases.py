@@ -450,6 +450,26 @@ def _odd_records() -> dict[str, tuple[int, bytes]]:
         "multi with a cut operation": (wire.MULTI, part + path[:5]),
         "multi of an unknown operation": (wire.MULTI, struct.pack("!i?i", 99, False, -1) + end),
         "multi of a read": (wire.MULTI, wire.multi([(wire.GET, wire.text("/") + b"\0")])),
+        "multi of a read and then a null ACL": (
+            wire.MULTI,
+            wire.multi(
+                [(wire.GET, wire.text("/") + b"\0"), (wire.CREATE, create("/case", acl=None))]
+            ),
+        ),
+        "multi of a write, a read and then a null ACL": (
+            wire.MULTI,
+            wire.multi(
+                [
+                    (wire.DELETE, path + wire.integer(-1)),
+                    (wire.GET, wire.text("/") + b"\0"),
+                    (wire.CREATE, create("/case", acl=None)),
+                ]
+            ),
+        ),
+        "multi of a null path and then a null ACL": (
+            wire.MULTI,
+            wire.multi([(wire.CREATE, create(None)), (wire.CREATE, create("/case", acl=None))]),
+        ),
         "multi of a setACL": (
             wire.MULTI,
             wire.multi([(wire.SET_ACL, wire.text("/") + wire.acl(ANYONE) + wire.integer(-1))]),

@@ -145,6 +145,7 @@ def nothing(_: Reader) -> None:
 def multi(reader: Reader) -> Multi:
     """Decode a multi. Raises Malformed only for a create without an access control list [measured]."""
     operations: list[Create | Delete | SetData | Check] = []
+    has_read = False
     while True:
         try:
             kind = reader.int32()
@@ -152,8 +153,8 @@ def multi(reader: Reader) -> Multi:
             reader.int32()
             if is_end:
                 # A null path is found after all operations have been decoded [measured].
-                is_complete = all(operation.path is not None for operation in operations)
-                return operations if is_complete else MalformedMulti()
+                is_valid = not has_read and all(one.path is not None for one in operations)
+                return operations if is_valid else MalformedMulti()
             operation = _MULTI[kind](reader)
         except (Malformed, KeyError):
             return MalformedMulti()
@@ -162,7 +163,12 @@ def multi(reader: Reader) -> Multi:
             if found is None:
                 return MalformedMulti()
             operation = found
-        operations.append(operation)
+        if isinstance(operation, Read):
+            has_read = True
+        else:
+            operations.append(operation)
+        if has_read and operations:
+            return MalformedMulti()
 
 
 def _create_in_multi(operation: Create) -> Create | None:
@@ -237,7 +243,7 @@ def _required(reader: Reader) -> str:
     return found
 
 
-_MULTI: Final[dict[int, Callable[[Reader], Create | Delete | SetData | Check]]] = {
+_MULTI: Final[dict[int, Callable[[Reader], Create | Delete | SetData | Check | Read]]] = {
     codes.CREATE: create(codes.CREATE),
     codes.CREATE2: create(codes.CREATE2),
     codes.CREATE_CONTAINER: create(codes.CREATE_CONTAINER),
@@ -245,5 +251,7 @@ _MULTI: Final[dict[int, Callable[[Reader], Create | Delete | SetData | Check]]] 
     opcodes.DELETE: delete,
     opcodes.SET_DATA: set_data,
     opcodes.CHECK: _check,
+    opcodes.GET_DATA: read,
+    opcodes.GET_CHILDREN: read,
 }
-"""The operations of a multi. Reads, setACL and reconfig make it malformed."""
+"""The operations of a multi. Reads are decoded, but make it malformed; all others cannot be decoded."""
