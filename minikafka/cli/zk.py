@@ -97,7 +97,9 @@ def _refuse_running(source: str, logs: str | None) -> None:
 
     for directory in filter(None, (source, logs)):
         if (pid := process_that_uses(directory)) is not None:
-            raise DirectoryInUse(f"{directory} is in use by process {pid}; stop this server first")
+            raise DirectoryInUse(
+                f"{directory} is in use by process {pid}; stop this server first (a cluster: minikafka down)"
+            )
 
 
 # ---- output

@@ -74,7 +74,9 @@ def _lock(storage: Storage, directory: str) -> File | None:
         return None
     lock = storage.lock(path)
     if lock is None:
-        raise DirectoryInUse(f"{directory} is in use by a server; stop it first")
+        raise DirectoryInUse(
+            f"{directory} is in use by a server; stop it first (a cluster: minikafka down)"
+        )
     return lock
 
 
@@ -171,6 +173,7 @@ def _publish(storage: Storage, unfinished: str, destination: str) -> None:
     _refuse_existing(storage, destination)
     storage.remove_tree(folder)
     storage.rename(unfinished, folder)
+    storage.sync_directory(destination.rpartition("/")[0] or "/")
 
 
 def _summary(recovery: Recovery, total: int, state: ServerState) -> Copied:
