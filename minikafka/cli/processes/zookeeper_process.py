@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import logging
 import os
 import signal
 import sys
 from functools import partial
 
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import MinikafkaError
 from minikafka.cli.processes.log_lines import log_to_stderr
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -26,6 +28,8 @@ from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.server.server import ZooKeeperServer
 from minikafka.zk.server.settings import DEFAULTS, Settings
 from minikafka.zk.store.store import Store
+
+logger = logging.getLogger(__name__)
 
 _OWN_DESCRIPTORS = 64
 """Descriptors that are kept for files and the event loop."""
@@ -79,6 +83,10 @@ async def _serve(data: str, host: str, port: int, settings: Settings) -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(10_000, 5, 1_000)
+    if not Endpoint("", host, port).is_loopback:
+        logger.warning(
+            "%s:%d can be reached from other machines, without encryption", host, server.port
+        )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, partial(_end, ended))

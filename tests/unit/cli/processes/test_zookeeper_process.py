@@ -132,6 +132,15 @@ async def test_server_that_cannot_write_ends_and_answers_nothing(tmp_path, serve
     assert "minikafka: the transaction log cannot be written" in errors.splitlines()[-1]
 
 
+def test_server_warns_of_an_address_that_other_machines_reach(tmp_path, servers):
+    server = start(servers, tmp_path, "--host", "0.0.0.0")
+    port = server.port()
+    server.process.terminate()
+    code, errors = server.end()
+    assert code == 0
+    assert f"0.0.0.0:{port} can be reached from other machines, without encryption" in errors
+
+
 def test_help_says_what_is_not_implemented(tmp_path):
     command = [sys.executable, "-m", "minikafka", "zookeeper", "--help"]
     text = " ".join(

@@ -1,0 +1,123 @@
+"""Decoding of requests: every cut, and the rules of a multi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support import zookeeper_wire as wire
+
+from minikafka.zk.core import codes
+from minikafka.zk.core.acl import ANYONE
+from minikafka.zk.core.operations import Check, Create, Delete, SetAcl, SetData
+from minikafka.zk.records import jute, opcodes, requests
+from minikafka.zk.records.jute import INT, LONG, NULL, Malformed, Reader
+from minikafka.zk.records.requests import MalformedMulti, Read, SetWatches, WatchRequest
+
+CONNECT = INT.pack(0) + LONG.pack(7) + INT.pack(6_000) + LONG.pack(5) + jute.buffer(b"secret")
+LISTS = [jute.strings([name]) for name in "abcde"]
+WHOLE: list[tuple[Callable[[Reader], Any], bytes, Any]] = [
+    (
+        requests.create(codes.CREATE2),
+        wire.create("/a", None, 3),
+        Create(codes.CREATE2, "/a", None, ANYONE, 3),
+    ),
+    (
+        requests.create_ttl,
+        wire.create("/a", b"x", 5) + LONG.pack(9),
+        Create(codes.CREATE_TTL, "/a", b"x", ANYONE, 5),
+    ),
+    (requests.delete, wire.versioned("/a", 4), Delete("/a", 4)),
+    (requests.set_data, wire.set_data(None, b"", -1), SetData(None, b"", -1)),
+    (
+        requests.set_acl,
+        jute.string("/a") + jute.ANYONE_BYTES + INT.pack(2),
+        SetAcl("/a", ANYONE, 2),
+    ),
+    (requests.read, wire.read("/a", watch=True), Read("/a", True)),
+    (requests.path, jute.string("/a"), "/a"),
+    (requests.watch, wire.versioned("/a", 1), WatchRequest("/a", 1)),
+    (
+        requests.set_watches,
+        LONG.pack(3) + b"".join(LISTS[:3]),
+        SetWatches(3, ["a"], ["b"], ["c"], [], []),
+    ),
+    (
+        requests.set_watches2,
+        LONG.pack(3) + b"".join(LISTS),
+        SetWatches(3, ["a"], ["b"], ["c"], ["d"], ["e"]),
+    ),
+    (requests.auth, INT.pack(0) + jute.string("digest") + jute.buffer(b"a:b"), ("digest", b"a:b")),
+    (
+        requests.multi_read,
+        wire.multi((opcodes.GET_DATA, wire.read("/a")), (opcodes.GET_CHILDREN, wire.read(""))),
+        [(opcodes.GET_DATA, "/a"), (opcodes.GET_CHILDREN, "")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("decode", "data", "expected"), WHOLE)
+def test_request_is_decoded_whole_and_malformed_at_every_cut(decode, data, expected):
+    assert decode(Reader(data)) == expected
+    for end in range(len(data)):
+        with pytest.raises(Malformed):
+            decode(Reader(data[:end]))
+
+
+@pytest.mark.parametrize("tail", [b"", b"\0", b"\1"])
+def test_first_request_tells_whether_it_has_the_read_only_byte(tail):
+    found = requests.connect(CONNECT + tail)
+    assert found == (7, 6_000, 5, b"secret", bool(tail))
+
+
+def test_first_request_is_malformed_at_every_cut():
+    for end in range(len(CONNECT)):
+        with pytest.raises(Malformed):
+            requests.connect(CONNECT[:end])
+
+
+def test_multi_is_malformed_at_every_cut():
+    body = wire.multi(
+        (codes.CREATE, wire.create("/a")),
+        (opcodes.CHECK, wire.versioned("/a", 1)),
+        (opcodes.DELETE, wire.versioned("/a", 1)),
+    )
+    created = Create(codes.CREATE, "/a", b"", ANYONE, 0)
+    assert requests.multi(Reader(body)) == [created, Check("/a", 1), Delete("/a", 1)]
+    for end in range(len(body)):
+        assert requests.multi(Reader(body[:end])) == MalformedMulti()
+
+
+def test_first_fault_of_a_multi_decides_about_its_zxid():
+    null_acl = (codes.CREATE, wire.create("/a", b"", 0, NULL))
+    unknown = (99, b"")
+    with pytest.raises(Malformed):
+        requests.multi(Reader(wire.multi(null_acl, unknown)))
+    assert requests.multi(Reader(wire.multi(unknown, null_acl))) == MalformedMulti()
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "found"),
+    [
+        (codes.CREATE, 3, codes.CREATE),
+        (codes.CREATE2, 3, codes.CREATE2),
+        (codes.CREATE, 4, codes.CREATE_CONTAINER),
+        (codes.CREATE_CONTAINER, 0, codes.CREATE_CONTAINER),
+        (codes.CREATE_TTL, 0, codes.CREATE),
+        (codes.CREATE_TTL, 4, codes.CREATE_CONTAINER),
+        (codes.CREATE_TTL, 5, codes.CREATE_TTL),
+        (codes.CREATE_TTL, 6, codes.CREATE_TTL),
+        (codes.CREATE, 5, None),
+        (codes.CREATE2, 6, None),
+        (codes.CREATE, 7, None),
+        (codes.CREATE, -1, None),
+    ],
+)
+def test_flags_of_a_create_in_a_multi_select_its_kind(kind, flags, found):
+    ttl = LONG.pack(0) if kind == codes.CREATE_TTL else b""
+    decoded = requests.multi(Reader(wire.multi((kind, wire.create("/a", b"", flags) + ttl))))
+    if found is None:
+        assert decoded == MalformedMulti()
+    else:
+        assert decoded == [Create(found, "/a", b"", ANYONE, flags)]
