@@ -195,10 +195,11 @@ class Picture:
             BecomeLeader(replica.tp, view, replica.is_new, is_renewal),
             *(() if is_renewal else (WatchReassignments(replica.tp.topic),)),
         )
+        # Who has left AR ∪ RAR must be closed too: since the multi was written, and before it, while still in the ISR.
+        # The ISR may lose such a replica before it is closed.
         epoch, hosts = replica.written
-        # Who has left AR ∪ RAR since the multi was written must be closed too.
-        is_written = view.leader.epoch == epoch
-        replica.hosts = view.hosts | hosts if is_written else view.hosts
+        isr = () if view.isr is None else view.isr.ids
+        replica.hosts = view.hosts.union(isr, hosts if view.leader.epoch == epoch else ())
         self._take_role(replica, view)
         return True
 

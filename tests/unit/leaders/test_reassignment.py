@@ -171,6 +171,13 @@ def test_successor_of_a_leader_closes_members_of_the_isr_without_a_place() -> No
     assert only(bench.lead(seen), RaiseEpoch) == [RaiseEpoch(T0, seen, 8, (0, 1), closes(8, 4))]
 
 
+def test_replica_without_a_place_is_closed_although_it_leaves_the_isr_first() -> None:
+    bench = Bench(0)
+    bench.lead(led(7, (0, 1, 4)))  # the write of this epoch meets the write of the smaller ISR
+    shrunk = led(7, (0,))
+    assert only(bench.read(shrunk), RaiseEpoch) == [RaiseEpoch(T0, shrunk, 8, (0,), closes(8, 4))]
+
+
 @pytest.mark.row("C10")
 def test_deletion_is_requested_from_every_replica_once() -> None:
     bench = leader(led(7, (0, 1)))
