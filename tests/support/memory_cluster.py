@@ -1,8 +1,8 @@
-"""Whole brokers in one event loop, with in-memory stand-ins for disks, network and ZooKeeper.
+"""Whole brokers and their ZooKeeper in one event loop, with in-memory stand-ins for disks and network.
 
-The class `Broker` is the same as in production; only the implementations of its interfaces (`BrokerPorts`) differ. Each
-broker is a separate simulated process (`seeded_loop.py`). In a `SeededLoop`, a test can kill a broker, and the seed
-decides which broker runs next.
+The class `Broker` and the client and server of ZooKeeper are the same as in production; only the implementations of
+their interfaces differ. Each broker is a separate simulated process (`seeded_loop.py`), and so is ZooKeeper. In a
+`SeededLoop`, a test can kill a broker, and the seed decides which process runs next.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from support.loop_clock import IdleProcessor, LoopClock, SeededRng, SkewedClock
 from support.memory_cleaners import MemoryCleaners
 from support.memory_storage import MemoryStorage
 from support.memory_transport import MemoryTransport
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper, password_of
 from support.seeded_loop import PROCESS, Process, SeededLoop, context_of
+from support.zookeeper_in_memory import CONNECT, InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import CONTROLLER
@@ -199,10 +199,9 @@ class MemoryCluster:
         **config: object,
     ) -> None:
         self.coordination = coordination or self.default_coordination
-        self.ensemble = Ensemble()
         self.clock = LoopClock()
-        self.ensemble.wall_ms = self.clock.wall_ms
         self.transport = MemoryTransport()
+        self.ensemble = ZooKeeperInMemory(self.transport, self.clock)
         self.servers: dict[int, MemoryServer] = {}
         self.config = {key.replace("_", "."): value for key, value in config.items()}
         self.storages = {number: MemoryStorage() for number in ids or range(brokers)}
@@ -216,7 +215,7 @@ class MemoryCluster:
         self.ports: dict[int, BrokerPorts] = {}
         self.cleaners: dict[int, MemoryCleaners] = {}
         self.descriptors = ManyDescriptors()
-        self.sessions: dict[int, MemoryZooKeeper] = {}
+        self.sessions: dict[int, InMemoryClient] = {}
         self.control_delay: Callable[[], float] = lambda: 0
         """Returns the delay of the next controller request in seconds."""
         self.killed: list[object] = []
@@ -236,9 +235,21 @@ class MemoryCluster:
                 lambda known=known: self.brokers.keys() <= known.brokers.keys(), 60_000
             )  # type: ignore[misc]
 
+    async def until_all_are_in_sync(self) -> None:
+        """Wait until every running broker knows that all replicas of every partition are in sync."""
+        async with asyncio.timeout(60):
+            while any(  # noqa: ASYNC110  what is watched has no event
+                len(state.isr) < len(state.replicas)
+                for broker in self.brokers.values()
+                for partitions in broker.metadata.topics.values()
+                for state in partitions.values()
+            ):
+                await asyncio.sleep(0.02)
+
     async def __aexit__(self, *_: object) -> None:
         for number in tuple(self.brokers):
             await self.stop(number, controlled=False)
+        await self.ensemble.close()
         assert self.crashes == []
 
     async def start(self, number: int) -> Broker:
@@ -256,7 +267,7 @@ class MemoryCluster:
                 "broker.id": number,
                 "log.dirs": LOG_DIR,
                 "listeners": f"PLAINTEXT://127.0.0.1:{9092 + number}",
-                "zookeeper.connect": "memory:2181",
+                "zookeeper.connect": CONNECT,
                 "minikafka.cluster.secret": SECRET,
                 "minikafka.coordination": self.coordination,
                 "controlled.shutdown.max.retries": 1,
@@ -293,7 +304,12 @@ class MemoryCluster:
 
     def new_mode(self, config: BrokerConfig, ports: BrokerPorts) -> CoordinationMode:
         """Return the mode of one broker. A subclass may return another mode."""
-        session = self.sessions[config.broker_id] = MemoryZooKeeper(self.ensemble)
+        session = self.sessions[config.broker_id] = InMemoryClient(
+            self.ensemble,
+            session_ms=config.zookeeper_session_timeout_ms,
+            clock=ports.clock,
+            tasks=ports.tasks,
+        )
         mode = ControllerMode if self.coordination == CONTROLLER else LeadersMode
         return mode(
             config, ports.clock, ports.rng, ports.storage, ports.tasks, session, self._end_session
@@ -307,8 +323,7 @@ class MemoryCluster:
         """Called before each start of a broker, so that a subclass can change the new broker."""
 
     async def _end_session(self, session_id: int, password: bytes) -> None:
-        if session_id in self.ensemble.sessions and password == password_of(session_id):
-            self.ensemble.end_session(session_id)
+        await self.ensemble.close_session(session_id, password)
 
     async def stop(self, number: int, *, controlled: bool = True) -> None:
         """Shut one broker down, in a task of the broker's process."""
@@ -317,7 +332,7 @@ class MemoryCluster:
         await asyncio.get_running_loop().create_task(shutdown, context=context)
 
     def kill(self, number: int) -> None:
-        """Kill the broker as by SIGKILL (only in a `SeededLoop`): it runs no further code, and its session stays open.
+        """Kill the broker as by SIGKILL (only in a `SeededLoop`): it runs no further code, and its session expires.
 
         The broker's connections are closed. The data written to its storage is still there at the next start.
         """
@@ -327,7 +342,6 @@ class MemoryCluster:
         loop.kill(process)
         self.killed += [self.ports[number], self.brokers.pop(number, None)]
         self.storages[number] = self.storages[number].clone()
-        self.sessions[number].abandon()
         self.transport.kill(process)
         for server in list(self.servers.values()):
             if server.process is process:

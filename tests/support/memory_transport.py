@@ -247,7 +247,8 @@ class MemoryLink:
         count = min(len(buffer), len(self._inbox), self._piece)
         buffer[:count] = self._inbox[:count]
         del self._inbox[:count]
-        self._read_soon()
+        if self._inbox or self.other._gone:
+            self._read_soon()
         self.other._pump()
         self._handler.buffer_updated(count)
 

@@ -52,6 +52,8 @@ CONNECT = f"memory:{PORT}"
 Answer = TypeVar("Answer")
 TICK_MS = 2_000
 SESSION_MS = 6_000
+SESSION_MAX_MS = 3_600_000
+"""A test can have sessions that outlast any pause."""
 NOBODY = 0
 """Session id of the writes that a test makes directly."""
 Written = tuple[str, Stat | None]
@@ -164,7 +166,7 @@ class ZooKeeperInMemory(Znodes):
             self.transport,
             TaskRegistry(),
             _NoExecutor(),
-            settings=Settings(tick_ms=TICK_MS),
+            settings=Settings(tick_ms=TICK_MS, session_timeout_max_ms=SESSION_MAX_MS),
             on_failure=self.failures.append,
         )
         self.clients: list[InMemoryClient] = []
@@ -290,6 +292,7 @@ class InMemoryClient(ZooKeeperClient):
         server: ZooKeeperInMemory,
         *,
         session_ms: int = SESSION_MS,
+        chroot: str = "",
         clock: LoopClock | None = None,
         tasks: ports.Tasks | None = None,
     ) -> None:
@@ -304,12 +307,13 @@ class InMemoryClient(ZooKeeperClient):
         server.clients.append(self)
         self._behind: InMemoryClient | None = None
         """A client of a server that lags behind, from which this client reads; None: it reads from its own server."""
+        self._tasks = tasks or TaskRegistry()
         super().__init__(
-            CONNECT,
+            CONNECT + chroot,
             session_ms,
             clock or server.clock,
             SeededRng(),
-            tasks or TaskRegistry(),
+            self._tasks,
             self.gate,
         )
 

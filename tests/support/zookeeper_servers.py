@@ -1,7 +1,7 @@
 """The ZooKeeper servers that the conformance suite of the ZooKeeper port runs on, behind one interface.
 
-`Apache` is a real ZooKeeper behind a proxy that cuts connections. `InMemory` is the in-memory stand-in that other
-tests use. A test with the fixture `zookeeper` runs on both.
+`Apache` is Apache ZooKeeper behind a proxy that cuts connections. `InMemory` is minikafka's server in the loop of the
+test, as other tests use it. A test with the fixture `zookeeper` runs on both.
 """
 
 from __future__ import annotations
@@ -9,21 +9,25 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Protocol
 
-from support.memory_zookeeper import Ensemble
-from support.memory_zookeeper_client import MemoryZooKeeper, password_of
 from support.until import until
+from support.zookeeper_in_memory import CONNECT, InMemoryClient, ZooKeeperInMemory
 from support.zookeeper_proxy import Proxy
 from support.zookeepers import SESSION_MS, Client, Connect, in_thread
 
 from minikafka.base.errors import NotConnected
-from minikafka.base.ports import SessionEvent, SessionState, ZooKeeper
+from minikafka.base.ports import SessionEvent, SessionState, Transport, ZooKeeper
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import close_session
 from minikafka.zk.processes.child import ServerProcess
 
 
-async def end_live_session(connect: str, session_id: int, password: bytes) -> None:
+async def end_live_session(
+    connect: str,
+    session_id: int,
+    password: bytes,
+    transport: Transport | None = None,
+) -> None:
     """End the session of a client that still runs.
 
     If the client reconnects to its session at the same time, the server closes the connection opened here. In that
@@ -31,7 +35,9 @@ async def end_live_session(connect: str, session_id: int, password: bytes) -> No
     """
     for _ in range(20):
         with suppress(NotConnected):
-            await close_session(connect, session_id, password, SystemClock(), SocketTransport())
+            await close_session(
+                connect, session_id, password, SystemClock(), transport or SocketTransport()
+            )
             return
     raise AssertionError("the session could not be ended")
 
@@ -128,19 +134,22 @@ class Apache:
         return (await self.server.four_letter_word("wchp", 20_000)).count(client.root)
 
 
-class MemoryClient(MemoryZooKeeper):
-    """A client of the in-memory stand-in that records the states of its session."""
+class MemoryClient(InMemoryClient):
+    """A client of the server in memory that records the events of its session after `start`."""
 
-    root = ""
+    root = "/in-memory"
 
-    def __init__(self, ensemble: Ensemble) -> None:
-        super().__init__(ensemble)
+    def __init__(self, server: ZooKeeperInMemory) -> None:
+        super().__init__(server, chroot=self.root)
         self.seen: list[SessionEvent] = []
 
-    def _enter(self, state: SessionState) -> None:
-        super()._enter(state)
-        if (self.connection, state) != (1, SessionState.CONNECTED):
-            self.seen.append(SessionEvent(state, self.generation, self.connection, 0))
+    async def start(self) -> None:
+        await super().start()
+        self._tasks.spawn(self._remember(), "remember")
+
+    async def _remember(self) -> None:
+        async for event in self.events():
+            self.seen.append(event)
 
     def states(self) -> list[SessionState]:
         return [event.state for event in self.seen]
@@ -150,10 +159,10 @@ class MemoryClient(MemoryZooKeeper):
 
 
 class InMemory:
-    """The in-memory stand-in for ZooKeeper, and its clients."""
+    """A ZooKeeper server in memory, and its clients."""
 
     def __init__(self) -> None:
-        self.ensemble = Ensemble()
+        self.ensemble = ZooKeeperInMemory()
         self.clients: list[MemoryClient] = []
         self._is_accepting = True
 
@@ -173,8 +182,10 @@ class InMemory:
 
     def cut(self) -> None:
         for client in self.clients:
-            if client.state is SessionState.CONNECTED:
-                client.reconnect() if self._is_accepting else client.suspend()
+            if self._is_accepting:
+                client.reconnect()
+            else:
+                client.suspend()
 
     def refuse(self) -> None:
         self._is_accepting = False
@@ -183,18 +194,17 @@ class InMemory:
     def accept(self) -> None:
         self._is_accepting = True
         for client in self.clients:
-            if client.state is SessionState.SUSPENDED:
-                client.attach()
+            client.gate.release()
 
     async def end_session(self, session_id: int, password: bytes) -> None:
-        if password == password_of(session_id) and session_id in self.ensemble.sessions:
-            self.ensemble.end_session(session_id)
+        await end_live_session(CONNECT, session_id, password, self.ensemble.transport)
 
     async def has(self, client: MemoryClient, path: str) -> bool:
-        return path in self.ensemble.nodes
+        return client.root + path in self.ensemble.nodes
 
     async def watched_paths(self, client: MemoryClient) -> int:
-        return len({path for one in self.clients for _, path in one.watched()})
+        state = self.ensemble.state
+        return len({*state.data_watches.by_path, *state.child_watches.by_path})
 
 
 def _conform(apache: Apache, memory: InMemory) -> tuple[Zookeeper, Zookeeper]:

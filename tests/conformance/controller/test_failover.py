@@ -357,9 +357,9 @@ def test_no_task_of_the_suspicions_outlives_the_term() -> None:
         tasks = scene.cluster.processes[former].tasks
         assert any(task.get_name() == f"probe-{dead}" for task in tasks)
         session = scene.cluster.sessions[former]
-        session.expire()
+        await session.expire()
         await scene.sleep(100)
         assert not any(task.get_name() == f"probe-{dead}" for task in tasks)
-        session.attach()
+        await session.attach()
 
     run(scenario)

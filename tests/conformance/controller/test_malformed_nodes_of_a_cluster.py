@@ -9,9 +9,9 @@ import random
 import pytest
 from support.garbage import garbage, places
 from support.memory_cluster import MemoryCluster
-from support.memory_zookeeper_client import Ensemble
 from support.seeded_loop import run_seeded
 from support.until import until
+from support.zookeeper_in_memory import ZooKeeperInMemory
 
 from minikafka.base.errors import ConfigError
 from minikafka.client import NewTopic
@@ -48,7 +48,7 @@ KEYS = ("retention.ms", "min.insync.replicas", "cleanup.policy", "broker.id", "x
 VALUES = ("-1", "²", "1_000", "\ud800", "", "NaN", "9" * 400, None, 7)
 
 
-def put_garbage(ensemble: Ensemble, chance: random.Random, number: int) -> None:
+def put_garbage(ensemble: ZooKeeperInMemory, chance: random.Random, number: int) -> None:
     """Write one malformed node, or malformed settings and the notification of their change."""
     if chance.random() < 0.5:
         ensemble.put(places(chance), garbage(chance))

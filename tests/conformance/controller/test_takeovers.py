@@ -14,7 +14,7 @@ from support.idempotent_producers import IdempotentProducer, JavaClient, Librdka
 from support.invariants import violations
 from support.memory_cluster import MemoryCluster, MemoryServer
 from support.producer_storm import Storm, run_storm
-from support.seeded_loop import SeededLoop, run_seeded
+from support.seeded_loop import SeededLoop, context_of, run_seeded
 from support.until import until
 
 from minikafka.base.errors import ControllerMoved, ErrorCode, KafkaError
@@ -29,6 +29,8 @@ SEEDS = range(2)
 SOON = 0.5
 """Virtual seconds. Every session timeout of a real cluster is longer."""
 LONG = 60
+LASTING_MS = 2 * LONG * 1_000
+"""A session timeout that is longer still."""
 
 Scenario = Callable[[MemoryCluster], Coroutine[Any, Any, None]]
 
@@ -166,7 +168,7 @@ def test_paused_controller_keeps_its_office_until_its_session_ends() -> None:
         loop.resume(cluster.processes[1])
         await until(lambda: len(active(cluster)) == 1)
 
-    on_cluster(0, scenario)
+    on_cluster(0, scenario, zookeeper_session_timeout_ms=LASTING_MS)
 
 
 def owner_or_none(cluster: MemoryCluster) -> int | None:
@@ -184,7 +186,12 @@ def test_controller_is_not_replaced_early_if_the_key_is_off() -> None:
         cluster.ensemble.end_session(session)
         await until(lambda: len(active(cluster)) == 1)
 
-    on_cluster(0, scenario, minikafka_fast_failover_enable=False)
+    on_cluster(
+        0,
+        scenario,
+        minikafka_fast_failover_enable=False,
+        zookeeper_session_timeout_ms=LASTING_MS,
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -205,8 +212,8 @@ def test_replaced_controller_that_is_alive_changes_nothing_and_becomes_a_candida
         await until(lambda: 2 in active(cluster))
         successor, wins = owner(cluster), epoch(cluster)
         assert is_registered(cluster, 1)
-        with pytest.raises(ControllerMoved):
-            await term._session.write([check])
+        context = context_of(cluster.processes[1])
+        writing = loop.create_task(term._session.write([check]), context=context)
         stop = StopReplicaRequest(
             1, wins - 1, cluster.brokers[3].info.epoch, (StopReplicaPartition(T0, -2, True),)
         )
@@ -214,6 +221,8 @@ def test_replaced_controller_that_is_alive_changes_nothing_and_becomes_a_candida
         assert answer.error == ErrorCode.STALE_CONTROLLER_EPOCH
         assert T0 in cluster.brokers[3].replicas.logs.logs
         loop.resume(cluster.processes[1])
+        with pytest.raises(ControllerMoved):
+            await writing
         await until(lambda: active(cluster) == [2])
         await until(lambda: deposed.controller_id == 2)
         with pytest.raises(KafkaError, match="not the controller"):
@@ -240,7 +249,7 @@ class TakeoverStorm(Storm):
     """A storm in which no session expires after a kill: every leader and controller is replaced because it refuses."""
 
     faults = ("kill", "kill", "kill", "refuse", "refuse", "pause", "stop", "elect", "heal", "heal")
-    agree_seconds = 15
+    agree_seconds = 30
     """A suspect that is alive may join the ISR again one session timeout after it refused a connection."""
 
     def __init__(self, cluster: MemoryCluster, seed: int) -> None:

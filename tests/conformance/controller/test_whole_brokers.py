@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support import memory_cluster
 from support.memory_cluster import MemoryCluster
 from support.memory_storage import MemoryStorage
-from support.memory_zookeeper_client import Ensemble, MemoryZooKeeper
+from support.seeded_loop import run_seeded
 from support.until import until
 
 from minikafka.base.errors import ConfigError, ErrorCode
@@ -57,12 +56,18 @@ async def all_agree(cluster: MemoryCluster) -> bool:
 
 
 def fully_in_sync(cluster: MemoryCluster) -> Callable[[], bool]:
-    return lambda: all(
-        len(p.isr) == len(p.replicas)
-        for b in cluster.brokers.values()
-        for p in b.replicas.partitions.values()
-        if p.is_leader
-    )
+    """Return a function that is true if partitions have leaders, and these have all replicas in their ISRs."""
+
+    def is_in_sync() -> bool:
+        led = [
+            partition
+            for broker in cluster.brokers.values()
+            for partition in broker.replicas.partitions.values()
+            if partition.is_leader
+        ]
+        return bool(led) and all(len(each.isr) == len(each.replicas) for each in led)
+
+    return is_in_sync
 
 
 @pytest.mark.row("A1", "X22")
@@ -128,7 +133,7 @@ def note_writes(cluster: MemoryCluster, number: int, writes: list[tuple[int, str
         return await multi(ops, **session)
 
     async def own(path: str, data: bytes, version: int, **session: Any) -> Any:
-        node = zookeeper.ensemble.nodes[path]
+        node = cluster.ensemble.nodes[path]
         if path.endswith("/state") and node.version == version:
             before, after = layout.decode_state(node.data, 0), layout.decode_state(data, 0)
             assert before.leader == after.leader == number
@@ -261,14 +266,6 @@ async def _produce(client: Client) -> None:
     await client.produce("t", values(1))
 
 
-class Impatient(MemoryZooKeeper):
-    """A client whose session timeout is 100 ms."""
-
-    def __init__(self, ensemble: Ensemble) -> None:
-        super().__init__(ensemble)
-        self.session_timeout_ms = 100
-
-
 @pytest.mark.row("R10", "T20")
 async def test_restarted_broker_replaces_its_registration_while_the_old_session_lives() -> None:
     async with MemoryCluster(2) as cluster:
@@ -286,18 +283,17 @@ async def test_restarted_broker_replaces_its_registration_while_the_old_session_
 
 
 @pytest.mark.row("R10")
-async def test_broker_refuses_to_start_while_another_has_its_id(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(memory_cluster, "MemoryZooKeeper", Impatient)
-    async with MemoryCluster(1) as cluster:
-        path = layout.broker_path(7)
-        cluster.storages[7] = MemoryStorage()
-        cluster.ensemble.put(path, b"{}")
-        cluster.ensemble.nodes[path].owner = 999
-        with pytest.raises(ConfigError, match=r"broker\.id=7"):
-            await cluster.start(7)
-        assert cluster.ensemble.nodes[path].owner == 999
+def test_broker_refuses_to_start_while_another_has_its_id() -> None:
+    async def scenario() -> None:
+        async with MemoryCluster(1) as cluster:
+            path, other = layout.broker_path(7), cluster.ensemble.open_session()
+            cluster.storages[7] = MemoryStorage()
+            cluster.ensemble.put(path, b"{}", owner=other)
+            with pytest.raises(ConfigError, match=r"broker\.id=7"):
+                await cluster.start(7)
+            assert cluster.ensemble.nodes[path].owner == other
+
+    run_seeded(1, scenario())
 
 
 @pytest.mark.row("R23")

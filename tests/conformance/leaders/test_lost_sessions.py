@@ -29,9 +29,9 @@ def test_leader_whose_session_expires_registers_again_and_follows(seed: int) -> 
         assert cluster.leader is not None
         number, epoch = cluster.leader
         session = cluster.sessions[number]
-        session.expire()
+        await session.expire()
         await cluster.until(lambda: cluster.leader not in (None, (number, epoch)))
-        session.attach()
+        await session.attach()
         await cluster.produce(b"b")
         await cluster.until_in_sync()
         first, second = epochs(cluster, number)
@@ -51,12 +51,11 @@ def test_leader_stops_serving_when_its_lease_is_over(seed: int) -> None:
         assert cluster.leader is not None
         number, epoch = cluster.leader
         session = cluster.sessions[number]
-        session.suspend()
-        session.lose_lease()
+        await session.lose_lease()
         partition = cluster.brokers[number].replicas.partitions[T0]
         await cluster.until(lambda: not partition.is_leader)
         assert cluster.leader == (number, epoch)  # the session itself still lasts
-        session.attach()
+        await session.attach()
         await cluster.until(lambda: (cluster.leader or (number, epoch))[1] > epoch)
         await cluster.produce(b"b")
         await cluster.until_in_sync()
@@ -128,9 +127,9 @@ def test_s71_broker_shows_itself_while_all_sessions_are_renewed(seed: int) -> No
 
             broker.metadata.update = note  # type: ignore[method-assign]
         for session in cluster.sessions.values():
-            session.expire()
+            await session.expire()
         for session in cluster.sessions.values():
-            session.attach()
+            await session.attach()
             await asyncio.sleep(1)
         await cluster.produce(b"a")
         await cluster.until_in_sync()
@@ -160,14 +159,13 @@ def test_replica_that_won_an_election_does_not_lead_after_its_lease_has_ended() 
                 client.create_topics(NewTopic("u", assignment={0: (0,)}))
             )
             await is_reading.wait()
-            session.suspend()
-            session.lose_lease()
+            await session.lose_lease()
             await asyncio.sleep(1)
             may_go_on.set()
             await asyncio.sleep(1)
             partition = broker.replicas.partitions.get(tp)
             assert partition is None or not partition.is_leader
-            session.attach()
+            await session.attach()
             await cluster.until(lambda: tp in broker.replicas.partitions)
             await cluster.until(lambda: broker.replicas.partitions[tp].is_open)
             creating.cancel()

@@ -64,9 +64,9 @@ def test_reassignment_completes_without_a_close_to_a_broker_that_has_no_queue() 
 def test_broker_starts_again_in_its_new_session_although_reads_of_zookeeper_fail() -> None:
     async def scenario(cluster: LeadersCluster) -> None:
         session = cluster.sessions[2]
-        session.expire()
+        await session.expire()
         session.failures = [OutcomeUnknown("no answer") for _ in range(8)]
-        session.attach()
+        await session.attach()
         await cluster.until(lambda: "/leaders/brokers/ids/2" in cluster.ensemble.nodes)
         await cluster.produce(b"a")
         await cluster.until_in_sync()

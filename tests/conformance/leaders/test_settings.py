@@ -11,6 +11,9 @@ from support.memory_cluster import LOG_DIR
 from minikafka.base.config import BrokerConfig
 from minikafka.client.admin import Resource, ResourceType
 
+SESSION_MS = 60_000
+"""Longer than any pause of a broker in these tests, so that its session lasts."""
+
 
 async def only_lagging_replica_lives(cluster: LeadersCluster) -> int:
     """Let one broker live whose replica is outside the ISR; return its id."""
@@ -102,7 +105,9 @@ def test_follower_leaves_the_isr_after_the_keep_in_sync_time(lag_ms: int) -> Non
         assert set(row["isr"]) < set(row["replicas"])
         await cluster.until_in_sync()
 
-    run_leaders(1, scenario, replica_lag_time_max_ms=lag_ms)
+    run_leaders(
+        1, scenario, replica_lag_time_max_ms=lag_ms, zookeeper_session_timeout_ms=SESSION_MS
+    )
 
 
 @pytest.mark.parametrize("min_isr", [1, 2])

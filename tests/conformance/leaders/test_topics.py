@@ -207,6 +207,7 @@ def test_topic_is_deleted_with_its_files_nodes_and_settings() -> None:
 def test_topic_is_deleted_on_a_broker_that_was_down_when_the_broker_returns() -> None:
     async def scenario(cluster: LeadersCluster) -> None:
         assert (await create(cluster, {0: (2, 0), 1: (0, 2)})).ok
+        await cluster.until(lambda: directories(cluster, 2) == ["a-0", "a-1"])
         cluster.kill_with_session(2)
         assert (await delete(cluster)).ok
         assert below(cluster, "topics") == {}

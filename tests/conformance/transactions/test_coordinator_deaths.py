@@ -45,6 +45,7 @@ async def end_at(
     cluster: MemoryCluster, producer: TransactionalProducer, step: str, *, commit: bool
 ) -> tuple[int, asyncio.Task[None]]:
     """End the transaction with the step held; return the blocked coordinator, and the producer's request."""
+    await cluster.until_all_are_in_sync()
     coordinator, _ = await producer.find()
     gate = cluster.brokers[coordinator].gate
     gate.hold(f"{TRANSACTION}.{step}")

@@ -282,7 +282,7 @@ async def test_queue_that_another_client_has_filled_is_shrunk_or_refuses_request
 async def by_another_client(
     zookeeper: Zookeeper, client: RecordingClient, work: Callable[[Any], None]
 ) -> None:
-    """Let kazoo work on the real server, or a second client of the stand-in with kazoo's methods."""
+    """Let kazoo work on the real server, or direct writes into the server in memory with kazoo's methods."""
     if isinstance(zookeeper, Apache):
         await in_thread(work, zookeeper.server)
         await client.sync("/")
@@ -292,7 +292,7 @@ async def by_another_client(
 
 
 class LikeKazoo:
-    """The method of kazoo that these tests use, on the in-memory stand-in."""
+    """The method of kazoo that these tests use, on the server in memory."""
 
     def __init__(self, zookeeper: InMemory) -> None:
         self._ensemble = zookeeper.ensemble
@@ -310,11 +310,11 @@ async def test_requests_are_in_order_when_their_numbers_become_negative() -> Non
     client = await zookeeper.connect()
     receiver = queue_of(client, RECEIVER)
     await receiver.open()
-    zookeeper.ensemble.nodes[QUEUE].created = 2**31 - 2
+    zookeeper.ensemble.nodes[in_chroot(client, QUEUE)].created = 2**31 - 2
     sent = [replace(CLOSE, epoch=epoch) for epoch in range(4)]
     for request in sent:
         await receiver.enqueue(RECEIVER, request)
-    assert sorted(zookeeper.ensemble.children(QUEUE)) == [
+    assert zookeeper.ensemble.children(in_chroot(client, QUEUE)) == [
         "q--2147483647",
         "q--2147483648",
         "q-2147483646",

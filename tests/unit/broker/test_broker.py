@@ -120,10 +120,10 @@ async def test_controlled_shutdown_asks_the_next_controller_when_one_does_not_an
         monkeypatch.setattr(MemoryControlPlane, "call", silent)
         stopped = asyncio.ensure_future(cluster.stop(leaving))
         await until(lambda: bool(asked))
-        cluster.sessions[first.info.id].expire()
+        await cluster.sessions[first.info.id].expire()
         await stopped
         assert asked[0] == control_port
-        cluster.sessions[first.info.id].attach()
+        await cluster.sessions[first.info.id].attach()
         await until(lambda: first.info.id in first.metadata.brokers)
 
 
@@ -133,8 +133,8 @@ async def test_broker_registers_again_and_rejoins_isrs_after_its_session_expired
         await client.create_topics(NewTopic("t", 3, 3, {"min.insync.replicas": "2"}))
         await client.produce("t", values(50))
         before = cluster.brokers[1].info.epoch
-        cluster.sessions[1].expire()
-        cluster.sessions[1].attach()
+        await cluster.sessions[1].expire()
+        await cluster.sessions[1].attach()
         await until(lambda: cluster.brokers[1].info.epoch > before)
         await client.produce("t", values(50, start=50))
         await until(
@@ -338,15 +338,15 @@ async def test_registration_is_retried_when_the_session_ends_as_the_node_is_read
         async def interrupted(node: str, **how: Any) -> Any:
             if node == path and lost == ["create"]:
                 lost.append("exists")
-                zookeeper.expire()
-                zookeeper.attach()
+                await zookeeper.expire()
+                await zookeeper.attach()
                 raise StaleSession
             return await exists(node, **how)
 
         monkeypatch.setattr(zookeeper, "create", unanswered)
         monkeypatch.setattr(zookeeper, "exists", interrupted)
-        zookeeper.expire()
-        zookeeper.attach()
+        await zookeeper.expire()
+        await zookeeper.attach()
         await until(lambda: len(lost) == 2 and path in cluster.ensemble.nodes)
         assert cluster.crashes == []
 
@@ -362,8 +362,8 @@ async def test_broker_registers_in_a_new_session_after_its_first_directory_faile
             raise StorageFailed("/data/zookeeper-session", OSError(5, "EIO"))
 
         monkeypatch.setattr(cluster.storages[0], "write_atomically", broken)
-        cluster.sessions[0].expire()
-        cluster.sessions[0].attach()
+        await cluster.sessions[0].expire()
+        await cluster.sessions[0].attach()
         await until(lambda: broker.info.epoch > first and path in cluster.ensemble.nodes)
         monkeypatch.undo()
         assert cluster.crashes == []
@@ -488,8 +488,8 @@ async def test_no_task_crashes_when_the_session_is_closed_during_a_registration(
             raise Closed
 
         monkeypatch.setattr(zookeeper, "create", create)
-        zookeeper.expire()
-        zookeeper.attach()
+        await zookeeper.expire()
+        await zookeeper.attach()
         await asyncio.wait_for(asked.wait(), 10)
         await until(lambda: "session-events" not in cluster.brokers[0].tasks.names())
         assert cluster.crashes == []

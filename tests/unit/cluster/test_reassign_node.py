@@ -9,7 +9,7 @@ import pytest
 from support.controller_bench import until
 from support.json_output import json_output
 from support.memory_cluster import MemoryCluster
-from support.memory_zookeeper_client import MemoryZooKeeper
+from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments.partition_arguments import Named
@@ -30,7 +30,7 @@ class Bench:
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self.cluster = cluster
-        self.session = MemoryZooKeeper(cluster.ensemble)
+        self.session = InMemoryClient(cluster.ensemble)
         self.request = ReassignmentNode(self.session, PLAN)
 
     async def begin(self) -> None:

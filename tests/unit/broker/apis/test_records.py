@@ -16,6 +16,8 @@ from minikafka.record.batch import Record
 
 T0 = TopicPartition("t", 0)
 LATEST = -1
+LONG_SESSIONS = {"zookeeper_session_timeout_ms": 600_000}
+"""A paused broker stays registered."""
 
 
 async def filled(user: Client, count: int = 10, **configs: str) -> None:
@@ -139,7 +141,7 @@ def test_dead_follower_delays_no_deletion_and_later_takes_the_leaders_log_start(
 
 def test_delete_records_waits_for_a_live_follower_until_the_timeout() -> None:
     async def scenario() -> None:
-        async with MemoryCluster(3) as cluster, cluster.client() as user:
+        async with MemoryCluster(3, **LONG_SESSIONS) as cluster, cluster.client() as user:
             await filled(user)
             loop = asyncio.get_running_loop()
             assert isinstance(loop, SeededLoop)
@@ -177,7 +179,7 @@ def test_delete_records_is_answered_when_the_awaited_follower_dies() -> None:
 
 def test_waiting_delete_records_fails_when_another_broker_becomes_leader() -> None:
     async def scenario() -> None:
-        async with MemoryCluster(3) as cluster, cluster.client() as user:
+        async with MemoryCluster(3, **LONG_SESSIONS) as cluster, cluster.client() as user:
             await filled(user)
             loop = asyncio.get_running_loop()
             assert isinstance(loop, SeededLoop)

@@ -11,8 +11,8 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from support.group_client import GroupClient, Member
 from support.group_world import subscription
 from support.memory_cluster import MemoryCluster
-from support.memory_zookeeper_client import MemoryZooKeeper
 from support.seeded_loop import run_seeded
+from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
@@ -77,8 +77,7 @@ class Scene:
 
     async def partition(self, tp: TopicPartition) -> Picture:
         answers = await self.ask(EXPLAIN, {"topic": tp.topic, "partition": tp.partition})
-        reader = MemoryZooKeeper(self.cluster.ensemble)
-        reader.attach()
+        reader = InMemoryClient(self.cluster.ensemble)
         brokers = {
             number: BrokerPicture(number, UP, answers[number])
             if number in answers
