@@ -22,7 +22,14 @@ from minikafka.zk.core.operations import (
     SetAcl,
     SetData,
 )
-from minikafka.zk.core.paths import ROOT, SYSTEM_PATHS, check_path, parent_of, sequence_number
+from minikafka.zk.core.paths import (
+    ROOT,
+    SYSTEM_PATHS,
+    check_path,
+    int32,
+    parent_of,
+    sequence_number,
+)
 from minikafka.zk.core.tree import CONTAINER, NOBODY, Node, Tree
 
 ANY_VERSION: Final = -1
@@ -121,7 +128,7 @@ class Attempt:
     def _add(self, path: str, node: Node, parent: Node) -> None:
         before = parent.created, parent.pzxid
         self.tree.add(path, node)
-        parent.created += 1
+        parent.created = int32(parent.created + 1)
         parent.pzxid = self.zxid
 
         def undo() -> None:

@@ -37,5 +37,10 @@ def name_of(path: str) -> str:
 
 
 def sequence_number(created: int) -> str:
-    """Return the number in a sequential node's name. ZooKeeper counts with 32 bits, and goes on below zero."""
-    return f"{(created + 2**31) % 2**32 - 2**31:010d}"
+    """Return the number in a sequential node's name."""
+    return f"{int32(created):010d}"
+
+
+def int32(count: int) -> int:
+    """Return a count as ZooKeeper keeps it: with 32 bits, so that it goes on below zero."""
+    return (count + 2**31) % 2**32 - 2**31

@@ -11,7 +11,7 @@ from typing import Final
 
 from minikafka.base.ports import Stat
 from minikafka.zk.core.acl import ANYONE, READABLE, Acl
-from minikafka.zk.core.paths import ROOT, SYSTEM_PATHS, name_of, parent_of
+from minikafka.zk.core.paths import ROOT, SYSTEM_PATHS, int32, name_of, parent_of
 
 NOBODY: Final = 0
 CONTAINER: Final = -(2**63)
@@ -56,7 +56,7 @@ class Node:
             self.ctime,
             self.mtime,
             self.version,
-            2 * self.created - count,
+            int32(2 * self.created - count),
             self.aversion,
             NOBODY if self.owner == CONTAINER else self.owner,
             len(self.data) if self.data else 0,

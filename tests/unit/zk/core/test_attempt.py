@@ -125,8 +125,20 @@ def test_sequence_number_goes_on_below_zero_after_2_to_the_31(
     world: World, client: Connection
 ) -> None:
     world.create(client, "/a")
-    world.state.tree.nodes["/a"].created = 2**31
+    parent = world.state.tree.nodes["/a"]
+    parent.created = 2**31 - 1
+    assert world.create(client, "/a/n", flags=codes.SEQUENTIAL) == "/a/n2147483647"
     assert world.create(client, "/a/n", flags=codes.SEQUENTIAL) == "/a/n-2147483648"
+    assert (parent.created, parent.stat().cversion) == (1 - 2**31, 0)
+
+
+def test_cversion_goes_on_below_zero_after_2_to_the_30_creations(
+    world: World, client: Connection
+) -> None:
+    world.create(client, "/a")
+    parent = world.state.tree.nodes["/a"]
+    parent.created = 2**30
+    assert parent.stat().cversion == -(2**31)
 
 
 @pytest.mark.parametrize(("version", "after"), [(-3, -2), (-2, 0), (2**31 - 1, -(2**31))])
