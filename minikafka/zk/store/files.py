@@ -58,6 +58,13 @@ def listing(storage: Storage, folder: str) -> Listing:
     return Listing(sorted(found["log"]), sorted(found["snapshot"]))
 
 
+def remove_unfinished(storage: Storage, folder: str) -> None:
+    """Remove snapshots that were never completed, because a process was killed or the disk was full."""
+    for name in storage.names(folder):
+        if name.endswith(TEMPORARY):
+            storage.remove(f"{folder}/{name}")
+
+
 def read_snapshot(storage: Storage, entry: Entry) -> snapshots.Snapshot:
     """Return the content of a snapshot. Raises Malformed, or UnsupportedData for one that was compressed by Snappy."""
     if entry.path.endswith(".snappy"):

@@ -19,12 +19,12 @@ from minikafka.zk.store.errors import CorruptData, UnsupportedData
 from minikafka.zk.store.files import (
     BATCH_BYTES_MAX,
     LOG_HEADER,
-    TEMPORARY,
     Entry,
     Listing,
     LogRecords,
     listing,
     read_snapshot,
+    remove_unfinished,
 )
 
 _TTL_OWNER: Final = -1
@@ -79,9 +79,7 @@ class Recovery:
 
         Without the fsync, a power loss could take back transactions that only a killed process had written.
         """
-        for name in self._storage.names(self._folder):
-            if name.endswith(TEMPORARY):
-                self._storage.remove(f"{self._folder}/{name}")
+        remove_unfinished(self._storage, self._folder)
         if self._files.logs:
             self._complete(self._files.logs[-1].path)
         self._storage.sync_directory(self._folder)

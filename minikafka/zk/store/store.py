@@ -15,7 +15,14 @@ from minikafka.zk.core.changes import Transaction
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.records import snapshots, transactions
 from minikafka.zk.store.errors import CorruptData, DirectoryInUse
-from minikafka.zk.store.files import BATCH_BYTES_MAX, LOCK, LOG_HEADER, VERSION, listing
+from minikafka.zk.store.files import (
+    BATCH_BYTES_MAX,
+    LOCK,
+    LOG_HEADER,
+    VERSION,
+    listing,
+    remove_unfinished,
+)
 from minikafka.zk.store.recovery import Recovery
 
 _SNAPSHOTS_KEPT: Final = 3
@@ -152,6 +159,7 @@ class Store:
         Its transactions must be in the log: another history could follow them after a crash.
         """
         assert not state.journal
+        remove_unfinished(self._storage, self.folder)
         sessions = [(session.id, session.timeout_ms) for session in state.sessions.open.values()]
         content = snapshots.encode(state.tree, sessions)
         self._storage.write_atomically(f"{self.folder}/snapshot.{state.zxid:x}", content)

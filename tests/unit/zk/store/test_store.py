@@ -168,6 +168,24 @@ def test_purge_may_stop_at_any_file() -> None:
         assert fingerprint(recovered(image)) == fingerprint(writer.state)
 
 
+def test_snapshots_that_failed_do_not_fill_the_disk() -> None:
+    storage = MemoryStorage()
+    writer = Writer(storage, seed=1)
+    writer.batch(5)
+    unfinished = f"{FOLDER}/snapshot.{writer.state.zxid:x}.tmp"
+    storage.before_change = lambda path: (
+        storage.fail(FOLDER) if unfinished in storage.files else None
+    )
+    with pytest.raises(StorageFailed):
+        writer.store.write_snapshot(writer.state)
+    assert unfinished in storage.files
+    storage.before_change = lambda path: None
+    storage.heal()
+    writer.batch(5)
+    writer.snapshot()
+    assert unfinished not in storage.files
+
+
 def test_snapshot_needs_its_transactions_in_the_log() -> None:
     writer = Writer(MemoryStorage(), seed=1)
     writer.state.open_session(9000, 0, 0)
