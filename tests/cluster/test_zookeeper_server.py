@@ -1,6 +1,6 @@
 """The ZooKeeper server that a cluster runs: its death under load, its restart, and its replacement by the other kind.
 
-The tests of the shared cluster run on embedded ZooKeeper; `pytest --zookeeper managed` runs them on Apache ZooKeeper.
+The test of the death under load runs on embedded ZooKeeper, and with `pytest --zookeeper managed` on Apache ZooKeeper.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from support.commands import Ended, call
 from support.load import load
-from support.running_cluster import BROKERS, create_topic, eventually
+from support.running_cluster import BROKERS, KEYS, create_topic, eventually
 
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.cluster import LocalCluster
@@ -49,9 +50,19 @@ async def elected(cluster: LocalCluster) -> tuple[Any, ...]:
     return state.controller, state.controller_epoch, brokers, leaders
 
 
+@pytest.fixture
+async def patient(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    """A cluster whose sessions last longer than any restart of ZooKeeper, even on a busy machine."""
+    kind = request.config.getoption("--zookeeper")
+    config = KEYS | {"zookeeper.session.timeout.ms": 60_000}
+    async with LocalCluster(len(BROKERS), data=tmp_path, config=config, zookeeper=kind) as cluster:
+        yield cluster
+
+
 async def test_brokers_keep_sessions_and_leaders_when_zookeeper_is_killed_under_load(
-    cluster: LocalCluster,
+    patient: LocalCluster,
 ) -> None:
+    cluster = patient
     await create_topic(cluster, "server-killed-before")
     async with load(cluster, "server-killed"):
         await connected(cluster)
