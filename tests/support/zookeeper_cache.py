@@ -3,7 +3,8 @@
     python -m support.zookeeper_cache FILE
 
 The conformance suite, ensembles and clusters of Apache Kafka run on Apache ZooKeeper. The program makes the cache while
-the workers collect the tests. Servers that start before FILE exists use no cache. Java 24 and earlier ignore the options.
+the workers collect the tests. Servers that start before FILE exists use no cache. Java 24 and earlier ignore the
+options.
 """
 
 from __future__ import annotations
