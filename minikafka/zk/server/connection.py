@@ -279,25 +279,26 @@ class ClientConnection:
             self.cut()
             return
         self._has_begun = True
-        sessions = self._state.sessions
-        session: Session | None
-        if request.session_id:
-            session = self._attach(request)
-        else:
-            session = self._state.open_session(request.timeout_ms, now, time_ms)
+        session = (
+            self._attach(request)
+            if request.session_id
+            else self._state.open_session(request.timeout_ms, now, time_ms)
+        )
         if session is None:
             self._collect(replies.refused_connection(has_read_only=request.has_read_only))
             self.close()
-            return
+        else:
+            self._join(session, now, has_read_only=request.has_read_only)
+
+    def _join(self, session: Session, now: int, *, has_read_only: bool) -> None:
+        """Make this the connection of the session, and greet the client."""
         self.deadline = 0
         self.session_id = session.id
         session.connection = self
-        sessions.touch(session, now)
+        self._state.sessions.touch(session, now)
         password = self._shared.password(session.id)
         self._collect(
-            replies.connected(
-                session.id, session.timeout_ms, password, has_read_only=request.has_read_only
-            )
+            replies.connected(session.id, session.timeout_ms, password, has_read_only=has_read_only)
         )
 
     def _attach(self, request: requests.Connect) -> Session | None:

@@ -35,7 +35,9 @@ class Handler(NamedTuple):
     run: Run
 
 
-def _set_data(state: ServerState, who: Connection, xid: int, op: SetData, time_ms: int) -> bytes:
+def _set(
+    state: ServerState, who: Connection, xid: int, op: SetData | SetAcl, time_ms: int
+) -> bytes:
     node = state.write(who, xid, op, time_ms).node
     assert node is not None
     return replies.stat(node)
@@ -51,17 +53,11 @@ def _create(state: ServerState, who: Connection, xid: int, op: Create, time_ms: 
     return replies.created(op.kind, written.path, written.node.stat())
 
 
-def _delete(
+def _write_without_result(
     state: ServerState, who: Connection, xid: int, op: Delete | Reconfig, time_ms: int
 ) -> bytes:
     state.write(who, xid, op, time_ms)
     return b""
-
-
-def _set_acl(state: ServerState, who: Connection, xid: int, op: SetAcl, time_ms: int) -> bytes:
-    node = state.write(who, xid, op, time_ms).node
-    assert node is not None
-    return replies.stat(node)
 
 
 def _multi(state: ServerState, who: Connection, xid: int, ops: Multi, time_ms: int) -> bytes:
@@ -161,7 +157,7 @@ def _who_am_i(state: ServerState, who: Connection, xid: int, op: None, time_ms: 
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    opcodes.SET_DATA: Handler("SETD", requests.set_data, _set_data),
+    opcodes.SET_DATA: Handler("SETD", requests.set_data, _set),
     opcodes.GET_DATA: Handler("GETD", requests.read, _get_data),
     opcodes.EXISTS: Handler("EXIS", requests.read, _exists),
     opcodes.MULTI: Handler("MULT", requests.multi, _multi),
@@ -169,13 +165,13 @@ HANDLERS: Final[dict[int, Handler]] = {
     codes.CREATE2: Handler("CREA", requests.create(codes.CREATE2), _create),
     codes.CREATE_CONTAINER: Handler("CREC", requests.create(codes.CREATE_CONTAINER), _create),
     codes.CREATE_TTL: Handler("CRET", requests.create_ttl, _create),
-    opcodes.DELETE: Handler("DELE", requests.delete, _delete),
+    opcodes.DELETE: Handler("DELE", requests.delete, _write_without_result),
     opcodes.GET_CHILDREN: Handler("GETC", requests.read, _get_children),
     opcodes.GET_CHILDREN2: Handler("GETC", requests.read, _get_children2),
     opcodes.GET_ACL: Handler("GETA", requests.path, _get_acl),
-    opcodes.SET_ACL: Handler("SETA", requests.set_acl, _set_acl),
+    opcodes.SET_ACL: Handler("SETA", requests.set_acl, _set),
     opcodes.SYNC: Handler("SYNC", requests.path, _sync),
-    opcodes.RECONFIG: Handler("RECO", requests.reconfig, _delete),
+    opcodes.RECONFIG: Handler("RECO", requests.reconfig, _write_without_result),
     opcodes.MULTI_READ: Handler("MLTR", requests.multi_read, _multi_read),
     opcodes.SET_WATCHES: Handler("SETW", requests.set_watches, _set_watches),
     opcodes.SET_WATCHES2: Handler("STW2", requests.set_watches2, _set_watches),
