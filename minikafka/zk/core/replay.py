@@ -19,7 +19,7 @@ from minikafka.zk.core.changes import (
     SessionOpened,
     Transaction,
 )
-from minikafka.zk.core.paths import parent_of
+from minikafka.zk.core.paths import int32, parent_of
 from minikafka.zk.core.sessions import Sessions
 from minikafka.zk.core.tree import CONTAINER, NOBODY, Node, Tree
 
@@ -56,13 +56,13 @@ def _create(change: Created, header: Transaction, tree: Tree) -> None:
     parent = tree.nodes.get(parent_of(change.path))
     if parent is None:
         return
-    created = change.created if change.created != -1 else parent.created + 1
+    created = change.created if change.created != -1 else int32(parent.created + 1)
     if change.path not in tree.nodes:
         owner = header.session_id if change.is_ephemeral else NOBODY
         if change.kind == codes.CREATE_CONTAINER:
             owner = CONTAINER
         tree.add(change.path, Node(change.data, change.acl, header.zxid, header.time_ms, owner))
-    if created > parent.created:
+    if int32(created - parent.created) > 0:  # also when the count has gone below zero
         parent.created = created
         parent.pzxid = header.zxid
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from support.server_states import RandomWrites, fingerprint, new_state
+from support.server_states import Client, RandomWrites, fingerprint, new_state
 
+from minikafka.zk.core import codes
+from minikafka.zk.core.acl import ANYONE
 from minikafka.zk.core.changes import Transaction
+from minikafka.zk.core.operations import Create
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.core.tree import Node
 
@@ -83,3 +86,14 @@ def test_second_replay_has_no_effect() -> None:
     for start in range(0, len(transactions), 30):
         twice = replayed(replayed(new_state(), transactions), transactions[start:])
         assert fingerprint(twice) == fingerprint(state)
+
+
+def test_count_of_children_that_goes_below_zero_is_replayed() -> None:
+    states = new_state(), new_state()
+    for state in states:
+        state.tree.nodes["/"].created = 2**31 - 2
+    client = Client(states[0].open_session(9000, 0, 1).id)
+    for name in ("/a", "/b", "/c"):
+        states[0].write(client, 1, Create(codes.CREATE, name, b"", ANYONE, 0), 1)
+    assert fingerprint(replayed(states[1], states[0].journal)) == fingerprint(states[0])
+    assert states[1].tree.nodes["/"].created == 1 - 2**31
