@@ -81,7 +81,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """Print one line that the progress display does not overwrite."""
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=not self.is_live)
         self.console.file.flush()
 
     def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
