@@ -85,8 +85,9 @@ def compare(
     """Run the sequences until two answers differ; return the shortest part that shows the difference."""
     for number in range(arguments.sequences):
         seed = arguments.seed + number
-        if comparison.run(seed, arguments.requests) is not None:
-            return comparison.smallest(seed, arguments.requests)
+        difference = comparison.run(seed, arguments.requests)
+        if difference is not None:
+            return comparison.smallest(seed, difference, arguments.requests)
         show(number + 1)
     return None
 

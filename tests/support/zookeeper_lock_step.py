@@ -216,15 +216,15 @@ class Comparison:
         """Run the sequence of a seed; return the first difference."""
         return self._compare(lambda root: Sequence(seed, root).steps(requests))
 
-    def smallest(self, seed: int, requests: int = REQUESTS) -> Failure:
+    def smallest(self, seed: int, first: Difference, requests: int = REQUESTS) -> Failure:
         """Return the shortest part of a failing sequence that still fails.
 
-        Raises RuntimeError if the sequence does not fail again.
+        A sequence that does not fail a second time is returned whole, with its first difference.
         """
         kept = list(range(len(Sequence(seed, "/x").steps(requests))))
         found = self._compare(_chosen(seed, requests, kept))
         if found is None:
-            raise RuntimeError(f"the sequence of seed {seed} did not differ a second time")
+            return Failure(seed, _chosen(seed, requests, kept)("ROOT"), first)
         size = len(kept) // 2
         while size:
             for start in range(len(kept) - size, -1, -size):

@@ -22,6 +22,11 @@ _FLAGS = " ".join(
     )
 )
 
+_KEEPING_CONTAINERS = (
+    "from minikafka.zk.server import settings; settings.CONTAINERS_MS = 10**9; "
+    "from minikafka.cli.main import main; main()"
+)
+
 
 class _Apache(ApacheZooKeeper):
     """A server that answers all four-letter words."""
@@ -31,6 +36,14 @@ class _Apache(ApacheZooKeeper):
         with (self.data_dir / name).open("a") as file:
             file.write("4lw.commands.whitelist=*\n")
         return name
+
+
+class _Embedded(EmbeddedZooKeeper):
+    """A server that keeps empty containers."""
+
+    def command(self) -> list[str]:
+        python, _, _, *arguments = super().command()
+        return [python, "-c", _KEEPING_CONTAINERS, *arguments]
 
 
 class Pair(NamedTuple):
@@ -50,7 +63,7 @@ async def running_pair(directory: Path, *, tick_ms: int = TICK_MS) -> AsyncItera
     ports, clock = free_ports(2, SystemRng()), SystemClock()
     pair = Pair(
         _Apache(directory / "apache", ports[0], clock=clock, tick_time_ms=tick_ms),
-        EmbeddedZooKeeper(directory / "embedded", ports[1], clock=clock, tick_time_ms=tick_ms),
+        _Embedded(directory / "embedded", ports[1], clock=clock, tick_time_ms=tick_ms),
     )
     try:
         with patch.dict(os.environ, {JVM_FLAGS: f"{os.environ.get(JVM_FLAGS, '')} {_FLAGS}"}):

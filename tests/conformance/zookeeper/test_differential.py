@@ -79,8 +79,10 @@ async def test_comparison_finds_a_server_that_forgets_watches_and_shortens_the_s
         comparison = Comparison(good.port, forgetful.port)
 
         def find() -> Failure:
-            failing = (seed for seed in range(SEQUENCES) if comparison.run(seed) is not None)
-            return comparison.smallest(next(failing))
+            for seed in range(SEQUENCES):
+                if (difference := comparison.run(seed)) is not None:
+                    return comparison.smallest(seed, difference)
+            raise AssertionError("no sequence met the bug")
 
         failure = await asyncio.to_thread(find)
     assert len(failure.steps) < len(Sequence(failure.seed, "/s").steps()) / 4
