@@ -1,7 +1,7 @@
 """The ZooKeeper servers that the conformance suite of the ZooKeeper port runs on, behind one interface.
 
-`Apache` is Apache ZooKeeper behind a proxy that cuts connections. `InMemory` is minikafka's server in the loop of the
-test, as other tests use it. A test with the fixture `zookeeper` runs on both.
+`InProcess` is a server in a process of its own, Apache ZooKeeper's or minikafka's, behind a proxy that cuts
+connections. `InMemory` is minikafka's server in the loop of the test, as other tests use it.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class Zookeeper(Protocol):
         """Return the number of paths below the client's root that are watched by any client."""
 
 
-class Apache:
-    """A standalone server of Apache ZooKeeper behind a proxy."""
+class InProcess:
+    """A server, or one member of an ensemble, behind a proxy."""
 
     def __init__(
         self,
@@ -207,6 +207,6 @@ class InMemory:
         return len({*state.data_watches.by_path, *state.child_watches.by_path})
 
 
-def _conform(apache: Apache, memory: InMemory) -> tuple[Zookeeper, Zookeeper]:
-    """Let the type checker verify that `Apache` and `InMemory` implement the protocol `Zookeeper`."""
-    return apache, memory
+def _conform(process: InProcess, memory: InMemory) -> tuple[Zookeeper, Zookeeper]:
+    """Let the type checker verify that `InProcess` and `InMemory` implement the protocol `Zookeeper`."""
+    return process, memory

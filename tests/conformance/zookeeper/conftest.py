@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support.zookeeper_proxy import Proxy, proxy_to
-from support.zookeeper_servers import Apache, InMemory, Zookeeper
+from support.zookeeper_servers import InMemory, InProcess, Zookeeper
 from support.zookeepers import Connect, heal_servers
 
 from minikafka.zk.processes.child import ServerProcess
@@ -62,4 +62,4 @@ async def zookeeper(
         yield InMemory()
         return
     async with proxy_to(shared_or_none.port) as proxy:
-        yield Apache(shared_or_none, proxy, connect)
+        yield InProcess(shared_or_none, proxy, connect)

@@ -1,4 +1,4 @@
-"""The nodes of the leader-coordinated mode on Apache ZooKeeper and on the in-memory stand-in.
+"""The nodes of the leader-coordinated mode on every ZooKeeper server of the fixture.
 
 kazoo, an independent client, writes forged requests and reads what our client has written.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support.zookeeper_servers import Apache, InMemory, RecordingClient, Zookeeper
+from support.zookeeper_servers import InMemory, InProcess, RecordingClient, Zookeeper
 from support.zookeepers import in_thread
 
 from minikafka.base.errors import FollowerStateChangeQueueFull, MultiFailed
@@ -283,7 +283,7 @@ async def by_another_client(
     zookeeper: Zookeeper, client: RecordingClient, work: Callable[[Any], None]
 ) -> None:
     """Let kazoo work on the real server, or direct writes into the server in memory with kazoo's methods."""
-    if isinstance(zookeeper, Apache):
+    if isinstance(zookeeper, InProcess):
         await in_thread(work, zookeeper.server)
         await client.sync("/")
     else:

@@ -1,4 +1,4 @@
-"""Results and errors of each ZooKeeper operation, on Apache ZooKeeper and on the server in memory.
+"""Results and errors of each ZooKeeper operation, on every server of the fixture `zookeeper`.
 
 kazoo, an independent client, checks the writes of our client.
 """

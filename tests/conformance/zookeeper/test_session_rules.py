@@ -1,4 +1,4 @@
-"""Watches, nodes and requests that a session keeps or loses, on Apache ZooKeeper and on the server in memory.
+"""Watches, nodes and requests that a session keeps or loses, on every server of the fixture `zookeeper`.
 
 `test_sessions.py` has the faults that only a real network and a real server can have.
 """

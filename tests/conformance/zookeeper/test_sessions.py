@@ -1,4 +1,4 @@
-"""Sessions on Apache ZooKeeper under every fault of the network and the server."""
+"""Sessions on both standalone servers under every fault of the network and the server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Watches: the changes that complete each kind of watch, watches across reconnects, and removal of unused watches.
 
-The tests run on Apache ZooKeeper and on the server in memory.
+The tests run on every server of the fixture `zookeeper`.
 """
 
 from __future__ import annotations
