@@ -57,6 +57,12 @@ DELETED = "deleted"
 STEP_SECONDS = 90.0
 POLL_SECONDS = 0.05
 RECORD_SECONDS = 0.003
+LOGGING = """\
+log4j.rootLogger=WARN, out
+log4j.appender.out=org.apache.log4j.ConsoleAppender
+log4j.appender.out.layout=org.apache.log4j.PatternLayout
+log4j.appender.out.layout.ConversionPattern=%p %m (%c)%n
+"""
 SETTINGS: Mapping[str, object] = {
     "zookeeper.session.timeout.ms": SESSION_MS,
     "default.replication.factor": 3,
@@ -92,7 +98,18 @@ class Kafka:
         }
         properties = self._directory / f"{broker}.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = [str(find_java()), *QUICK, "-cp", f"{JARS}/*", "kafka.Kafka", str(properties)]
+        logging_file = self._directory / "log4j.properties"
+        logging_file.write_text(LOGGING)
+        log4j = f"-Dlog4j.configuration=file:{logging_file}"
+        command = [
+            str(find_java()),
+            *QUICK,
+            log4j,
+            "-cp",
+            f"{JARS}/*",
+            "kafka.Kafka",
+            str(properties),
+        ]
         end_with_us = partial(die_with, os.getpid())
         with (self._directory / f"{broker}.log").open("ab") as log:
             self._processes[broker] = start_child(
@@ -105,6 +122,13 @@ class Kafka:
         process.send_signal(number)
         if number in (signal.SIGKILL, signal.SIGTERM):
             process.wait(STEP_SECONDS)
+
+    def check(self) -> None:
+        """Raise RuntimeError if a broker has ended that was not killed or stopped."""
+        for broker, process in self._processes.items():
+            if process.returncode is None and process.poll() is not None:
+                last = (self._directory / f"{broker}.log").read_text()[-2_000:]
+                raise RuntimeError(f"broker {broker} has ended: {last}")
 
     def kill_all(self) -> None:
         """Kill all brokers."""
@@ -323,6 +347,7 @@ class Run:
         """Wait until the condition holds, and note the time. Raises RuntimeError after STEP_SECONDS."""
         begin = time.monotonic()
         while not await in_thread(_quietly, holds):
+            self._kafka.check()
             if time.monotonic() - begin > STEP_SECONDS:
                 raise RuntimeError(f"not within {STEP_SECONDS:g} s: {name}")
             await asyncio.sleep(POLL_SECONDS)
