@@ -97,6 +97,17 @@ def test_first_fault_of_a_multi_decides_about_its_zxid():
     assert requests.multi(Reader(wire.multi(unknown, null_acl))) == MalformedMulti()
 
 
+def test_reads_and_null_paths_make_a_multi_malformed_after_its_other_operations():
+    null_acl = (codes.CREATE, wire.create("/a", b"", 0, NULL))
+    null_path = (codes.CREATE, wire.create(None))
+    delete, read = (opcodes.DELETE, wire.versioned("/a")), (opcodes.GET_DATA, wire.read("/a"))
+    for operations in ((null_path,), (read,), (read, delete), (delete, read, null_acl)):
+        assert requests.multi(Reader(wire.multi(*operations))) == MalformedMulti()
+    for operations in ((null_path, null_acl), (read, null_acl)):
+        with pytest.raises(Malformed):
+            requests.multi(Reader(wire.multi(*operations)))
+
+
 @pytest.mark.parametrize(
     ("kind", "flags", "found"),
     [
