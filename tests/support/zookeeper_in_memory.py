@@ -4,7 +4,7 @@
     zookeeper.put("/a/b", b"data")
     session = InMemoryClient(zookeeper)
 
-The server keeps nothing. In a `SeededLoop` it is a simulated process of its own, and sessions expire in virtual time.
+In a `SeededLoop` it is a simulated process of its own, and sessions expire in virtual time.
 The fixture `watched_loop` closes clients and servers at the end of a test.
 `Znodes` has the direct operations of a test on the server's state, and needs neither a loop nor a server.
 """
@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from support.loop_clock import LoopClock, SeededRng
+from support.memory_storage import MemoryStorage
 from support.memory_transport import MemoryTransport
-from support.seeded_loop import Process, context_of
+from support.seeded_loop import Process, SeededLoop, context_of
 from support.until import until
 
 from minikafka.base import ports
@@ -46,6 +47,7 @@ from minikafka.zk.core.state import ServerState
 from minikafka.zk.core.tree import Node
 from minikafka.zk.server.server import ZooKeeperServer
 from minikafka.zk.server.settings import Settings
+from minikafka.zk.store.store import Store
 
 PORT = 2181
 CONNECT = f"memory:{PORT}"
@@ -54,6 +56,7 @@ TICK_MS = 2_000
 SESSION_MS = 6_000
 SESSION_MAX_MS = 3_600_000
 """A test can have sessions that outlast any pause."""
+DATA_DIR = "/zookeeper"
 NOBODY = 0
 """Session id of the writes that a test makes directly."""
 Written = tuple[str, Stat | None]
@@ -80,10 +83,15 @@ class Znodes:
 
     def __init__(self, state: ServerState | None = None) -> None:
         self.state = state or ServerState(tick_ms=TICK_MS, keeps_journal=False)
-        self.state.sessions.add(NOBODY, 0)  # it is never touched, so that it does not expire
+        self._allow_direct_writes()
         self.wall_ms: Callable[[], int] = SystemClock().wall_ms
         """Source of ctime and mtime of direct writes."""
         self._direct = _Direct()
+
+    def _allow_direct_writes(self) -> None:
+        """Open the session of direct writes anew. It is not touched, so that it does not expire."""
+        self.state.sessions.remove(NOBODY)
+        self.state.sessions.add(NOBODY, 0)
 
     @property
     def nodes(self) -> dict[str, Node]:
@@ -150,30 +158,42 @@ class Znodes:
 
 
 class ZooKeeperInMemory(Znodes):
-    """A ZooKeeper server on port 2181 of a `MemoryTransport`. It starts when its first client connects."""
+    """A ZooKeeper server on port 2181 of a `MemoryTransport`. It starts when its first client connects.
+
+    Without a storage it keeps nothing. With one, it can be killed and started again; `put` then needs a running server.
+    """
 
     def __init__(
-        self, transport: MemoryTransport | None = None, clock: LoopClock | None = None
+        self,
+        transport: MemoryTransport | None = None,
+        clock: LoopClock | None = None,
+        storage: MemoryStorage | None = None,
     ) -> None:
         self.transport = transport or MemoryTransport()
         self.clock = clock or _Clock()
-        self.process = Process("zookeeper")
+        self.storage = storage
         self.failures: list[str] = []
+        self.clients: list[InMemoryClient] = []
+        self._reader: InMemoryClient | None = None
+        self._renew()
+        super().__init__(self.server.state)
+        self.wall_ms = self.clock.wall_ms
+
+    def _renew(self) -> None:
+        """Make a server that has not started, in a process of its own."""
+        self.process = Process("zookeeper")
         self.server = ZooKeeperServer(
-            None,
+            Store(self.storage, DATA_DIR) if self.storage is not None else None,
             self.clock,
             SeededRng(),
             self.transport,
             TaskRegistry(),
-            _NoExecutor(),
+            _InlineExecutor(),
             settings=Settings(tick_ms=TICK_MS, session_timeout_max_ms=SESSION_MAX_MS),
             on_failure=self.failures.append,
         )
-        self.clients: list[InMemoryClient] = []
-        self._reader: InMemoryClient | None = None
+        self.state = self.server.state
         self._is_started = False
-        super().__init__(self.server.state)
-        self.wall_ms = self.clock.wall_ms
 
     async def start(self) -> None:
         """Start the server in its own process, unless it runs."""
@@ -182,6 +202,17 @@ class ZooKeeperInMemory(Znodes):
             _started.setdefault(asyncio.get_running_loop(), []).append(self)
             started = self.server.start("memory", PORT)
             await asyncio.get_running_loop().create_task(started, context=context_of(self.process))
+            self._allow_direct_writes()
+
+    def kill(self) -> None:
+        """Kill the server as by SIGKILL (only in a `SeededLoop`). `start` starts it again on what its storage holds."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SeededLoop)
+        assert self.storage is not None
+        loop.kill(self.process)
+        self.transport.kill(self.process)
+        self.storage = self.storage.clone()
+        self._renew()
 
     async def close(self) -> None:
         """End the server and its connections. Sessions stay open."""
@@ -219,11 +250,11 @@ class _Clock(LoopClock):
             return 0
 
 
-class _NoExecutor:
-    """The Executor port of a server that stores nothing."""
+class _InlineExecutor:
+    """The Executor port of the server: work on its files runs on the event loop."""
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        raise AssertionError("a server without a store has no blocking work")
+        return function()
 
 
 class Gate:
