@@ -59,6 +59,7 @@ class MarkerCluster(MemoryCluster):
         known = {topic.name for topic in names}
         for broker in self.brokers.values():
             await self.until(lambda broker=broker: known <= broker.metadata.topics.keys())  # type: ignore[misc]
+        await self.until_all_are_in_sync()
 
     def leader(self, tp: TopicPartition) -> Broker | None:
         """Return the broker that serves clients as the leader of a partition."""

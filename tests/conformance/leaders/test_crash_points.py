@@ -65,6 +65,8 @@ def test_preferred_replica_leads_when_the_leader_dies_as_it_gives_up() -> None:
         await cluster.until_in_sync()
         assert cluster.leader is not None
         leader, epoch = cluster.leader
+        await cluster.until(lambda: cluster.brokers[leader].replicas.partitions[T0].is_open)
+        await cluster.until_in_sync()
         cluster.brokers[leader].gate.hold("balance.give-up")
         other = cluster.brokers[3 - leader].capabilities.administration
         asked = at(cluster, 3 - leader, other.elect_leaders(unclean=False, partitions=[T0]))
