@@ -570,6 +570,18 @@ def _(client: Client) -> Outcome:
 # ---- the end of a connection
 
 
+@case("request: getEphemerals of a prefix with spaces")
+def _(client: Client) -> Outcome:
+    connection = client.attach()
+    connection.request(1, wire.CREATE, create("/case-own", flags=1))
+    prefixes = ("/case", "/case ", " /case", " / ", "/other", "/case-own")
+    return client.answers(
+        connection,
+        *(request(wire.EPHEMERALS, wire.text(prefix)) for prefix in prefixes),
+        codes=(wire.EPHEMERALS,) * len(prefixes),
+    )
+
+
 @case("end: closeSession is answered, then the server closes")
 def _(client: Client) -> Outcome:
     return [client.ending(client.attach(), request(wire.CLOSE)), client.zxid()]

@@ -140,9 +140,10 @@ def _get_ephemerals(
     state: ServerState, who: Connection, xid: int, prefix: str | None, time_ms: int
 ) -> bytes:
     state.check_session(who)
-    wanted = (prefix or "").strip()
     own = state.tree.ephemerals.get(who.session_id, ())
-    return jute.strings(path for path in own if wanted in ("", "/") or path.startswith(wanted))
+    if prefix is None or prefix.strip() in ("", "/"):
+        return jute.strings(own)
+    return jute.strings(path for path in own if path.startswith(prefix))
 
 
 def _count_children(
