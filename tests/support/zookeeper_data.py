@@ -69,7 +69,9 @@ def recovered(storage: MemoryStorage, directory: str = DIRECTORY) -> ServerState
 
 def logs(storage: MemoryStorage) -> list[str]:
     """Return the paths of the log files, oldest first."""
-    found = [path for path in storage.files if path.startswith(f"{FOLDER}/log.")]
+    found = [
+        path for path in storage.files if path.startswith(f"{FOLDER}/log.") and ".cut." not in path
+    ]
     return sorted(found, key=lambda path: int(path.rpartition(".")[2], 16))
 
 

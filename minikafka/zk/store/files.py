@@ -20,6 +20,7 @@ from minikafka.zk.store.errors import UnsupportedData
 VERSION: Final = "version-2"
 LOCK: Final = ".lock"
 TEMPORARY: Final = ".tmp"
+_DURABLE_FILE: Final = "durable-end"
 _NAME: Final = re.compile(r"(log|snapshot)\.([0-9a-f]{1,16})(\.gz|\.snappy)?")
 
 BATCH_BYTES_MAX: Final = 4 << 20
@@ -42,11 +43,32 @@ class Entry(NamedTuple):
         return self.path.rpartition("/")[2]
 
 
+class DurableEnd(NamedTuple):
+    """The name and the size of the last log, when a server last started or stopped: all of it was on the disk."""
+
+    name: str
+    size: int
+
+
 class Listing(NamedTuple):
     """The logs and snapshots of a directory, oldest first."""
 
     logs: list[Entry]
     snapshots: list[Entry]
+
+
+def read_durable_end(storage: Storage, directory: str) -> DurableEnd | None:
+    """Return what the last server has noted in a data directory; None if there is no such note."""
+    path = f"{directory}/{_DURABLE_FILE}"
+    if not storage.exists(path):
+        return None
+    name, _, size = storage.read(path).decode(errors="replace").strip().partition(" ")
+    return DurableEnd(name, int(size)) if size.isascii() and size.isdecimal() else None
+
+
+def write_durable_end(storage: Storage, directory: str, end: DurableEnd) -> None:
+    """Note in a data directory up to where its last log is on the disk."""
+    storage.write_atomically(f"{directory}/{_DURABLE_FILE}", f"{end.name} {end.size}\n".encode())
 
 
 def listing(storage: Storage, folder: str) -> Listing:
@@ -108,7 +130,6 @@ class LogRecords:
             self.position = end + 1
             yield record
 
-    def unread_bytes(self) -> int:
-        """Return the number of bytes behind the last record, without the zeros at the end of the file."""
-        rest = memoryview(self.content)[self.position :]
-        return len(bytes(rest).rstrip(b"\0"))
+    def unread(self) -> bytes:
+        """Return the bytes behind the last record, without the zeros at the end of the file."""
+        return self.content[self.position :].rstrip(b"\0")

@@ -1,7 +1,7 @@
 """Reading a data directory back: the newest snapshot that is whole, then the logs after it.
 
 Damage is repaired only where a crash can have caused it: behind the last durable record of the last log. All other
-damage is refused.
+damage is refused. What a repair cuts off is kept in a file beside the log.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from minikafka.zk.store.errors import CorruptData, UnsupportedData
 from minikafka.zk.store.files import (
     BATCH_BYTES_MAX,
     LOG_HEADER,
+    DurableEnd,
     Entry,
     Listing,
     LogRecords,
@@ -35,20 +36,32 @@ _SHOWN_MAX: Final = 3
 class Recovery:
     """One attempt to read a folder `version-2`. Only `repair` changes files.
 
-    `logs_folder`: where the logs are, if not next to the snapshots. `notes`: damage that was skipped. `used`: the
-    snapshot and the logs that `load` has read. `replayed`: number of transactions after the snapshot.
+    `logs_folder`: where the logs are, if not next to the snapshots. `durable`: bytes that were on the disk when a
+    server started or stopped here, None if unknown; no crash can have damaged them since. `notes`: damage that was
+    skipped. `used`: the snapshot and the logs that `load` has read. `replayed`: number of transactions after the
+    snapshot.
     """
 
-    def __init__(self, storage: Storage, folder: str, logs_folder: str | None = None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        folder: str,
+        logs_folder: str | None = None,
+        *,
+        durable: DurableEnd | None = None,
+    ) -> None:
         self.notes: list[str] = []
         self.used: list[Entry] = []
         self.replayed = 0
         self._storage = storage
         self._folder = folder
+        self._durable = durable
         snapshots = listing(storage, folder).snapshots
         self._files = Listing(listing(storage, logs_folder or folder).logs, snapshots)
         self._last_end = 0
         """The end of the last record in the last log."""
+        self._torn = b""
+        """What follows there, without the zeros at the end of the file."""
         self._with_ttl: dict[str, int] = {}
         """Path → zxid of the nodes that a log creates with a time to live."""
 
@@ -74,22 +87,27 @@ class Recovery:
         _remove_orphans(state)
         self._refuse_ttl(state)
 
-    def repair(self) -> None:
+    def repair(self) -> DurableEnd | None:
         """Cut the torn end of the last log, remove files that were never completed, and make what was read durable.
 
-        Without the fsync, a power loss could take back transactions that only a killed process had written.
+        Return the end of the last log, None if there is no log. Without the fsync, a power loss could take back
+        transactions that only a killed process had written.
         """
         remove_unfinished(self._storage, self._folder)
         if self._files.logs:
-            self._complete(self._files.logs[-1].path)
+            self._complete(self._files.logs[-1])
         self._storage.sync_directory(self._folder)
+        has_records = self._files.logs and self._last_end > len(LOG_HEADER)
+        return DurableEnd(self._files.logs[-1].name, self._last_end) if has_records else None
 
-    def _complete(self, path: str) -> None:
-        """Let the last log end behind its last record; remove it if it has none."""
+    def _complete(self, log: Entry) -> None:
+        """Let the last log end behind its last record; remove it if it has none. Keep what is cut off."""
+        if self._torn:
+            self._storage.write_atomically(_cut_file(log, self._last_end), self._torn)
         if self._last_end <= len(LOG_HEADER):
-            self._storage.remove(path)
+            self._storage.remove(log.path)
             return
-        file = self._storage.open(path)
+        file = self._storage.open(log.path)
         if self._last_end < file.size():
             file.truncate(self._last_end)
         file.sync()
@@ -145,18 +163,24 @@ class Recovery:
 
     def _check_end(self, log: Entry, records: LogRecords) -> None:
         """Refuse damage that no crash leaves. A file may end with zeros, which Apache ZooKeeper writes in advance."""
-        unread = records.unread_bytes()
-        self._last_end = records.position
-        if unread == 0:
-            return
-        if log != self._files.logs[-1] or unread > BATCH_BYTES_MAX:
+        unread = records.unread()
+        self._last_end, self._torn = records.position, unread
+        is_older_log = log != self._files.logs[-1]
+        is_too_long = len(unread) > BATCH_BYTES_MAX
+        if self._was_durable(log, records.position) or (unread and is_older_log) or is_too_long:
             raise CorruptData(
                 f"{log.path} is damaged at byte {records.position}, where no crash of this server can have damaged"
                 " it; restore the file from a copy of the directory"
             )
-        self.notes.append(
-            f"{log.path}: {unread} bytes of an unfinished write at byte {records.position} were cut"
-        )
+        if unread:
+            self.notes.append(
+                f"{log.path}: {len(unread)} bytes of an unfinished write at byte {records.position} were cut"
+            )
+
+    def _was_durable(self, log: Entry, position: int) -> bool:
+        """Return True if a record at this position was on the disk before the last start or end of a server."""
+        durable = self._durable
+        return durable is not None and durable.name == log.name and position < durable.size
 
     # ---- what Apache ZooKeeper's data may have
 
@@ -183,6 +207,11 @@ class Recovery:
                 f"{self._folder}: nodes with a time to live (TTL), which this server does not support:"
                 f" {', '.join(found[:_SHOWN_MAX])}{more}; delete them with Apache ZooKeeper first"
             )
+
+
+def _cut_file(log: Entry, position: int) -> str:
+    """Return the path of the file that keeps what is cut off; no server takes it for a log."""
+    return f"{log.path}.cut.{position}"
 
 
 def _check_start(log: Entry, last: int, zxid: int) -> None:

@@ -20,8 +20,11 @@ from minikafka.zk.store.files import (
     LOCK,
     LOG_HEADER,
     VERSION,
+    DurableEnd,
     listing,
+    read_durable_end,
     remove_unfinished,
+    write_durable_end,
 )
 from minikafka.zk.store.recovery import Recovery
 
@@ -58,12 +61,15 @@ class Store:
         Write an empty snapshot at the first start. Raises CorruptData, UnsupportedData or DirectoryInUse.
         """
         self._lock_directory()
-        recovery = Recovery(self._storage, self.folder)
+        recovery = Recovery(
+            self._storage, self.folder, durable=read_durable_end(self._storage, self.directory)
+        )
         if recovery.is_empty():
             self.write_snapshot(state)
             return
         recovery.load(state)
-        recovery.repair()
+        if end := recovery.repair():
+            write_durable_end(self._storage, self.directory, end)
         self.notes += recovery.notes
         self.transactions_since_roll = recovery.replayed
 
@@ -79,7 +85,10 @@ class Store:
             )
 
     def close(self) -> None:
-        """Close the log and unlock the directory. Does not sync."""
+        """Close the log and unlock the directory. Does not sync, but notes up to where the log is durable."""
+        if self._log is not None and self._durable:
+            name = self._log.path.rpartition("/")[2]
+            write_durable_end(self._storage, self.directory, DurableEnd(name, self._durable))
         for file in (self._log, self._lock):
             if file is not None:
                 file.close()

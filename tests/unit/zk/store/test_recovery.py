@@ -198,6 +198,37 @@ def test_damage_far_from_the_end_of_the_last_log_is_refused() -> None:
     assert refusal(storage).startswith(f"{log} is damaged at byte 16, where no crash")
 
 
+@pytest.mark.parametrize("stops", [True, False], ids=["stopped", "started again"])
+def test_damage_in_what_was_durable_at_a_start_or_stop_is_refused(stops: bool) -> None:
+    storage = MemoryStorage()
+    writer = Writer(storage, seed=1)
+    writer.batch(5)
+    if stops:
+        writer.store.close()
+    else:
+        storage = storage.clone()
+        recovered(storage)
+    log = storage.files[last_log(storage)]
+    flipped, cut = bytearray(log), log[:-1]
+    flipped[len(LOG_HEADER) + 20] ^= 1
+    for damaged, at in ((flipped, "16"), (cut, r"\d+")):
+        log[:] = damaged
+        with pytest.raises(CorruptData, match=f"is damaged at byte {at}, where no crash"):
+            recovered(storage.clone())
+
+
+def test_cut_end_of_a_log_is_kept_in_a_file_beside_it() -> None:
+    writer = Writer(MemoryStorage(), seed=1)
+    writer.batch(5)
+    storage = writer.storage.clone()
+    log = last_log(storage)
+    whole = len(storage.files[log])
+    storage.files[log] += b"unfinished"
+    recovered(storage)
+    assert storage.files[f"{log}.cut.{whole}"] == b"unfinished"
+    assert logs(storage) == [log]
+
+
 def test_missing_log_is_refused() -> None:
     storage, _ = written()
     storage.remove(snapshots_of(storage)[-1])
