@@ -106,9 +106,9 @@ class DiskFile:
             os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        """Flush the file's data and size to the disk (fsync)."""
+        """Flush the file's data and size to the disk (fdatasync)."""
         with _failing_as(self.path):
-            os.fsync(self._fd)
+            os.fdatasync(self._fd)
 
     def close(self) -> None:
         """Close the file; a second call has no effect."""

@@ -162,7 +162,7 @@ class Recovery:
         self.replayed += 1
 
     def _check_end(self, log: Entry, records: LogRecords) -> None:
-        """Refuse damage that no crash leaves. A file may end with zeros, which Apache ZooKeeper writes in advance."""
+        """Refuse damage that no crash leaves. A file may end with zeros, which were written in advance."""
         unread = records.unread()
         self._last_end, self._torn = records.position, unread
         is_older_log = log != self._files.logs[-1]

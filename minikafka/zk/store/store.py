@@ -28,6 +28,8 @@ from minikafka.zk.store.files import (
 )
 from minikafka.zk.store.recovery import Recovery
 
+ADVANCE_BYTES: Final = 64 << 10
+"""Zeros that a log file gets in advance."""
 _SNAPSHOTS_KEPT: Final = 3
 _KEY_FILE: Final = "session-secret"
 _KEY_BYTES: Final = 16
@@ -49,7 +51,9 @@ class Store:
         self._lock: File | None = None
         self._log: File | None = None
         self._end = 0
-        """Bytes in the current log file."""
+        """Bytes of records in the current log file, with its header."""
+        self._size = 0
+        """Bytes of the current log file, with the zeros behind the last record."""
         self._durable = 0
         """Bytes of the current log file that are on the disk; 0: nor is its name."""
 
@@ -132,7 +136,18 @@ class Store:
         if self._log is None:
             self._log = self._new_file(zxid)
             slices = [LOG_HEADER, *slices]
-        self._end += self._log.pwritev((b"".join(slices),), self._end)
+        data = b"".join(slices)
+        self._extend(self._log, self._end + len(data))
+        self._end += self._log.pwritev((data,), self._end)
+
+    def _extend(self, log: File, end: int) -> None:
+        """Extend a file that is too short, beyond `end`, as Apache ZooKeeper does.
+
+        Where an fsync does not change a file's size, the file system need not commit its own journal.
+        """
+        if end > self._size:
+            self._size = end + ADVANCE_BYTES
+            log.truncate(self._size)
 
     def _new_file(self, zxid: int) -> File:
         file = self._storage.open(f"{self.folder}/log.{zxid:x}", create=True)
@@ -140,7 +155,7 @@ class Store:
             raise CorruptData(
                 f"{file.path} exists, although no transaction from {zxid:#x} on is known"
             )
-        self._end = self._durable = 0
+        self._end = self._durable = self._size = 0
         return file
 
     def sync(self) -> None:

@@ -67,7 +67,7 @@ def test_json_has_what_was_copied(tmp_path: Path) -> None:
         "source": str(tmp_path / "source"),
         "destination": str(tmp_path / "data"),
         "files": ["snapshot.0", "log.1"],
-        "bytes": sum(f.stat().st_size for f in (tmp_path / "data" / "version-2").iterdir()),
+        "bytes": sum(f.stat().st_size for f in (tmp_path / "source" / "version-2").iterdir()),
         "zxid": hex(state.zxid),
         "nodes": len(state.tree.nodes),
         "ephemeral_nodes": sum(map(len, state.tree.ephemerals.values())),
