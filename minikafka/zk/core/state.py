@@ -190,6 +190,22 @@ class ServerState:
         check_permission(node.acl, permissions, connection.identities)
         return node
 
+    def read_many(self, connection: Connection, paths: Iterable[str]) -> list[Node | int]:
+        """Return a node or an error code (int) for each path. Raises Refused if the session is over."""
+        self.check_session(connection)
+        return [
+            node
+            if (node := self.tree.nodes.get(path)) is not None and node.acl is acl.ANYONE
+            else self._readable_or_code(connection, path)
+            for path in paths
+        ]
+
+    def _readable_or_code(self, connection: Connection, path: str) -> Node | int:
+        try:
+            return self.readable(connection, path)
+        except Refused as refused:
+            return refused.code
+
     def _node(self, path: str | None) -> Node:
         if path is None:
             raise Refused(codes.MARSHALLING_ERROR)

@@ -48,9 +48,13 @@ class Node:
         self.children: dict[str, None] | None = None
 
     def stat(self) -> Stat:
-        """Return the node's Stat. As in ZooKeeper, cversion counts creations and deletions of children."""
+        """Return the node's Stat."""
+        return Stat(*self.stat_fields())
+
+    def stat_fields(self) -> tuple[int, ...]:
+        """Return the fields of the Stat. As in ZooKeeper, cversion counts creations and deletions of children."""
         count = len(self.children) if self.children else 0
-        return Stat(
+        return (
             self.czxid,
             self.mzxid,
             self.ctime,

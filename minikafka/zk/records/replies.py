@@ -25,10 +25,13 @@ _EVENT: Final = struct.Struct("!ii")
 _OPERATION: Final = struct.Struct("!i?i")
 """In front of each result of a multi: type, whether this is the end, error."""
 _END: Final = _OPERATION.pack(-1, True, -1)
+_DATA_READ: Final = _OPERATION.pack(opcodes.GET_DATA, False, 0)
+_CHILDREN_READ: Final = _OPERATION.pack(opcodes.GET_CHILDREN, False, 0)
 _CONNECTED: Final = 3
 """The state of the session in an event: connected."""
 _pack_header = _HEADER.pack
 _pack_stat = jute.STAT.pack
+_pack_int = INT.pack
 
 
 def reply(xid: int, zxid: int, body: bytes = b"") -> bytes:
@@ -60,13 +63,14 @@ def refused_connection(*, has_read_only: bool) -> bytes:
 
 def stat(node: Node) -> bytes:
     """Encode a node's Stat."""
-    return _pack_stat(*node.stat())
+    return _pack_stat(*node.stat_fields())
 
 
 def data(node: Node) -> bytes:
     """Encode a node's data and Stat."""
     found = node.data
-    return (NULL if found is None else INT.pack(len(found)) + found) + _pack_stat(*node.stat())
+    encoded = NULL if found is None else INT.pack(len(found)) + found
+    return encoded + _pack_stat(*node.stat_fields())
 
 
 def children(node: Node) -> bytes:
@@ -115,7 +119,7 @@ def _operation(operation: Operation, result: Result | int) -> bytes:
 
 
 def succeeded_operation(kind: int, body: bytes = b"") -> bytes:
-    """Encode one result of a multi or a multiRead."""
+    """Encode one result of a multi."""
     return _OPERATION.pack(kind, False, 0) + body
 
 
@@ -124,6 +128,20 @@ def failed_operation(code: int) -> bytes:
     return _OPERATION.pack(opcodes.ERROR, False, code) + INT.pack(code)
 
 
-def multi_read(results: Iterable[bytes]) -> bytes:
-    """Encode the results of a multiRead."""
-    return b"".join(results) + _END
+def multi_read(operations: Iterable[tuple[int, str]], nodes: Iterable[Node | int]) -> bytes:
+    """Encode the results of a multiRead: for each operation a node, or an error code (int)."""
+    pieces = []
+    for (kind, _), node in zip(operations, nodes, strict=True):
+        if isinstance(node, int):
+            pieces.append(failed_operation(node))
+        elif kind == opcodes.GET_DATA:
+            found = node.data
+            pieces += (
+                _DATA_READ,
+                NULL if found is None else _pack_int(len(found)) + found,
+                _pack_stat(*node.stat_fields()),
+            )
+        else:
+            pieces += (_CHILDREN_READ, children(node))
+    pieces.append(_END)
+    return b"".join(pieces)

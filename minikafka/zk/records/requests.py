@@ -6,6 +6,7 @@ rule for it, and is malformed elsewhere. Bytes after the record are ignored, as 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
@@ -19,7 +20,10 @@ from minikafka.zk.core.operations import (
     SetData,
 )
 from minikafka.zk.records import opcodes
-from minikafka.zk.records.jute import NULL, Malformed, Reader
+from minikafka.zk.records.jute import INT, NULL, Malformed, Reader
+
+_OPERATION: Final = struct.Struct("!i?i")
+"""In front of each operation of a multi: opcode, whether this is the end, error."""
 
 
 class Connect(NamedTuple):
@@ -193,18 +197,22 @@ def _create_in_multi(operation: Create) -> Create | None:
 def multi_read(reader: Reader) -> list[tuple[int, str]]:
     """Decode a multiRead into pairs of opcode (GET_DATA or GET_CHILDREN) and path. Its watches are ignored."""
     found: list[tuple[int, str]] = []
-    while True:
-        kind = reader.int32()
-        is_end = reader.boolean()
-        reader.int32()
-        if is_end:
-            return found
-        if kind not in (opcodes.GET_DATA, opcodes.GET_CHILDREN):
-            raise Malformed(f"multiRead of the operation {kind}")
-        path = read(reader).path
-        if path is None:
-            raise Malformed("a path of a multiRead is null")
-        found.append((kind, path))
+    data, position = reader.data, reader.position
+    try:
+        while True:
+            kind, is_end, _ = _OPERATION.unpack_from(data, position)
+            if is_end:
+                return found
+            if kind not in (opcodes.GET_DATA, opcodes.GET_CHILDREN):
+                raise Malformed(f"multiRead of the operation {kind}")
+            start = position + _OPERATION.size + INT.size
+            (size,) = INT.unpack_from(data, start - INT.size)
+            position = start + size + 1  # behind the watch
+            if size < 0 or position > len(data):
+                raise Malformed(f"a path of {size} bytes in a multiRead")
+            found.append((kind, data[start : start + size].decode(errors="replace")))
+    except struct.error:
+        raise Malformed("a multiRead has no end") from None
 
 
 def set_watches(reader: Reader) -> SetWatches:

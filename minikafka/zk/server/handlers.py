@@ -88,19 +88,9 @@ def _get_acl(
 
 
 def _multi_read(
-    state: ServerState, who: Connection, xid: int, ops: list[tuple[int, str | None]], time_ms: int
+    state: ServerState, who: Connection, xid: int, ops: list[tuple[int, str]], time_ms: int
 ) -> bytes:
-    state.check_session(who)
-    return replies.multi_read(_read_one(state, who, kind, path) for kind, path in ops)
-
-
-def _read_one(state: ServerState, who: Connection, kind: int, path: str | None) -> bytes:
-    try:
-        node = state.readable(who, path)
-    except Refused as refused:
-        return replies.failed_operation(refused.code)
-    body = replies.data(node) if kind == opcodes.GET_DATA else replies.children(node)
-    return replies.succeeded_operation(kind, body)
+    return replies.multi_read(ops, state.read_many(who, [path for _, path in ops]))
 
 
 def _sync(state: ServerState, who: Connection, xid: int, path: str | None, time_ms: int) -> bytes:
