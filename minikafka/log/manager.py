@@ -200,13 +200,30 @@ class LogManager:
             if not self._live:
                 raise _offline(str(tp))
             directory = min(self._live, key=lambda live: len(live.logs))
-            log = self.logs[tp] = directory.create(tp, config)
-            log.producers.share(self.producer_room)
-            self.high_watermarks[tp] = 0
-            self.offline.discard(tp)
-        if topic_id and log.topic_id is None:
+            log = self._create_in(directory, tp, topic_id, config)
+        elif topic_id and log.topic_id is None:
             self._directory_of(log).assign_topic_id(log, topic_id)
         log.configure(config)
+        return log
+
+    def _create_in(
+        self,
+        directory: LogDirectory,
+        tp: TopicPartition,
+        topic_id: bytes | None,
+        config: TopicConfig,
+    ) -> Log:
+        """Create a log, and delete it again if its topic id cannot be written: nobody would know whose log it is."""
+        log = self.logs[tp] = directory.create(tp, config)
+        log.producers.share(self.producer_room)
+        self.high_watermarks[tp] = 0
+        self.offline.discard(tp)
+        if topic_id and log.topic_id is None:
+            try:
+                directory.assign_topic_id(log, topic_id)
+            except StorageFailed:
+                self._deleted.append((self.clock.now(), self._move_aside(tp, DELETED_SUFFIX)))
+                raise
         return log
 
     def _move_stray(self, log: Log, topic_id: bytes) -> None:

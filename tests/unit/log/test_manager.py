@@ -593,3 +593,18 @@ async def test_deletion_that_found_no_descriptor_is_tried_again() -> None:
     few.heal()
     await logs.delete_renamed(due)
     assert not [name for name in storage.names("/d") if name.endswith("-delete")]
+
+
+async def test_log_whose_topic_id_cannot_be_written_is_deleted_again(
+    storage: MemoryStorage,
+) -> None:
+    logs = await started(storage)
+    few = FewDescriptors(storage)
+    few.fail_all(f"/d/{A0}/partition.metadata")
+    with pytest.raises(StorageFailed):
+        logs.create(A0, ID, config(), True)
+    assert logs.get(A0) is None
+    await logs.delete_renamed(logs.clock.now())
+    assert not [name for name in storage.names("/d") if name.startswith(str(A0))]
+    few.heal()
+    assert logs.create(A0, ID, config(), True).topic_id == ID
