@@ -97,8 +97,8 @@ async def test_broker_process_uses_the_configured_addresses_and_timeouts(
     monkeypatch.setattr(broker_process, "ZooKeeperClient", zookeeper)
     monkeypatch.setattr(broker_process, "HttpControlPlane", control_plane)
     monkeypatch.setattr(broker_process, "create_broker", create)
-    monkeypatch.setattr(broker_process, "ControllerMode", lambda *_: None)
-    monkeypatch.setattr(broker_process, "LeadersMode", lambda *_: None)
+    for name in ("controller.ControllerMode", "leaders.LeadersMode"):
+        monkeypatch.setattr(f"minikafka.broker.modes.{name}", lambda *_: None)
     config = BrokerConfig.from_mapping(
         {
             "broker.id": 1,

@@ -19,7 +19,7 @@ from minikafka.cli.execution.running import run, run_cancellable, run_with_clien
 from minikafka.cli.main import commands
 from minikafka.client import Client, retries
 
-WITHOUT_LIMIT = {"broker", "logs", "pipeline package"}
+WITHOUT_LIMIT = {"broker", "logs", "pipeline package", "zk export", "zk import", "zookeeper"}
 """Commands that do not talk to a cluster."""
 
 
