@@ -310,7 +310,9 @@ def test_timeout_beyond_the_limit_of_the_brokers_names_the_option(brokers):
 def test_refused_rows_are_named_and_none_of_the_micro_batch_is_visible(brokers):
     staged = stage(brokers, 0, write="w")
     brokers.refused = (1, "the value is not JSON")
-    with pytest.raises(WriteFailed, match=r"rows 0 to 1\d of task 0 were refused by lines-.*JSON"):
+    with pytest.raises(
+        WriteFailed, match=r"rows [01] to 1\d of task 0 were refused by lines-.*JSON"
+    ):
         commit_staged(options(brokers), staged)
     brokers.refused = None
     assert committed(brokers) == [[], []]
