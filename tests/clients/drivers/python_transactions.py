@@ -14,6 +14,8 @@ SECONDS: Final = 60
 SESSION_MS: Final = 30_000
 HEARTBEAT_MS: Final = 300
 POLL_S: Final = 0.1
+KAFKA_PYTHON_POLL_MS: Final = 5_000
+"""A poll of kafka-python that ends while the member joins its group loses the assignment (see python_clients.py)."""
 
 
 class Read(NamedTuple):
@@ -372,7 +374,7 @@ class KafkaPythonConsumer:
         )
 
     def poll(self) -> Mapping[int, Sequence[Read]]:
-        found = self.consumer.poll(round(POLL_S * 1000))
+        found = self.consumer.poll(KAFKA_PYTHON_POLL_MS)
         return {
             tp.partition: [Read(r.key, r.value, r.offset) for r in some]
             for tp, some in found.items()
