@@ -164,7 +164,9 @@ class Sequence:
         if code in _CREATES:
             flags = self.flags()
             if code == wire.CREATE_CONTAINER and flags <= _BITS_MAX:
-                flags &= ~1  # see `apache_alone` in zookeeper_cases.py
+                flags &= (
+                    ~1
+                )  # Apache refuses it children until it is applied: when that is depends on time
             if code == wire.CREATE_TTL:
                 flags = self.chance.choice((5, 6))
             values = path, self.data(), self.acl(), flags

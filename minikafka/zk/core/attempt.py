@@ -66,9 +66,10 @@ class Attempt:
     """The operations of one request, with one zxid. `time_ms`: Unix ms, for ctime and mtime.
 
     `changes`: what to log. `events`: (change, path, node) for the watches, in the order of the operations.
+    `childless`: containers created with the ephemeral flag, which take no children within this request [measured].
     """
 
-    __slots__ = ("changes", "events", "requester", "time_ms", "tree", "undo", "zxid")
+    __slots__ = ("changes", "childless", "events", "requester", "time_ms", "tree", "undo", "zxid")
 
     def __init__(self, tree: Tree, requester: Requester, zxid: int, time_ms: int) -> None:
         self.tree = tree
@@ -76,6 +77,7 @@ class Attempt:
         self.zxid = zxid
         self.time_ms = time_ms
         self.changes: list[SingleChange] = []
+        self.childless: tuple[Node, ...] = ()
         self.events: list[tuple[int, str, Node]] = []
         self.undo: list[Callable[[], None]] = []
 
@@ -112,14 +114,15 @@ class Attempt:
         check_path(path)
         if path in self.tree.nodes:
             raise Refused(codes.NODE_EXISTS)
-        if parent.owner not in (NOBODY, CONTAINER):
+        if parent.owner not in (NOBODY, CONTAINER) or parent in self.childless:
             raise Refused(codes.NO_CHILDREN_FOR_EPHEMERALS)
-        is_ephemeral = op.kind != codes.CREATE_CONTAINER and bool(flags & codes.EPHEMERAL)
-        owner = self.requester.session_id if is_ephemeral else NOBODY
-        if op.kind == codes.CREATE_CONTAINER:
-            owner = CONTAINER
+        is_container = op.kind == codes.CREATE_CONTAINER
+        is_ephemeral = not is_container and bool(flags & codes.EPHEMERAL)
+        owner = self.requester.session_id if is_ephemeral else CONTAINER if is_container else NOBODY
         node = Node(op.data, found, self.zxid, self.time_ms, owner)
         self._add(path, node, parent)
+        if is_container and flags & codes.EPHEMERAL:
+            self.childless += (node,)
         self.changes.append(Created(op.kind, path, op.data, found, is_ephemeral, parent.created))
         self.events.append((codes.NODE_CREATED, path, node))
         self.events.append((codes.CHILDREN_CHANGED, above, parent))

@@ -26,6 +26,9 @@ from minikafka.zk.records.requests import (
 Run: TypeAlias = Callable[[ServerState, Connection, int, Any, int], bytes]
 """(state, connection, xid, decoded request, Unix ms) → body of the reply. Raises Refused."""
 
+_TRIMMED: Final = "".join(map(chr, range(0x21)))
+"""What Apache ZooKeeper strips from the prefix of getEphemerals: what Java's `trim` strips."""
+
 
 class Handler(NamedTuple):
     """One opcode. `name`: as the four-letter word `cons` shows it."""
@@ -131,7 +134,7 @@ def _get_ephemerals(
 ) -> bytes:
     state.check_session(who)
     own = state.tree.ephemerals.get(who.session_id, ())
-    if prefix is None or prefix.strip() in ("", "/"):
+    if prefix is None or prefix.strip(_TRIMMED) in ("", "/"):
         return jute.strings(own)
     return jute.strings(path for path in own if path.startswith(prefix))
 

@@ -77,6 +77,22 @@ def test_refused_multi_names_the_operation_at_fault(world: World, client: Connec
     assert "/a" not in world.state.tree.nodes
 
 
+def test_container_with_the_ephemeral_flag_takes_no_child_in_its_own_multi(
+    world: World, client: Connection
+) -> None:
+    container = Create(codes.CREATE_CONTAINER, "/c", b"", ANYONE, codes.EPHEMERAL)
+    assert world.state.multi(client, 0, [container, create("/c/n")], 7) == [
+        0,
+        codes.NO_CHILDREN_FOR_EPHEMERALS,
+    ]
+    again = [container, Delete("/c", -1), create("/c"), create("/c/n")]
+    results = world.state.multi(client, 0, again, 7)
+    assert [type(result) for result in results] == [Result] * 4, "only this node refuses children"
+    world.state.multi(client, 0, [Delete("/c/n", -1), Delete("/c", -1), container], 7)
+    results = world.state.multi(client, 0, [create("/c/n")], 7)
+    assert type(results[0]) is Result, "an applied container takes children"
+
+
 def test_empty_multi_succeeds_and_uses_up_a_zxid(world: World, client: Connection) -> None:
     zxid = world.state.zxid
     assert world.state.multi(client, 0, [], 7) == []
