@@ -18,12 +18,14 @@ from typing import Any, Final, NoReturn
 from minikafka.base.errors import MinikafkaError
 from minikafka.runtime.descriptors import close_all_but
 
-_NICENESS: Final = 10
 _STDERR: Final = 2
 
 
 def in_child(function: Callable[[], None]) -> Coroutine[Any, Any, bool]:
-    """Fork now, and run the function in the child at a low priority; the result waits for the child.
+    """Fork now, and run the function in the child; the result waits for the child.
+
+    The child gets a processor when no other process needs it, and otherwise very little time: even a process of the
+    lowest niceness would delay the event loop of the parent by some ms.
 
     The result is True if the function returned, False if it raised or the child was killed. An error is printed to
     stderr. The child is killed if the result is cancelled. Raises OSError if no child could be started.
@@ -82,7 +84,7 @@ def _run(function: Callable[[], None], writing: int) -> NoReturn:
     code = 1
     try:
         _let_go(writing)
-        os.nice(_NICENESS)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         function()
         code = 0
     except MinikafkaError as error:

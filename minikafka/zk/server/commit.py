@@ -4,7 +4,7 @@ Requests are applied as they arrive. One batch at a time is made durable: the tr
 flushed, and then the output of all connections so far is sent. What arrives meanwhile forms the next batch.
 Invariants: nothing is sent while an earlier transaction is not durable; after a failed write or flush, nothing is
 sent any more. A flush runs in the event loop as long as the disk is fast, because a thread would double the time of
-a lone write; with a slow disk it runs in the Executor, so that the loop goes on.
+a lone write; with a slow disk, and while a snapshot is written, it runs in the Executor, so that the loop goes on.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Sender(Protocol):
 class GroupCommit:
     """The commits of a server. `store` None: transactions are not stored, and output is sent at once.
 
-    `on_durable` is called after each batch. `fail(reason)` must end the process.
+    `on_durable` is called after each batch. `fail(reason)` must end the process. `expects_slow_disk`: if true, no flush
+    runs in the event loop.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class GroupCommit:
         self._counters = counters
         self._on_durable = on_durable
         self._fail = fail
+        self.expects_slow_disk = False
         self._waiting: dict[Sender, None] = {}
         """The connections with output."""
         self._batch: list[tuple[Sender, Output]] = []
@@ -130,7 +132,7 @@ class GroupCommit:
         batch = self._take()
         if not self.append():
             return
-        if self._fast_flushes < FAST_FLUSHES:
+        if self.expects_slow_disk or self._fast_flushes < FAST_FLUSHES:
             self._is_flushing = True
             self._batch = batch
             self._tasks.spawn(self._flush_elsewhere(), "zookeeper log")

@@ -203,6 +203,7 @@ class ZooKeeperServer:
             logger.error("no snapshot could be started, and the log keeps growing: %s", error)
             self._is_snapshotting = False
             return
+        self._commit.expects_slow_disk = True  # the child flushes many bytes to the same disk
         self._tasks.spawn(self._finish_snapshot(store, ended), "zookeeper snapshot")
 
     async def _finish_snapshot(self, store: Store, ended: Awaitable[bool]) -> None:
@@ -215,7 +216,7 @@ class ZooKeeperServer:
         except MinikafkaError as error:
             self._fail(f"the data directory cannot be written: {error}")
         finally:
-            self._is_snapshotting = False
+            self._is_snapshotting = self._commit.expects_slow_disk = False
 
     def _fail(self, reason: str) -> None:
         """Stop serving, and let the owner end the process."""

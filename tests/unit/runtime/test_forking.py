@@ -16,7 +16,7 @@ from minikafka.runtime.forking import in_child
 
 
 class Blocked:
-    """A function that writes its process id, waits until `release`, and then writes its niceness."""
+    """A function that writes its process id, waits until `release`, and then writes its scheduling policy."""
 
     def __init__(self, directory: Path) -> None:
         self.started = directory / "started"
@@ -28,7 +28,7 @@ class Blocked:
     def __call__(self) -> None:
         self.started.write_text(str(os.getpid()))
         self.gate.read_text()
-        self.result.write_text(str(os.nice(0)))
+        self.result.write_text(str(os.sched_getscheduler(0)))
 
     async def pid(self) -> int:
         """Wait until the function runs."""
@@ -45,7 +45,7 @@ async def test_parent_continues_while_the_child_works(tmp_path: Path) -> None:
     assert not child.done()
     await function.release()
     assert await child is True
-    assert int(function.result.read_text()) == min(os.nice(0) + 10, 19)
+    assert int(function.result.read_text()) == os.SCHED_IDLE
 
 
 def _fail() -> None:

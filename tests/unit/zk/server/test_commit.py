@@ -113,6 +113,9 @@ class Scene:
         self.transport = MemoryTransport()
         self.tasks = TaskRegistry()
         self.failures: list[str] = []
+        self.may_end = asyncio.Event()
+        """Set when the child that writes a snapshot may end."""
+        self.may_end.set()
         self.server = ZooKeeperServer(
             self.store,
             self.clock,
@@ -127,6 +130,7 @@ class Scene:
 
     async def in_child(self, function: Callable[[], None]) -> bool:
         function()
+        await self.may_end.wait()
         return True
 
     async def client(self) -> WireClient:
@@ -365,5 +369,27 @@ def test_snapshot_has_what_is_in_the_log_and_nothing_else():
         assert scene.store.snapshots == [scene.store.durable] == [scene.server.state.zxid]
         for _ in range(10):
             await client.reply()
+
+    played(scenario, snapshot_after=3)
+
+
+def test_flushes_run_in_the_executor_while_a_snapshot_is_written():
+    async def scenario(scene: Scene) -> None:
+        client = await scene.client()
+        scene.may_end.clear()
+        for path in ("/a", "/b"):
+            client.request(CREATE, wire.create(path))
+            await client.reply()
+        assert scene.store.snapshots
+        client.request(opcodes.SET_DATA, wire.set_data("/a"))
+        await quiet()
+        assert client.received == b""
+        await scene.executor.step()
+        await client.reply()
+        scene.may_end.set()
+        await scene.executor.step()  # deletes old files
+        await quiet()
+        assert (await client.call(opcodes.SET_DATA, wire.set_data("/a"))).error == 0
+        assert scene.executor.waiting.empty()
 
     played(scenario, snapshot_after=3)
