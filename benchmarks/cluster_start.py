@@ -33,7 +33,7 @@ _MINIKAFKA: Final = (sys.executable, "-m", "minikafka")
 
 
 class Started(NamedTuple):
-    """The figures of one start: seconds, and MB of ZooKeeper and of all processes together."""
+    """The figures of one start: seconds, and MiB of ZooKeeper and of all processes together."""
 
     up: float
     first_ack: float
@@ -70,8 +70,8 @@ def compare(rounds: int, idle: float) -> None:
 def _row(kind: str, rows: Sequence[Started]) -> str:
     middle = Started(*(median(values) for values in zip(*rows, strict=True)))
     return (
-        f"{kind:9}  {middle.up:6.2f} s  {middle.first_ack:7.2f} s  {middle.zookeeper_resident:16.0f} MB"
-        f"  {middle.resident:10.0f} MB  {middle.proportional:11.0f} MB"
+        f"{kind:9}  {middle.up:6.2f} s  {middle.first_ack:7.2f} s  {middle.zookeeper_resident:15.0f} MiB"
+        f"  {middle.resident:9.0f} MiB  {middle.proportional:10.0f} MiB"
     )
 
 
@@ -86,8 +86,8 @@ def start(kind: str, idle: float) -> Started:
             acked = time.monotonic()
             time.sleep(idle)
             pids = [shown["zookeeper_pid"], *(broker["pid"] for broker in shown["brokers"])]
-            resident = [_memory_mb(pid, "status", "VmRSS") for pid in pids]
-            shares = [_memory_mb(pid, "smaps_rollup", "Pss") for pid in pids]
+            resident = [_memory_mib(pid, "status", "VmRSS") for pid in pids]
+            shares = [_memory_mib(pid, "smaps_rollup", "Pss") for pid in pids]
         finally:
             subprocess.run([*_MINIKAFKA, "down"], cwd=directory, check=False, capture_output=True)
     return Started(ended - began, acked - began, resident[0], sum(resident), sum(shares))
@@ -113,7 +113,7 @@ async def _write(bootstrap: str) -> None:
         await client.produce(TOPIC, [Record(value=b"first")], acks=-1)
 
 
-def _memory_mb(pid: int, file: str, name: str) -> float:
+def _memory_mib(pid: int, file: str, name: str) -> float:
     text = Path(f"/proc/{pid}/{file}").read_text()
     return int(text.partition(f"\n{name}:")[2].split()[0]) / 1024
 
