@@ -221,6 +221,30 @@ def test_preferred_election_lets_the_leader_give_up_for_the_preferred_replica(nu
     run_admin(scenario, auto_leader_rebalance_enable=False)
 
 
+@pytest.mark.row("C29")
+def test_preferred_election_fails_while_the_leader_cannot_give_up_yet() -> None:
+    """The leader waits for a silent in-sync replica before it serves clients, and before it gives up."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert (await create(cluster, {0: (0, 1, 2)})).ok
+        await cluster.until(lambda: isr(cluster) == {0, 1, 2})
+        loop.pause(cluster.processes[2])  # type: ignore[attr-defined]
+        cluster.kill_with_session(0)
+        await cluster.until(lambda: (cluster.node(LEADER) or b"").startswith(b"1;"))
+        await cluster.start(0)
+        result = await elect(cluster, 0)
+        assert result.code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        assert "the leader 1 has not given up" in (result.message or "")
+        loop.resume(cluster.processes[2])  # type: ignore[attr-defined]
+        await cluster.until(lambda: isr(cluster) == {0, 1, 2})
+        await produce(cluster, b"x")  # the leader serves clients
+        assert await elect(cluster, 0) == OK
+        await cluster.until(lambda: (cluster.node(LEADER) or b"").startswith(b"0;"))
+
+    run_admin(scenario, auto_leader_rebalance_enable=False)
+
+
 @pytest.mark.row("C2")
 def test_unclean_election_is_held_only_on_request_and_by_a_live_replica() -> None:
     async def scenario(cluster: LeadersCluster) -> None:

@@ -29,6 +29,10 @@ _UNKNOWN: Final = PartitionResult(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
 )
 _DELETED: Final = PartitionResult(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted.")
+_CANNOT_GIVE_UP: Final = (
+    "has not given up its leadership, because it waits for the other in-sync replicas, or because the partition has"
+    " just changed; try again"
+)
 
 
 class RequestedElections:
@@ -68,7 +72,23 @@ class RequestedElections:
                 asked.setdefault(choice, []).append(tp)
         for broker_id, tps in asked.items():
             results |= await self._ask(live[broker_id], look, tps)
+        if look is Look.PREFERRED:
+            results |= await self._kept(asked, results)
         return results
+
+    async def _kept(
+        self, asked: Mapping[BrokerId, Sequence[TopicPartition]], results: _Results
+    ) -> _Results:
+        """Return a failure for each leadership that its leader was asked to give up, and has kept."""
+        leaders = {tp: leader for leader, tps in asked.items() for tp in tps}
+        chosen = [tp for tp in leaders if results[tp] == _ELECTED]
+        session_id = self._zookeeper.session_id
+        views = await partitions.read_views(self._zookeeper, chosen, session_id, self._faults)
+        return {
+            tp: _unavailable(Look.PREFERRED, f"the leader {leaders[tp]} {_CANNOT_GIVE_UP}")
+            for tp in chosen
+            if (leader := views[tp].leader) is not None and leader.broker_id == leaders[tp]
+        }
 
     async def _ask(self, broker: Broker, look: Look, tps: Sequence[TopicPartition]) -> _Results:
         results: _Results = {}
