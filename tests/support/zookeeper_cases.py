@@ -672,10 +672,12 @@ def _(client: Client) -> Outcome:
         [child],
         [delete_child, delete],
     ]
-    return [
-        client.answers(connection, request(wire.MULTI, wire.multi(multi)), codes=(wire.MULTI,))
-        for multi in multis
-    ]
+    outcome: Outcome = []
+    for multi in multis:
+        frame = request(wire.MULTI, wire.multi(multi))
+        reply, _ = client.answers(connection, frame, codes=(wire.MULTI,))
+        outcome.append([error for _, error, *_ in reply.body[0]])
+    return outcome
 
 
 # ---- credentials
