@@ -89,7 +89,7 @@ class Znodes:
         self._direct = _Direct()
 
     def _allow_direct_writes(self) -> None:
-        """Open the session of direct writes anew. It is not touched, so that it does not expire."""
+        """Open the session of direct writes again. A session that was never touched does not expire."""
         self.state.sessions.remove(NOBODY)
         self.state.sessions.add(NOBODY, 0)
 

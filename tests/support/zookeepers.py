@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pytest
 from kazoo.client import KazooClient
@@ -26,6 +27,8 @@ from minikafka.zk.processes.apache import ApacheZooKeeper, Member
 from minikafka.zk.processes.child import ServerProcess
 from minikafka.zk.processes.embedded import EmbeddedZooKeeper
 
+ServerT = TypeVar("ServerT", bound=ServerProcess)
+
 TICK_MS = 100
 """ZooKeeper's tick time. The minimum session timeout is two ticks, 200 ms."""
 ENSEMBLE_TICK_MS = 500
@@ -34,30 +37,27 @@ SESSION_MS = 6_000
 MEMBERS = (1, 2, 3)
 
 
-@pytest.fixture(scope="session")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheZooKeeper]:
+@contextmanager
+def _running(kind: type[ServerT], directory: Path) -> Iterator[ServerT]:
     [port] = free_ports(1, SystemRng())
-    running = ApacheZooKeeper(
-        tmp_path_factory.mktemp("zookeeper"), port, clock=SystemClock(), tick_time_ms=TICK_MS
-    )
+    running = kind(directory, port, clock=SystemClock(), tick_time_ms=TICK_MS)
     asyncio.run(running.start())
     try:
         yield running
     finally:
         asyncio.run(running.stop())
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheZooKeeper]:
+    with _running(ApacheZooKeeper, tmp_path_factory.mktemp("zookeeper")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
 def shared_embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    [port] = free_ports(1, SystemRng())
-    running = EmbeddedZooKeeper(
-        tmp_path_factory.mktemp("embedded"), port, clock=SystemClock(), tick_time_ms=TICK_MS
-    )
-    asyncio.run(running.start())
-    try:
+    with _running(EmbeddedZooKeeper, tmp_path_factory.mktemp("embedded")) as running:
         yield running
-    finally:
-        asyncio.run(running.stop())
 
 
 @pytest.fixture

@@ -262,4 +262,4 @@ _MULTI: Final[dict[int, Callable[[Reader], Create | Delete | SetData | Check | R
     opcodes.GET_DATA: read,
     opcodes.GET_CHILDREN: read,
 }
-"""The operations of a multi. Reads are decoded, but make it malformed; all others cannot be decoded."""
+"""The decoders of the operations of a multi. A multi with a read is decoded, and then counts as malformed."""

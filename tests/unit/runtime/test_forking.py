@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -46,6 +47,29 @@ async def test_parent_continues_while_the_child_works(tmp_path: Path) -> None:
     await function.release()
     assert await child is True
     assert int(function.result.read_text()) == os.SCHED_IDLE
+
+
+async def test_event_loop_runs_while_a_child_ends_slowly(tmp_path: Path) -> None:
+    function = Blocked(tmp_path)
+
+    def close_then_block() -> None:
+        os.closerange(3, 1_000)  # for the parent, this is the first sign of the child's end
+        function()
+
+    child = asyncio.ensure_future(in_child(close_then_block))
+    await function.pid()
+    await asyncio.sleep(0.01)
+    assert not child.done()
+    await function.release()
+    assert await child is True
+
+
+async def test_child_runs_where_the_idle_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refused)
+    assert await in_child(lambda: None) is True
 
 
 def _fail() -> None:
