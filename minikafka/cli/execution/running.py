@@ -6,7 +6,8 @@ asyncio and the client are imported only when a command runs, so that `--help` s
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -96,9 +97,34 @@ class _Interrupts:
         import asyncio
 
         self._task = asyncio.current_task()
-        if self.signalled and self._task is not None:
-            self._task.cancel()
-        return await work
+        with _waking_signals():
+            if self.signalled and self._task is not None:
+                self._task.cancel()
+            return await work
+
+
+@contextmanager
+def _waking_signals() -> Iterator[None]:
+    """Let every signal wake the running event loop, so that Python runs the signal's handler.
+
+    Otherwise the handler waits for the next event if the signal comes just before the loop waits, or if another thread
+    receives it.
+    """
+    import asyncio
+    import socket
+
+    loop = asyncio.get_running_loop()
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        reading.setblocking(False)
+        writing.setblocking(False)
+        loop.add_reader(reading, reading.recv, 4_096)
+        before = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(reading)
 
 
 async def _within(

@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -181,6 +183,31 @@ def test_signal_does_not_cancel_a_future_in_the_middle_of_a_callback(number: int
     with pytest.raises(KeyboardInterrupt):
         run_cancellable(work())
     assert errors == []
+
+
+@pytest.mark.usefixtures("handlers")
+def test_signal_that_another_thread_receives_cancels_a_command_that_waits() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    waiting = Path(f"/proc/self/task/{threading.get_native_id()}/wchan")
+    late: list[bool] = []
+
+    def send() -> None:
+        while not late and "epoll" not in waiting.read_text():
+            pass
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_later(5, late.append, True)
+        sender = threading.Thread(target=send)
+        sender.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            sender.join()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cancellable(work())
+    assert late == []
 
 
 @pytest.mark.usefixtures("handlers")
