@@ -54,6 +54,8 @@ CONNECT = f"memory:{PORT}"
 Answer = TypeVar("Answer")
 TICK_MS = 2_000
 SESSION_MS = 6_000
+CONNECT_TIMEOUT_MS = 18_000
+"""The default of zookeeper.connection.timeout.ms. A test may run in real time, with a session timeout of 1 ms."""
 SESSION_MAX_MS = 3_600_000
 """A test can have sessions that outlast any pause."""
 DATA_DIR = "/zookeeper"
@@ -346,6 +348,7 @@ class InMemoryClient(ZooKeeperClient):
             SeededRng(),
             self._tasks,
             self.gate,
+            connect_timeout_ms=CONNECT_TIMEOUT_MS,
         )
 
     # ---- the session
