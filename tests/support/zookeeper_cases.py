@@ -590,10 +590,14 @@ def _(client: Client) -> Outcome:
     return [client.ending(client.attach(), request(wire.CLOSE)), client.zxid()]
 
 
-@case("end: requests after closeSession are not answered")
+@case("end: requests after closeSession have no effect")
 def _(client: Client) -> Outcome:
+    """Apache ZooKeeper answers them with −112 (session expired) if they arrive before it closes the connection."""
     parts = request(wire.CLOSE) + GET_QUIET + request(wire.CREATE, create("/case-late"))
-    return [client.ending(client.attach(), parts), client.zxid()]
+    first, *others, last = client.ending(client.attach(), parts)
+    late = request(wire.EXISTS, wire.text("/case-late") + b"\0")
+    found = client.answers(client.attach(), late, codes=(wire.EXISTS,))
+    return [first, [reply for reply in others if reply.error != -112], last, found[0].error]
 
 
 @case("end: closeSession deletes the ephemeral nodes")

@@ -254,6 +254,22 @@ def test_requests_may_arrive_in_pieces_of_any_size():
 # ---- limits
 
 
+def test_requests_after_the_end_of_the_session_are_not_answered():
+    async def scenario(scene: Scene) -> None:
+        client = await scene.client()
+        frames: list[bytes] = []
+        client.send = frames.append  # type: ignore[method-assign]
+        client.request(opcodes.CLOSE_SESSION)
+        client.request(opcodes.GET_DATA, wire.read("/"))
+        client.request(CREATE, wire.create("/late"))
+        client.link.send([part for frame in frames for part in (INT.pack(len(frame)), frame)])
+        assert (await client.reply()).error == 0
+        assert await client.end() == b""
+        assert "/late" not in scene.server.state.tree.nodes
+
+    played(scenario)
+
+
 def test_connection_above_the_maximum_is_closed_at_once():
     async def scenario(scene: Scene) -> None:
         clients = [await scene.client() for _ in range(2)]
