@@ -18,7 +18,9 @@ from kio.index import load_request_schema, load_response_schema
 from minikafka.wire.shapes import array_element, without_none
 from minikafka.wire.versions import (
     ALTER_REPLICA_LOG_DIRS,
+    CREATE_ACLS,
     CREATE_TOPICS,
+    DELETE_ACLS,
     DELETE_TOPICS,
     DESCRIBE_ACLS,
     DESCRIBE_CONFIGS,
@@ -83,6 +85,8 @@ _REQUESTS: Final[Mapping[tuple[int, int], _Older]] = {
     (OFFSET_FOR_LEADER_EPOCH, 0): _Older(2, _EPOCHS),
     (OFFSET_FOR_LEADER_EPOCH, 1): _Older(2, _EPOCHS),
     (DESCRIBE_ACLS, 0): _Older(1, frozenset({"pattern_type_filter"})),
+    (CREATE_ACLS, 0): _Older(1, frozenset({"resource_pattern_type"})),
+    (DELETE_ACLS, 0): _Older(1, frozenset({"pattern_type_filter"})),
     (DESCRIBE_CONFIGS, 0): _Older(1, frozenset({"include_synonyms"})),
     (ALTER_REPLICA_LOG_DIRS, 0): _Older(1),
     (DESCRIBE_LOG_DIRS, 0): _Older(1),
@@ -103,6 +107,8 @@ _RESPONSES: Final[Mapping[tuple[int, int], _Older]] = {
     (OFFSET_FOR_LEADER_EPOCH, 0): _Older(2, _THROTTLED | {"leader_epoch"}),
     (OFFSET_FOR_LEADER_EPOCH, 1): _Older(2, _THROTTLED),
     (DESCRIBE_ACLS, 0): _Older(1, frozenset({"pattern_type"})),
+    (CREATE_ACLS, 0): _Older(1),
+    (DELETE_ACLS, 0): _Older(1, frozenset({"pattern_type"})),
     (DESCRIBE_CONFIGS, 0): _Older(
         1, frozenset({"synonyms"}), {"config_source": (_column("is_default", "bool", bool),)}
     ),

@@ -298,3 +298,9 @@ async def _is_gone(admin: AdminClient, topic: str) -> bool:
     """True if the broker would accept the creation of a topic with this name."""
     asked = NewTopic(topic, 1, 3)
     return outcomes(admin.create_topics([asked], validate_only=True)) == {topic: 0}
+
+
+async def test_scram_credentials_are_described_as_none(admin: AdminClient) -> None:
+    assert admin.describe_user_scram_credentials().result(60) == {}
+    absent = admin.describe_user_scram_credentials(["a"])
+    assert outcomes(absent) == {"a": ErrorCode.RESOURCE_NOT_FOUND}

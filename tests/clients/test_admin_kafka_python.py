@@ -14,6 +14,7 @@ from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResour
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition, TopicPartitionReplica
 from kafka import errors as kafka_errors
 from kafka.admin import (
+    ACL,
     ACLFilter,
     ACLOperation,
     ACLPermissionType,
@@ -21,6 +22,7 @@ from kafka.admin import (
     ConfigResource,
     ConfigResourceType,
     KafkaAdminClient,
+    ResourcePattern,
     ResourcePatternFilter,
     ResourceType,
 )
@@ -144,6 +146,35 @@ async def _replicas_are(
     }
 
 
+async def test_log_level_of_a_broker_decides_what_its_log_contains(
+    cluster: LocalCluster, admin: KafkaAdminClient
+) -> None:
+    controller = str((await cluster.state()).controller)
+    log = cluster.directory.logs / f"broker-{controller}.log"
+
+    def logged(topic: str) -> bool:
+        return any(" DEBUG " in line and topic in line for line in log.read_text().splitlines())
+
+    def alter(level: str | tuple[str, None]) -> None:
+        levels = {"state-change": level}
+        resource = ConfigResource(ConfigResourceType.BROKER_LOGGER, controller, levels)
+        assert admin.alter_configs([resource]) == {"broker_logger": {controller: "OK"}}
+
+    def shown() -> str:
+        resource = ConfigResource(ConfigResourceType.BROKER_LOGGER, controller)
+        levels = admin.describe_configs([resource])["broker_logger"][controller]
+        return str(levels["state-change"]["value"])
+
+    alter("DEBUG")
+    assert shown() == "DEBUG"
+    await create(cluster, admin, "python-logged-debug", [[1]])
+    assert logged("python-logged-debug-0")
+    alter(("DELETE", None))
+    assert shown() == "INFO"
+    await create(cluster, admin, "python-logged-info", [[1]])
+    assert not logged("python-logged-info-0")
+
+
 @pytest.mark.row("R71")
 async def test_topic_settings_are_altered_by_incremental_and_full_alter_requests(
     cluster: LocalCluster,
@@ -212,6 +243,13 @@ async def test_acl_requests_report_that_security_is_disabled(admin: KafkaAdminCl
     every = ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY)
     with pytest.raises(kafka_errors.SecurityDisabledError):
         admin.describe_acls(ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, every))
+    topic = ResourcePattern(ResourceType.TOPIC, "t")
+    acl = ACL("User:a", "*", ACLOperation.READ, ACLPermissionType.ALLOW, topic)
+    created = admin.create_acls([acl])
+    assert created["succeeded"] == []
+    assert kafka_errors.SecurityDisabledError in created["failed"]
+    ((_, _, deleted),) = admin.delete_acls([acl])
+    assert deleted is kafka_errors.SecurityDisabledError
 
 
 async def _is_gone(cluster: LocalCluster, topic: str) -> bool:

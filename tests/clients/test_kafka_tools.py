@@ -30,6 +30,7 @@ MAIN: Final = {
     "acls": "kafka.admin.AclCommand",
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "features": "org.apache.kafka.tools.FeatureCommand",
 }
 QUICK: Final = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -290,10 +291,24 @@ async def test_deleted_records_raise_the_log_start_offset(
     assert "OffsetOutOfRangeException" in refused
 
 
-async def test_unsupported_requests_get_kafkas_error_codes(tools: Tools) -> None:
+async def test_requests_about_security_and_features_get_kafkas_answers(tools: Tools) -> None:
     assert "SecurityDisabledException" in await tools.run("acls", "--list")
-    quotas = await tools.run("configs", "--describe", "--entity-type", "users")
-    assert "UnsupportedVersionException" in quotas
-    loggers = ("--entity-type", "broker-loggers", "--entity-name", "1")
-    refused = await tools.run("configs", "--describe", *loggers)
-    assert "Unsupported resource type: BROKER_LOGGER" in refused
+    grant = ("--allow-principal", "User:a", "--operation", "Read", "--topic", "t")
+    assert "No Authorizer is configured" in await tools.run("acls", "--add", *grant)
+    refused = await tools.run("acls", "--remove", *grant, "--force")
+    assert "No Authorizer is configured" in refused
+    for kind in ("users", "clients", "ips"):
+        await tools.do("configs", "--describe", "--entity-type", kind)
+    await tools.do("configs", "--describe", "--entity-type", "users", "--entity-name", "a")
+    disabled = await tools.run("features", "disable", "--feature", "metadata.version")
+    assert "Can not delete non-existing finalized feature." in disabled
+
+
+async def test_log_level_of_a_running_broker_is_altered(tools: Tools) -> None:
+    logger = "minikafka.broker.replicas.manager"
+    assert "root=INFO" in await tools.configs("broker-loggers", "2", "--describe")
+    await tools.configs("broker-loggers", "2", "--alter", "--add-config", f"{logger}=DEBUG")
+    described = await tools.configs("broker-loggers", "2", "--describe")
+    assert f"{logger}=DEBUG" in described
+    await tools.configs("broker-loggers", "2", "--alter", "--delete-config", logger)
+    assert f"{logger}=INFO" in await tools.configs("broker-loggers", "2", "--describe")

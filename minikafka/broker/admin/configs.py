@@ -1,4 +1,4 @@
-"""Reading and altering the settings of topics and brokers (KIP-133, KIP-226, KIP-339).
+"""Reading and altering the settings of topics and brokers (KIP-133, KIP-226, KIP-339), and log levels (KIP-412).
 
 Any broker can read and alter settings, not only the controller. Invariant: the complete settings of a resource
 are checked before they are written, so that this broker never writes invalid settings.
@@ -21,6 +21,13 @@ from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities.stores import ConfigKind, ConfigStore, Overrides
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.settings.log_levels import (
+    LEVELS,
+    ROOT,
+    has_logger,
+    log_levels,
+    set_log_level,
+)
 from minikafka.broker.settings.topic_configs import TopicConfigs
 from minikafka.broker.turns.rotation import Pauses
 
@@ -137,7 +144,8 @@ class ConfigAdmin:
                 results.append(Result(*item[:2], ErrorCode.INVALID_REQUEST, twice))
                 continue
             result = await self._alter(item, validate_only)
-            wrote = wrote or not (result.error or validate_only)
+            is_stored = item.type != ResourceType.BROKER_LOGGER and not validate_only
+            wrote = wrote or (is_stored and not result.error)
             results.append(result)
         if wrote:
             await self._apply_written()
@@ -155,6 +163,9 @@ class ConfigAdmin:
     async def _alter(self, item: Alteration, validate_only: bool) -> Result:
         try:
             _check_changes(item)
+            if item.type == ResourceType.BROKER_LOGGER and not item.replaces:
+                self._alter_log_levels(item, validate_only)
+                return Result(item.type, item.name)
             target = self._target(item)
 
             def change(stored: Overrides) -> Overrides:
@@ -198,13 +209,27 @@ class ConfigAdmin:
 
         return _Target(ConfigKind.TOPIC, name, TopicConfig.keys(), check)
 
-    def _broker(self, name: str) -> _Target:
-        if name and broker_id(name) != self._settings.static.broker_id:
+    def _alter_log_levels(self, item: Alteration, validate_only: bool) -> None:
+        """Set or remove the levels of loggers of this broker, or of none. Raises KafkaError."""
+        self._check_own(item.name)
+        for change in item.changes:
+            _check_log_level(change)
+        for name, level, operation in () if validate_only else item.changes:
+            set_log_level(name, level if operation == Operation.SET else None)
+            logger.warning("the log level of %s is now %s", name, log_levels()[name])
+
+    def _check_own(self, name: str) -> None:
+        """Raise KafkaError INVALID_REQUEST if `name` is not the id of this broker."""
+        if broker_id(name) != self._settings.static.broker_id:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {self._settings.static.broker_id}, "
                 f"but received {name}",
             )
+
+    def _broker(self, name: str) -> _Target:
+        if name:
+            self._check_own(name)
         entity = str(broker_id(name)) if name else ""
         keys = {**BrokerConfig.keys(), **THROTTLES}
         return _Target(ConfigKind.BROKER, entity, keys, self._settings.check)
@@ -253,6 +278,29 @@ def _check_changes(item: Alteration) -> None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}"
             )
+
+
+def _check_log_level(change: Change) -> None:
+    """Raise KafkaError if a change of a log level is invalid (KIP-412)."""
+    name, level, operation = change
+    if operation in (Operation.APPEND, Operation.SUBTRACT):
+        verb = Operation(operation).name
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{verb} operation is not allowed for the BROKER_LOGGER resource",
+        )
+    if not has_logger(name):
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+    if operation == Operation.SET and level not in LEVELS:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
+            f"Valid log levels are {', '.join(LEVELS)}",
+        )
+    if operation == Operation.DELETE and name == ROOT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed"
+        )
 
 
 def _changed(

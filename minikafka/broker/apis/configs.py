@@ -2,8 +2,8 @@
 
 DescribeConfigs 32, versions 0–4.
 - Resource type 2 is a topic, which any broker describes. Type 4 is this broker or, with an empty name, the dynamic
-  defaults of all brokers. Other types, and the id of another broker, get INVALID_REQUEST. An unknown topic gets
-  UNKNOWN_TOPIC_OR_PARTITION.
+  defaults of all brokers. Type 8 is this broker too: its keys are its loggers, with their levels (KIP-412). Other
+  types, and the id of another broker, get INVALID_REQUEST. An unknown topic gets UNKNOWN_TOPIC_OR_PARTITION.
 - The response has each key with its value and its source; version 0 says instead whether the value
   is the default. From version 3 it has the type of each key. If
   requested, it has synonyms and documentation. A null or empty list of keys requests all keys. Values of
@@ -14,8 +14,9 @@ DescribeConfigs 32, versions 0–4.
 AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
 - Any broker alters topics and the dynamic defaults of all brokers (the empty name). Only the broker itself alters its
   own settings. Each resource is altered as a whole or not at all. The message of INVALID_CONFIG names the key and its
-  valid values. A key that only the configuration file can set gets INVALID_CONFIG too. Log levels (type 8) and other
-  resource types get INVALID_REQUEST.
+  valid values. A key that only the configuration file can set gets INVALID_CONFIG too.
+- IncrementalAlterConfigs also changes the levels of this broker's loggers (type 8) until the broker restarts. Type 8 in
+  AlterConfigs, and other types in both, get INVALID_REQUEST.
 - More than 1,000 changes of one resource get INVALID_REQUEST.
 - A key that brokers do not know can be set for a broker, but has no effect. DescribeConfigs shows it as a
   user-defined key, which is sensitive and read-only and has no type and no value.
@@ -47,6 +48,7 @@ from minikafka.broker.settings.config_entries import (
     Source,
     broker_entries,
     cluster_entries,
+    logger_entries,
     topic_entries,
 )
 from minikafka.wire.codec import encode_element, with_elements
@@ -127,6 +129,15 @@ def _entries(
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {services.broker_id} or empty string, "
             f"but received {name}",
+        )
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        if broker_id(name) == services.broker_id:
+            return logger_entries()
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {services.broker_id} but received {name}",
         )
     raise KafkaError(
         ErrorCode.INVALID_REQUEST,

@@ -1,4 +1,4 @@
-"""The APIs and versions that this broker serves (KIP-35, KIP-511).
+"""The APIs and versions that this broker serves (KIP-35, KIP-511), and its features (KIP-584): none.
 
 ApiVersions 18, versions 0–4.
 - The response lists the APIs and versions in `SERVED` (`wire/versions.py`). Its header never has tagged fields.
@@ -6,7 +6,11 @@ ApiVersions 18, versions 0–4.
   list. Clients then repeat the request in a version that the list allows for ApiVersions.
 - From version 3, a client software name or version with characters other than letters, digits, dots and dashes
   gets INVALID_REQUEST.
-Deliberately omitted: features (KIP-584).
+- The lists of features are empty.
+
+UpdateFeatures 57, versions 0–1.
+- Each feature gets INVALID_REQUEST, as on a broker of Kafka with ZooKeeper, which has no feature to update either.
+- Any broker answers. In Kafka only the controller does.
 """
 
 from __future__ import annotations
@@ -15,12 +19,16 @@ import re
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services
+from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.wire.codec import encode_response, response
-from minikafka.wire.versions import API_VERSIONS, SERVED
+from minikafka.wire.in_steps import response_in_steps
+from minikafka.wire.versions import API_VERSIONS, SERVED, UPDATE_FEATURES
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NAMED_SINCE: Final = 3
+_UPGRADE: Final = 1
+_UPGRADE_TYPES: Final = (_UPGRADE, 2, 3)
+"""Kafka's numbers: upgrade, safe downgrade and unsafe downgrade."""
 
 
 def api_versions(services: Services, request: Entity, context: RequestContext) -> Entity:
@@ -45,4 +53,38 @@ def _table(version: int, error: ErrorCode) -> Entity:
     return response(API_VERSIONS, version, error_code=error, api_keys=keys)
 
 
-HANDLERS: Final[dict[int, Handler]] = {API_VERSIONS: api_versions}
+def update_features(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Return the response to an UpdateFeatures request as `Steps`: one error for each feature."""
+    results = (
+        {
+            "feature": update.feature,
+            "error_code": ErrorCode.INVALID_REQUEST,
+            "error_message": _refusal(update),
+        }
+        for update in request.feature_updates
+    )
+    return response_in_steps(UPDATE_FEATURES, context.version, results=results)
+
+
+def _refusal(update: Entity) -> str:
+    """Return Kafka's message for an update of a feature that does not exist."""
+    upgrade_type = getattr(update, "upgrade_type", None)
+    may_lower = update.allow_downgrade if upgrade_type is None else upgrade_type != _UPGRADE
+    if not update.feature:
+        return "Feature name can not be empty."
+    if upgrade_type is not None and upgrade_type not in _UPGRADE_TYPES:
+        return "Received unknown upgrade type."
+    if update.max_version_level >= 1:
+        return "Could not apply finalized feature update because the provided feature is not supported."
+    if may_lower:
+        return "Can not delete non-existing finalized feature."
+    return (
+        f"Can not provide maxVersionLevel: {update.max_version_level} less than 1 without setting the "
+        "allowDowngrade flag to true in the request."
+    )
+
+
+HANDLERS: Final[dict[int, Handler]] = {
+    API_VERSIONS: api_versions,
+    UPDATE_FEATURES: update_features,
+}

@@ -15,7 +15,6 @@ from typing import Final
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.ports import Listener
 from minikafka.broker.apis import (
-    acls,
     configs,
     elections,
     group_offsets,
@@ -27,6 +26,7 @@ from minikafka.broker.apis import (
     producers,
     reassignments,
     records,
+    security,
     topics,
     transactions,
     versions,
@@ -44,7 +44,6 @@ from minikafka.wire.versions import FETCH, PRODUCE, SERVED
 logger = logging.getLogger(__name__)
 
 HANDLERS: Final[dict[int, Handler]] = {
-    **acls.HANDLERS,
     **configs.HANDLERS,
     **elections.HANDLERS,
     **group_offsets.HANDLERS,
@@ -56,6 +55,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     **producers.HANDLERS,
     **reassignments.HANDLERS,
     **records.HANDLERS,
+    **security.HANDLERS,
     **topics.HANDLERS,
     **transactions.HANDLERS,
     **versions.HANDLERS,
@@ -112,9 +112,9 @@ class KafkaListener:
     async def start(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
         """Listen on every endpoint; return the ports in use by listener name. Raises OSError."""
         ports = {}
-        for name, host, port, security in endpoints:
+        for name, host, port, protocol in endpoints:
             listening = await self._transport.listen(
-                partial(self._accept, name), host, port, security
+                partial(self._accept, name), host, port, protocol
             )
             self._listening.append(listening)
             ports[name] = listening.port

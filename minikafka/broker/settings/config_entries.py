@@ -20,6 +20,7 @@ from minikafka.broker.settings.dynamic_config import (
     DynamicConfig,
     is_user_defined,
 )
+from minikafka.broker.settings.log_levels import log_levels
 
 
 class Source(IntEnum):
@@ -30,6 +31,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
 
 
 class Synonym(NamedTuple):
@@ -99,6 +101,15 @@ def topic_entries(config: TopicConfig, settings: DynamicConfig) -> list[ConfigEn
     return [
         _entry(key, config.text(name), False, _topic_synonyms(config, settings, name, key))
         for name, key in TopicConfig.keys().items()
+    ]
+
+
+def logger_entries() -> list[ConfigEntry]:
+    """Return an entry for every logger of this process, with its level."""
+    source = Source.DYNAMIC_BROKER_LOGGER
+    return [
+        ConfigEntry(Key(Kind.STRING, None, "", name=name), level, source, False, ())
+        for name, level in log_levels().items()
     ]
 
 

@@ -67,6 +67,8 @@ def primitive(kafka_type: str, rng: random.Random) -> Any:
         return rng.choice((-1, 0, 3, 79))
     if kafka_type == "uuid":
         return rng.choice((None, b"0123456789abcdef"))
+    if kafka_type == "float64":
+        return rng.choice((0.0, -1.5, 1e300))
     return rng.randint(-1, NUMBERS[kafka_type])
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import pytest
 from support.cold import Cold, state
@@ -15,10 +17,14 @@ from minikafka.broker.admin.configs import (
     Operation,
     ResourceType,
     Result,
+    logger,
 )
+from minikafka.broker.settings.log_levels import log_levels
 from minikafka.zk import layout
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
+LOGGER = ResourceType.BROKER_LOGGER
+Levels: TypeAlias = Callable[..., list[str]]
 THROTTLED = "leader.replication.throttled.replicas"
 
 
@@ -52,6 +58,18 @@ class World:
             layout.decode_config_change(self.ensemble.nodes[f"{layout.CONFIG_CHANGES}/{name}"].data)
             for name in self.ensemble.children(layout.CONFIG_CHANGES)
         ]
+
+
+@pytest.fixture
+def levels() -> Iterator[Levels]:
+    """Set the root logger to INFO, and restore all levels afterwards. Returns the levels of the named loggers."""
+    loggers = [logging.root, *map(logging.getLogger, logging.root.manager.loggerDict)]
+    before = [(each, each.level) for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.INFO if each is logging.root else logging.NOTSET)
+    yield lambda *names: [log_levels()[name] for name in names]
+    for each, level in before:
+        each.setLevel(level)
 
 
 @pytest.mark.row("R71")
@@ -190,7 +208,24 @@ async def test_throttled_replicas_setting_may_be_all_none_or_a_list(value: str) 
         ),
         (BROKER, "x", [Change("min.insync.replicas", "2")], ErrorCode.INVALID_REQUEST, "integer"),
         (BROKER, "1", [Change("broker.rack", "a")], ErrorCode.INVALID_CONFIG, "broker.rack"),
-        (8, "1", [Change("root", "DEBUG")], ErrorCode.INVALID_REQUEST, "BROKER_LOGGER"),
+        (LOGGER, "2", [Change("root", "DEBUG")], ErrorCode.INVALID_REQUEST, "expected 1"),
+        (LOGGER, "", [Change("root", "DEBUG")], ErrorCode.INVALID_REQUEST, "integer"),
+        (LOGGER, "1", [Change("no.such", "DEBUG")], ErrorCode.INVALID_CONFIG, "no.such"),
+        (LOGGER, "1", [Change("root", "debug")], ErrorCode.INVALID_CONFIG, "FATAL, ERROR, WARN"),
+        (
+            LOGGER,
+            "1",
+            [Change("root", None, Operation.DELETE)],
+            ErrorCode.INVALID_REQUEST,
+            "root logger",
+        ),
+        (
+            LOGGER,
+            "1",
+            [Change("root", "DEBUG", Operation.APPEND)],
+            ErrorCode.INVALID_REQUEST,
+            "APPEND operation is not allowed",
+        ),
         (77, "1", [Change("root", "DEBUG")], ErrorCode.INVALID_REQUEST, "UNKNOWN(77)"),
     ],
 )
@@ -202,6 +237,37 @@ async def test_resource_that_cannot_be_altered_is_refused_with_kafkas_error_code
     assert result.error == code
     assert words in (result.message or "")
     assert world.session.multis == []
+
+
+async def test_log_levels_change_together_or_not_at_all(levels: Levels) -> None:
+    world = World()
+    package, module = "minikafka.broker", logger.name
+    wrong = await world.alter(LOGGER, "1", Change(package, "ERROR"), Change(module, "LOUD"))
+    assert wrong.error == ErrorCode.INVALID_CONFIG
+    assert levels(package, module) == ["INFO", "INFO"]
+
+    assert (await world.alter(LOGGER, "1", Change(package, "ERROR"))).error == ErrorCode.NONE
+    assert levels(package, module) == ["ERROR", "ERROR"]
+    await world.alter(LOGGER, "1", Change(module, "TRACE"))
+    assert levels(package, module) == ["ERROR", "TRACE"]
+    await world.alter(LOGGER, "1", Change(module, None, Operation.DELETE))
+    assert levels(package, module) == ["ERROR", "ERROR"]
+    assert world.session.multis == []
+    assert world.cold.config_changes.applied == 0
+
+
+async def test_log_level_is_kept_when_the_request_only_validates(levels: Levels) -> None:
+    change = Alteration(LOGGER, "1", (Change("root", "FATAL"),))
+    (result,) = await World().cold.admin.configs.alter([change], validate_only=True)
+    assert result.error == ErrorCode.NONE
+    assert levels("root") == ["INFO"]
+
+
+async def test_log_levels_cannot_be_replaced_as_a_whole(levels: Levels) -> None:
+    change = Alteration(LOGGER, "1", (Change("root", "FATAL"),), replaces=True)
+    (result,) = await World().cold.admin.configs.alter([change])
+    assert result.error == ErrorCode.INVALID_REQUEST
+    assert levels("root") == ["INFO"]
 
 
 async def test_resource_named_twice_is_refused_and_a_resource_named_once_is_altered() -> None:

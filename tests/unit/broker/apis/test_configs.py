@@ -9,6 +9,7 @@ import pytest
 from support.cold import Cold, context, decoded, finished, state
 
 from minikafka.base.errors import ErrorCode, NotConnected
+from minikafka.broker.admin.configs import ResourceType
 from minikafka.broker.apis.configs import (
     BROKER,
     HANDLERS,
@@ -17,6 +18,7 @@ from minikafka.broker.apis.configs import (
     describe_configs,
     incremental_alter_configs,
 )
+from minikafka.broker.settings.log_levels import LEVELS
 from minikafka.wire import codec
 from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from minikafka.zk import layout
@@ -39,6 +41,24 @@ async def ask(
     frame = codec.encode_response(1, DESCRIBE_CONFIGS, version, answer)
     assert b"never shown" not in frame
     return codec.decode_response(DESCRIBE_CONFIGS, version, frame[4:]).results[0]
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_loggers_of_this_broker_are_described_with_their_levels(version: int) -> None:
+    got = await ask(Cold(), ResourceType.BROKER_LOGGER, "1", version, keys=["root", "state-change"])
+    assert got.error_code == ErrorCode.NONE
+    assert [entry.name for entry in got.configs] == ["root", "state-change"]
+    assert all(entry.value in LEVELS and not entry.read_only for entry in got.configs)
+    assert not any(entry.is_sensitive for entry in got.configs)
+    if version:
+        assert {entry.config_source for entry in got.configs} == {6}
+
+
+@pytest.mark.parametrize(("name", "words"), [("", "must not be empty"), ("2", "expected 1")])
+async def test_loggers_of_another_broker_are_not_described(name: str, words: str) -> None:
+    got = await ask(Cold(), ResourceType.BROKER_LOGGER, name)
+    assert got.error_code == ErrorCode.INVALID_REQUEST
+    assert words in got.error_message
 
 
 async def test_describe_configs_yields_to_the_event_loop_for_each_distinct_resource() -> None:
@@ -116,7 +136,7 @@ async def test_describe_configs_of_all_brokers_returns_no_settings_when_none_is_
         (TOPIC, "a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
-        (8, "1", ErrorCode.INVALID_REQUEST),
+        (16, "1", ErrorCode.INVALID_REQUEST),
         (0, "", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -139,6 +159,7 @@ async def test_brokers_are_described_when_zookeeper_does_not_respond() -> None:
 async def test_each_altered_resource_has_its_own_result(api: int, version: int) -> None:
     cold = with_topic()
     operation = {} if api == ALTER_CONFIGS else {"config_operation": 0}
+    refusal = ErrorCode.INVALID_REQUEST if api == ALTER_CONFIGS else ErrorCode.INVALID_CONFIG
     resources = [
         {
             "resource_type": resource_type,
@@ -158,7 +179,7 @@ async def test_each_altered_resource_has_its_own_result(api: int, version: int) 
     assert [(r.resource_type, r.resource_name, int(r.error_code)) for r in got] == [
         (TOPIC, "t", 0),
         (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (8, "1", ErrorCode.INVALID_REQUEST),
+        (8, "1", refusal),
     ]
     stored = layout.decode_config(cold.data(layout.topic_config_path("t")))
     kept = {} if api == ALTER_CONFIGS else {"retention.ms": "5"}

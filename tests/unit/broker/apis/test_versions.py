@@ -1,14 +1,14 @@
-"""ApiVersions."""
+"""ApiVersions and UpdateFeatures."""
 
 from __future__ import annotations
 
 import pytest
-from support.cold import Cold, context
+from support.cold import Cold, context, decoded
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis import versions as api
 from minikafka.wire import codec
-from minikafka.wire.versions import API_VERSIONS, SERVED
+from minikafka.wire.versions import API_VERSIONS, SERVED, UPDATE_FEATURES
 
 
 def table(entity) -> dict[int, tuple[int, int]]:
@@ -40,3 +40,37 @@ def test_unsupported_api_versions_request_is_answered_in_version_0_with_all_apis
     answer = codec.decode_response(API_VERSIONS, 0, frame[4:])
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert table(answer) == SERVED
+
+
+UNSUPPORTED = "the provided feature is not supported"
+NOT_FINALIZED = "Can not delete non-existing finalized feature"
+
+
+@pytest.mark.parametrize(
+    ("version", "update", "words"),
+    [
+        (0, ("metadata.version", 5, False), UNSUPPORTED),
+        (0, ("metadata.version", 0, True), NOT_FINALIZED),
+        (0, ("metadata.version", 0, False), "without setting the allowDowngrade flag"),
+        (0, ("", 1, False), "name can not be empty"),
+        (1, ("metadata.version", 5, 1), UNSUPPORTED),
+        (1, ("metadata.version", 5, 3), UNSUPPORTED),
+        (1, ("metadata.version", 0, 2), NOT_FINALIZED),
+        (1, ("metadata.version", 0, 1), "without setting the allowDowngrade flag"),
+        (1, ("metadata.version", 5, 0), "unknown upgrade type"),
+    ],
+)
+def test_update_of_any_feature_gets_kafkas_error(
+    version: int, update: tuple[str, int, int], words: str
+) -> None:
+    kind = "upgrade_type" if version else "allow_downgrade"
+    names = ("feature", "max_version_level", kind)
+    updates = [dict(zip(names, update, strict=True)), {"feature": "b", "max_version_level": 1}]
+    updates[1][kind] = version
+    request = codec.request(UPDATE_FEATURES, version, feature_updates=updates)
+    answer = api.update_features(Cold().services, request, context(version))
+    got = decoded(UPDATE_FEATURES, version, answer)
+    assert got.error_code == ErrorCode.NONE
+    assert [result.feature for result in got.results] == [update[0], "b"]
+    assert [result.error_code for result in got.results] == [ErrorCode.INVALID_REQUEST] * 2
+    assert words in got.results[0].error_message

@@ -1,0 +1,105 @@
+"""ACLs, SCRAM credentials and client quotas, of which there are none."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from support.cold import Cold, context, decoded
+
+from minikafka.base.errors import ErrorCode
+from minikafka.broker.apis.security import HANDLERS
+from minikafka.wire import codec
+from minikafka.wire.versions import (
+    CREATE_ACLS,
+    DELETE_ACLS,
+    DESCRIBE_ACLS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+)
+
+EXACT, DEFAULT, ANY = 0, 1, 2
+
+
+async def ask(api: int, version: int, **fields: Any) -> Any:
+    request = codec.request(api, version, **fields)
+    answer = HANDLERS[api](Cold().services, request, context(version))
+    return decoded(api, version, await answer if inspect.isawaitable(answer) else answer)
+
+
+@pytest.mark.parametrize("version", range(1, 4))
+async def test_describe_acls_is_refused_without_an_authorizer(version: int) -> None:
+    got = await ask(DESCRIBE_ACLS, version)
+    assert got.error_code == ErrorCode.SECURITY_DISABLED
+    assert got.resources == ()
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_each_acl_to_create_is_refused_without_an_authorizer(version: int) -> None:
+    acl = {"resource_type": 2, "resource_name": "t", "principal": "User:a", "host": "*"}
+    acl |= {"operation": 3, "permission_type": 3}
+    got = await ask(CREATE_ACLS, version, creations=[acl] * 3)
+    assert [result.error_code for result in got.results] == [ErrorCode.SECURITY_DISABLED] * 3
+    assert got.results[0].error_message == "No Authorizer is configured."
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_each_filter_of_acls_to_delete_is_refused_without_an_authorizer(version: int) -> None:
+    every = {"resource_type_filter": 1, "operation": 1, "permission_type": 1}
+    every |= {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
+    got = await ask(DELETE_ACLS, version, filters=[every] * 2)
+    assert [result.error_code for result in got.filter_results] == [ErrorCode.SECURITY_DISABLED] * 2
+    assert got.filter_results[0].matching_acls == ()
+
+
+def component(kind: str, match_type: int = ANY, match: str | None = None) -> dict[str, Any]:
+    return {"entity_type": kind, "match_type": match_type, "match": match}
+
+
+@pytest.mark.parametrize("version", range(2))
+@pytest.mark.parametrize(
+    "components",
+    [[], [component("user"), component("client-id", EXACT, "c")], [component("ip", DEFAULT)]],
+)
+async def test_description_of_client_quotas_is_empty(
+    components: list[dict[str, Any]], version: int
+) -> None:
+    got = await ask(DESCRIBE_CLIENT_QUOTAS, version, components=components, strict=False)
+    assert (got.error_code, got.error_message, got.entries) == (ErrorCode.NONE, None, ())
+
+
+@pytest.mark.parametrize(
+    ("components", "code", "words"),
+    [
+        ([component("")], ErrorCode.INVALID_REQUEST, "empty"),
+        ([component("team")], ErrorCode.UNSUPPORTED_VERSION, "'team'"),
+        ([component("user")] * 2, ErrorCode.INVALID_REQUEST, "Duplicate user"),
+        ([component("client-id")] * 2, ErrorCode.INVALID_REQUEST, "Duplicate client"),
+        ([component("user"), component("ip")], ErrorCode.INVALID_REQUEST, "combination"),
+        ([component("user", 3)], ErrorCode.INVALID_REQUEST, "match type: 3"),
+    ],
+)
+async def test_invalid_filter_of_client_quotas_gets_kafkas_error(
+    components: list[dict[str, Any]], code: ErrorCode, words: str
+) -> None:
+    got = await ask(DESCRIBE_CLIENT_QUOTAS, 1, components=components, strict=True)
+    assert got.error_code == code
+    assert words in got.error_message
+    assert got.entries is None
+
+
+@pytest.mark.parametrize("users", [None, []])
+async def test_description_of_all_scram_credentials_is_empty(users: list[Any] | None) -> None:
+    got = await ask(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
+    assert (got.error_code, got.results) == (ErrorCode.NONE, ())
+
+
+async def test_named_user_has_no_scram_credentials() -> None:
+    users = [{"name": name} for name in ("a", "twice", "", "twice")]
+    got = await ask(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
+    assert [(result.user, result.error_code) for result in got.results] == [
+        ("a", ErrorCode.RESOURCE_NOT_FOUND),
+        ("twice", ErrorCode.DUPLICATE_RESOURCE),
+        ("", ErrorCode.RESOURCE_NOT_FOUND),
+    ]
