@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.coordination import CONTROLLER, MODES
@@ -30,8 +30,12 @@ from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_dir
 from minikafka.base.ports import Clock, Rng
 from minikafka.base.zookeeper import EMBEDDED, EXTERNAL, KINDS, MANAGED, OWN
 from minikafka.cluster.processes import ProcessId
+from minikafka.cluster.settings import ClusterSettings, decode_settings, encode_settings
 from minikafka.ledger.writer import directory_of
 from minikafka.log import checkpoints
+
+if TYPE_CHECKING:
+    from minikafka.base.config import BrokerConfig
 
 HOST: Final = "127.0.0.1"
 _ID_MAX: Final = 2**31 - 1
@@ -87,6 +91,8 @@ class ClusterRecord:
     configured: Mapping[str, int] = field(default_factory=dict)
     coordination: str = CONTROLLER
     """The coordination mode of all brokers, which never changes."""
+    settings: ClusterSettings | None = None
+    """The keys that the cluster keeps; None for a cluster of an older version."""
 
     @property
     def bootstrap(self) -> str:
@@ -253,6 +259,15 @@ class ClusterDirectory:
         write_private(file, "\n".join(["[broker]", *lines, ""]))
         return file
 
+    def broker_config(self, broker_id: int) -> BrokerConfig | None:
+        """Return the content of the broker's configuration file; None if it is missing or invalid."""
+        from minikafka.base.config import BrokerConfig
+
+        try:
+            return BrokerConfig.parse(self.broker_file(broker_id).read_text())
+        except (OSError, ConfigError, UnicodeDecodeError):
+            return None
+
     def broker_settings(self, broker_id: int) -> dict[str, str]:
         """Return the settings in the broker's configuration file as text, without secrets. Raises ConfigError."""
         from minikafka.base.config import BrokerConfig
@@ -263,13 +278,8 @@ class ClusterDirectory:
 
     def serves_metrics(self, broker_id: int) -> bool:
         """True if the broker's configuration file is readable and does not disable metrics."""
-        from minikafka.base.config import BrokerConfig
-
-        try:
-            text = self.broker_file(broker_id).read_text()
-            return BrokerConfig.parse(text).minikafka_metrics_enable
-        except (OSError, ConfigError, UnicodeDecodeError):
-            return False
+        config = self.broker_config(broker_id)
+        return config is not None and config.minikafka_metrics_enable
 
     @asynccontextmanager
     async def locked(self, clock: Clock) -> AsyncIterator[None]:
@@ -423,6 +433,7 @@ def _encode(record: ClusterRecord) -> dict[str, Any]:
         "owner": _encode_process(record.owner),
         "configured": dict(record.configured),
         "coordination": record.coordination,
+        "settings": None if record.settings is None else encode_settings(record.settings),
     }
 
 
@@ -440,6 +451,7 @@ def _decode(value: Any) -> ClusterRecord:
         retired=tuple(map(_decode_broker, value.get("retired", ()))),
         configured={str(name): int(n) for name, n in value.get("configured", {}).items()},
         coordination=_decode_mode(value.get("coordination", CONTROLLER)),
+        settings=decode_settings(found) if (found := value.get("settings")) else None,
     )
 
 

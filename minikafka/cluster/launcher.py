@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.config.cluster import internal_topic_defaults
 from minikafka.base.coordination import COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock, Rng
 from minikafka.base.zookeeper import EMBEDDED, MANAGED
+from minikafka.cluster.broker_keys import (
+    SECRET_KEY,
+    changes_between,
+    laid_keys,
+    settings_after,
+    settings_in,
+)
 from minikafka.cluster.directory import (
     HOST,
     BrokerRecord,
@@ -36,11 +42,12 @@ from minikafka.cluster.processes import (
     wait_until_gone,
 )
 from minikafka.cluster.running import RunningProcesses
+from minikafka.cluster.settings import ClusterSettings
+from minikafka.rpc.messages import SettingChange
 from minikafka.zk.processes.apache import ApacheZooKeeper
 from minikafka.zk.processes.child import ServerProcess
 from minikafka.zk.processes.embedded import EmbeddedZooKeeper
 
-SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key
 PORT_WAIT_MS: Final = 2_000
 DYING_MS: Final = 500
 """Time for a killed broker to end. A broker whose process still exists after this time counts as running."""
@@ -69,6 +76,8 @@ class Launcher:
     postponed: list[str] = field(default_factory=list)
     saved: ClusterRecord | None = None
     """The last record that this start has written; None before the first write."""
+    changes: dict[int, list[SettingChange]] = field(default_factory=dict)
+    """By id of a broker that was down: the settings in its file that this start has changed."""
 
     @property
     def record(self) -> ClusterRecord:
@@ -78,10 +87,10 @@ class Launcher:
     def check(self) -> None:
         """Raise ConfigError if the cluster cannot be started as requested; write nothing."""
         before = self.directory.read()
-        record = plan(before, self.request, self.rng, self._running_now(before)).record
+        record = self._planned(before).record
         self._check_overrides(record)
         for broker in record.brokers:
-            self._broker_keys(broker, record, None)
+            self._broker_keys(broker, record, self.request.config.broker.get(SECRET_KEY))
 
     async def start_all(self) -> list[int]:
         """Start ZooKeeper and all brokers that are down, and resume paused brokers; return all broker ids."""
@@ -170,10 +179,28 @@ class Launcher:
 
     def plan(self, before: ClusterRecord | None) -> Plan:
         """Return the plan of the cluster to start; write nothing. Raises ClusterError and ConfigError."""
-        planned = plan(before, self.request, self.rng, self._running_now(before))
+        planned = self._planned(before)
         if before is not None:
             self._check_running(before, planned.record)
         return planned
+
+    def _planned(self, before: ClusterRecord | None) -> Plan:
+        planned = plan(before, self.request, self.rng, self._running_now(before))
+        former = None if before is None else self._former_settings(before)
+        settings = settings_after(former, self.request.config, len(planned.record.brokers))
+        return planned._replace(record=replace(planned.record, settings=settings))
+
+    def _former_settings(self, record: ClusterRecord) -> ClusterSettings:
+        if record.settings is not None:
+            return record.settings
+        files = {broker.id: self.directory.broker_config(broker.id) for broker in record.brokers}
+        return settings_in({id_: file for id_, file in files.items() if file is not None})
+
+    def settings_now(self) -> ClusterSettings:
+        """Return the settings of the existing cluster with the requested configuration. Raises ClusterError."""
+        record = self.record
+        former = self._former_settings(record)
+        return settings_after(former, self.request.config, len(record.brokers))
 
     def _running_now(self, record: ClusterRecord | None) -> Running:
         if record is None:
@@ -184,19 +211,36 @@ class Launcher:
     def write(self, planned: Plan) -> None:
         """Write the cluster record (`cluster.json`) and the configuration files of the brokers."""
         self.postponed.extend(planned.postponed)
+        running = self.running.running_ids(planned.record)
         self._save(planned.record)
         self._write_files(planned.record, planned.record.brokers)
+        self.changes = {id_: of for id_, of in self.changes.items() if id_ not in running}
 
     def write_files(self, ids: Collection[int]) -> None:
         """Write the configuration files of these brokers, for their next start. Raises ConfigError."""
-        record = self.record
-        coordination_of(self.request, record)
-        self._check_overrides(record)
+        coordination_of(self.request, self.record)
+        self._check_overrides(self.record)
+        record = replace(self.record, settings=self.settings_now())
         self._write_files(record, [record.broker(id_) for id_ in ids])
+        self._save(record)
+
+    def unapplied(self, broker_id: int) -> list[SettingChange]:
+        """Return the settings in which the requested configuration differs from the broker's file; write nothing.
+
+        Raises ConfigError.
+        """
+        record = replace(self.record, settings=self.settings_now())
+        return self._changes(record.broker(broker_id), record)
+
+    def _changes(self, broker: BrokerRecord, record: ClusterRecord) -> list[SettingChange]:
+        before = self.directory.broker_config(broker.id)
+        keys = self._broker_keys(broker, record, None)
+        return [] if before is None else changes_between(before, BrokerConfig.from_mapping(keys))
 
     def _write_files(self, record: ClusterRecord, brokers: Collection[BrokerRecord]) -> None:
         secret = self._secret(record)
         keys = {broker.id: self._broker_keys(broker, record, secret) for broker in brokers}
+        self.changes = {broker.id: self._changes(broker, record) for broker in brokers}
         for broker_id, of_broker in keys.items():
             self.directory.write_broker_file(broker_id, of_broker)
 
@@ -216,7 +260,7 @@ class Launcher:
         return self.directory.secret(self.rng, given)
 
     def _broker_keys(
-        self, broker: BrokerRecord, record: ClusterRecord, secret: str | None
+        self, broker: BrokerRecord, record: ClusterRecord, secret: object
     ) -> dict[str, object]:
         """Return the checked configuration of a broker. Raises ConfigError."""
         own = {
@@ -225,12 +269,12 @@ class Launcher:
             "log.dirs": str(self.directory.broker_data(broker.id)),
             "zookeeper.connect": record.zookeeper,
         }
-        keys = self.request.config.keys_of(broker.id)
+        assert record.settings is not None, "set by the plan of a start"
+        keys = record.settings.keys_of(broker.id)
         for name in own.keys() & keys.keys():
             raise ConfigError(f"{name} is set by the cluster for each broker: leave it out")
         found = {
-            **internal_topic_defaults(len(record.brokers)),
-            **self.request.config.topic_defaults(len(record.brokers)),
+            **laid_keys(record.settings, len(record.brokers)),
             **keys,
             **({SECRET_KEY: secret} if secret else {}),
             COORDINATION: record.coordination,

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError, KafkaError
+from minikafka.cluster.broker_keys import kept_settings
 from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.cluster.launcher import DYING_MS, POLL_MS, Launcher
 from minikafka.cluster.observed import WAIT_MS, ObservedCluster
@@ -111,7 +112,8 @@ class LocalCluster(ObservedCluster):
         path = self._temporary.path if self._temporary else Path(str(data))
         super().__init__(ClusterDirectory(path))
         if not isinstance(config, ClusterConfig):
-            config = ClusterConfig(port=0, broker={**LOCAL_KEYS, **(config or {})})
+            keys = {**LOCAL_KEYS, **(config or {})}
+            config = ClusterConfig(port=0, broker=keys, is_default=not config)
         owner = identify(os.getpid()) if attached else None
         self._request = Request(
             brokers,
@@ -125,6 +127,8 @@ class LocalCluster(ObservedCluster):
         self._blocking: BlockingCluster | None = None
         self.postponed: tuple[str, ...] = ()
         """Settings of the last `start` that cannot take effect while processes run."""
+        self.changes: dict[int, list[SettingChange]] = {}
+        """By broker id, the settings in a file that the last `start` or `configure` has changed."""
 
     async def __aenter__(self) -> LocalCluster:
         try:
@@ -207,6 +211,7 @@ class LocalCluster(ObservedCluster):
         # Later starts keep the ports of this start.
         self._request = self._request._replace(port=None, metrics_port=None)
         self.postponed = tuple(launcher.postponed)
+        self.changes = launcher.changes
 
     async def _start(self, launcher: Launcher, broker_id: int | None, timeout_ms: int) -> None:
         try:
@@ -269,7 +274,21 @@ class LocalCluster(ObservedCluster):
 
     def configure(self, brokers: Collection[int]) -> None:
         """Write the configuration files of these brokers, for their next start. Raises ConfigError."""
-        self._launcher().write_files(brokers)
+        launcher = self._launcher()
+        launcher.write_files(brokers)
+        self.changes = launcher.changes
+
+    def unapplied(self, broker_id: int) -> list[SettingChange]:
+        """Return the settings in which the configuration differs from the broker's file; write nothing.
+
+        Raises ConfigError.
+        """
+        return self._launcher().unapplied(broker_id)
+
+    def kept_settings(self, file: object) -> list[str]:
+        """Return a line for each topic default where the configuration `file` and the cluster's first start differ."""
+        settings, brokers = self._launcher().settings_now(), len(self.record.brokers)
+        return kept_settings(settings, self._request.config, brokers, file)
 
     async def reconfigure(
         self, brokers: Collection[int]

@@ -25,6 +25,10 @@ _REPLICAS: Final = 3
 """Maximum default replication factor of __consumer_offsets and, without a cluster.toml, of new topics."""
 
 
+_OF_TOPICS: Final = ("default.replication.factor", "min.insync.replicas")
+"""The broker keys that decide whether a topic survives the loss of a broker."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
     """The content of `cluster.toml`: number of brokers, ports, data directory, and keys for the brokers.
@@ -34,7 +38,9 @@ class ClusterConfig:
     that the file sets. `was_named`: True if the user gave the path of the file. The number of brokers and the port
     in such a file always override those of the existing cluster. Those in another file override them only after
     the file was edited.
-    `replicates_topics`: True if there is no configuration file. New topics are then replicated (`topic_defaults`).
+    `is_default`: True if the user gave no configuration; an existing cluster then keeps the keys of its last start.
+    `replicates_topics`: True if there is no configuration file. The topics of a new cluster are then replicated
+    (`topic_defaults`).
     """
 
     brokers: int = _BROKERS
@@ -46,6 +52,7 @@ class ClusterConfig:
     overrides: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     was_named: bool = False
+    is_default: bool = False
     replicates_topics: bool = False
 
     @classmethod
@@ -90,20 +97,35 @@ class ClusterConfig:
         }
         return {name: number for name, number in found.items() if name in self.given}
 
-    def topic_defaults(self, brokers: int) -> dict[str, object]:
-        """Return values for two broker keys that apply to new topics: replication factor and minimum ISR size.
+    def topic_defaults(self, brokers: int) -> dict[str, int]:
+        """Return the replication factor and the minimum ISR size of topics, for a new cluster of this many brokers.
 
-        The replication factor is min(3, `brokers`). Return {} if there is a configuration file, because then only
-        the file sets keys.
+        The cluster keeps these values until a configuration file sets others. Without a file, the replication factor
+        is 3; `laid_topic_defaults` limits it to the number of brokers.
         """
-        if not self.replicates_topics:
-            return {}
-        replicas = min(_REPLICAS, brokers)
-        return {"default.replication.factor": replicas, "min.insync.replicas": _in_sync(replicas)}
+        found = {
+            name: row.default for name, row in BrokerConfig.keys().items() if name in _OF_TOPICS
+        }
+        if self.replicates_topics:
+            found = dict(
+                zip(_OF_TOPICS, (_REPLICAS, _in_sync(min(_REPLICAS, brokers))), strict=True)
+            )
+        given = {name: value for name, value in self.broker.items() if name in _OF_TOPICS}
+        return found | {name: BrokerConfig.keys()[name].parse(v) for name, v in given.items()}
 
     def keys_of(self, broker_id: int) -> dict[str, object]:
         """Return the keys that the file sets for a broker; `[broker.N]` overrides `[broker]`."""
         return {**self.broker, **self.overrides.get(broker_id, {})}
+
+
+def laid_topic_defaults(made_with: Mapping[str, int], brokers: int) -> dict[str, int]:
+    """Return the broker keys of topics that differ from Kafka's defaults, for a cluster of this many brokers.
+
+    `made_with`: the `topic_defaults` of the cluster's first start.
+    """
+    replicas, in_sync = (made_with[name] for name in _OF_TOPICS)
+    found = dict(zip(_OF_TOPICS, (min(replicas, brokers), in_sync), strict=True))
+    return {name: n for name, n in found.items() if n != BrokerConfig.keys()[name].default}
 
 
 def internal_topic_defaults(brokers: int) -> dict[str, object]:

@@ -26,7 +26,7 @@ def load_cluster_config(file: str | None) -> ClusterConfig:
     """
     path = find_cluster_file(file)
     if path is None:
-        return ClusterConfig(replicates_topics=True)
+        return ClusterConfig(is_default=True, replicates_topics=True)
     text = read_config(path, "name a cluster.toml, or leave --config out for Kafka's defaults")
     with errors_name_file(path):
         return replace(ClusterConfig.parse(text), was_named=file is not None)

@@ -12,6 +12,7 @@ from minikafka.cli.arguments.completion import ZOOKEEPER
 from minikafka.cli.arguments.options import config_option, data_option, time_limit, timeout_option
 from minikafka.cli.execution.running import run
 from minikafka.cli.processes.process_argument import ProcessName, ProcessType
+from minikafka.cli.processes.start_stop import Differences
 from minikafka.cli.processes.waits import until_restarted, until_zookeeper_serves
 from minikafka.cli.terminal.echo import echo
 
@@ -67,6 +68,9 @@ def restart(
     if file is not None:
         with errors_name_file(file):
             cluster.configure(ids)
+            kept = cluster.kept_settings(file)
+        for line in (*Differences.of(cluster.changes).lines(data), *kept):
+            echo(line, err=True)
     work = _restart_rolling(cluster, ids) if rolling else _restart_together(cluster, ids)
     run(work, reason=until_restarted(cluster, data, ids))
 

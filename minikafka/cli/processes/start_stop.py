@@ -40,6 +40,7 @@ _EFFECTS: Final = {
     "now": "in effect now",
     "restart": "takes effect at the next start",
     "overridden": "no effect while `configs set` overrides it",
+    "started": "takes effect with this start, unless `configs set` overrides it",
 }
 _LATE: Final = "the brokers did not serve clients"
 
@@ -135,21 +136,22 @@ def up(
     )
     if failure:
         echo(f"ZooKeeper was started again, it had ended with the error: {failure}", err=True)
-    for line in (*wanted.postponed, *differences.lines(data)):
+    kept = [] if found.is_default else wanted.kept_settings(find_cluster_file(config))
+    for line in (*wanted.postponed, *differences.lines(data), *kept):
         echo(line, err=True)
     if urls := wanted.metrics_urls:
         echo(f"metrics: {', '.join(urls.values())}", err=True)
-    extra = {"changes": differences.as_json(), "postponed": list(wanted.postponed)}
+    extra = {"changes": differences.as_json(), "postponed": list(wanted.postponed), "kept": kept}
     show(describe(wanted) | extra, [wanted.bootstrap])
 
 
 async def _start(wanted: LocalCluster, running: Sequence[int]) -> Differences:
     """Start the processes that are down, and send the configured settings to the brokers that already ran.
 
-    `running`: ids of the brokers that already ran. Return the settings of these brokers that have changed.
+    `running`: ids of the brokers that already ran. Return the changed settings of all brokers.
     """
     await wanted.start(timeout_ms=start_timeout_ms())
-    return Differences.of(await wanted.reconfigure(running))
+    return Differences.of({**wanted.changes, **await wanted.reconfigure(running)})
 
 
 class Differences(NamedTuple):
@@ -313,7 +315,34 @@ def start(process: ProcessName, data: str | None) -> None:
         reason = until_serving(found, data, [broker_id])
         run(found.start(broker_id, timeout_ms=start_timeout_ms()), late=_LATE, reason=reason)
         address = f"{HOST}:{found.record.broker(broker_id).port}"
+        _tell_unapplied(broker_id, data)
     echo(f"{shown(process)} serves on {address}", err=True)
+
+
+def _tell_unapplied(broker_id: int, data: str | None) -> None:
+    """Print the settings of ./cluster.toml that a broker was started without, because `start` does not read them."""
+    from minikafka.cli.arguments.config_files import (
+        errors_name_file,
+        find_cluster_file,
+        load_cluster_config,
+    )
+    from minikafka.cluster.local import LocalCluster
+
+    if data is not None or (file := find_cluster_file(None)) is None:
+        return
+    try:
+        with errors_name_file(file):
+            config = load_cluster_config(None)
+            cluster = LocalCluster(data=config.data, config=config, attached=False)
+            changes, kept = cluster.unapplied(broker_id), cluster.kept_settings(file)
+    except ConfigError as error:
+        echo(f"not compared with the configuration: {error}", err=True)
+        return
+    for change in changes:
+        text = f"{_change(change)}: not in effect, `start` does not read {file}"
+        echo(f"{text}; minikafka restart {broker_id} applies it", err=True)
+    for line in kept:
+        echo(line, err=True)
 
 
 @click.command(short_help="Stop a broker or ZooKeeper.")
