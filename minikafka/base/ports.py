@@ -206,6 +206,9 @@ class Storage(Protocol):
     def lock(self, path: str) -> File | None:
         """Lock a file until the returned File is closed; return None if another process holds the lock."""
 
+    def lock_holder(self, path: str) -> str:
+        """Return the process that holds the lock of a file, as text for an error."""
+
 
 class Link(Protocol):
     """The sending side of one byte-stream connection."""

@@ -12,7 +12,6 @@ killed leaves either the old or the new record.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -33,6 +32,7 @@ from minikafka.cluster.processes import ProcessId
 from minikafka.cluster.settings import ClusterSettings, decode_settings, encode_settings
 from minikafka.ledger.writer import directory_of
 from minikafka.log import checkpoints
+from minikafka.runtime.locks import close_to_others, holder_of, open_lock, try_lock
 
 if TYPE_CHECKING:
     from minikafka.base.config import BrokerConfig
@@ -127,6 +127,8 @@ class ClusterDirectory:
     """The paths in the data directory, and the methods that read and write the files of the cluster."""
 
     path: Path
+    lock_holder: str = ""
+    """The process that holds the lock for which `locked` waits, as text; "" if nothing waits."""
     _record_file: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -283,7 +285,7 @@ class ClusterDirectory:
 
     @asynccontextmanager
     async def locked(self, clock: Clock) -> AsyncIterator[None]:
-        """Hold the lock of the cluster, so that only one command at a time changes it.
+        """Hold the lock of the cluster, so that only one command at a time changes it. Close the directory to others.
 
         The lock is released at the end of the `with` block, or when this process ends. If the directory was
         created for the lock and contains no other file at the end, it is removed. Raises ClusterError after a
@@ -293,13 +295,15 @@ class ClusterDirectory:
         lock = self.path / "lock"
         while True:
             is_new = not self.path.exists()
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            close_to_others(self.path)
             try:
-                file = lock.open("ab")
+                file = os.fdopen(open_lock(str(lock)), "ab")
             except FileNotFoundError:  # the directory was removed in between
                 continue
             with file:
-                if try_lock(file) and _is_same_file(file, lock):
+                if try_lock(file.fileno()) and _is_same_file(file, lock):
+                    self.lock_holder = ""
                     try:
                         yield
                     finally:
@@ -307,8 +311,10 @@ class ClusterDirectory:
                             lock.unlink()
                             self.path.rmdir()
                     return
+            self.lock_holder = holder_of(lock)
             if clock.now() >= deadline:
-                raise ClusterError(f"another process uses {self.path}: wait until it has ended")
+                text = f"{self.path} is in use: {self.lock_holder} holds {lock}"
+                raise ClusterError(f"{text}: wait until it has ended, or end it")
             await clock.sleep(_LOCK_POLL_MS)
 
 
@@ -408,15 +414,6 @@ def _is_same_file(file: IO[bytes], path: Path) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
-
-
-def try_lock(file: IO[bytes]) -> bool:
-    """Lock the file until it is closed; return False, without waiting, if another process holds the lock."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _encode(record: ClusterRecord) -> dict[str, Any]:

@@ -63,8 +63,10 @@ class LogDirectory:
             self.storage.make_directories(self.path)
             self._lock = self.storage.lock(f"{self.path}/{LOCK}")
         if self._lock is None:
+            holder = self.storage.lock_holder(f"{self.path}/{LOCK}")
             raise ConfigError(
-                f"log.dirs: {self.path} is in use by another broker; stop that broker or set another directory"
+                f"log.dirs: {self.path} is in use: {holder} holds {self.path}/{LOCK}; "
+                "stop that process, or set another directory"
             )
 
     def read_properties(self) -> dict[str, str]:

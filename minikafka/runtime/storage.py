@@ -7,7 +7,6 @@ Invariant: no method raises OSError; an OSError that is not part of a method's r
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Final
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Buffer
 from minikafka.runtime.descriptors import soft_limit
+from minikafka.runtime.locks import close_to_others, holder_of, open_lock, try_lock
 
 KEPT: Final = 16
 """Number of descriptors that long-open files leave free: for checkpoints, ZooKeeper and other brokers."""
@@ -245,10 +245,13 @@ class DiskStorage:
     def lock(self, path: str) -> DiskFile | None:
         """Lock a file and return it, or None if another process has locked it. Closing the file unlocks it."""
         with _failing_as(path):
-            fd = _open(path, os.O_RDWR | os.O_CREAT)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            close_to_others(os.path.dirname(path))
+            fd = open_lock(path)
+            if not try_lock(fd):
                 os.close(fd)
                 return None
             return DiskFile(path, fd)
+
+    def lock_holder(self, path: str) -> str:
+        """Return the process that holds the lock of a file, as text."""
+        return holder_of(path)

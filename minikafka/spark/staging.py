@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TextIO
 
 from minikafka.base.errors import ConfigError, MinikafkaError
 
@@ -59,12 +59,15 @@ class StagingDirectory:
         Raises `DirectoryBusy` if another process holds the lock.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / _LOCK).open("w") as file:
+        descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "r+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                text = f"another process writes the {self.kind} {self.path}: wait for it, or end it"
+                holder = f"process {file.read(20).strip() or 'unknown'}"
+                text = f"{holder} writes the {self.kind} {self.path}: wait for it, or end it"
                 raise DirectoryBusy(text) from None
+            _note_holder(file)
             self.recover()
             self.remove_staged()
             yield
@@ -126,3 +129,12 @@ def sync(place: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _note_holder(lock: TextIO) -> None:
+    """Write the pid of this process to its lock file, which only this user can open and lock from now on."""
+    if os.fstat(lock.fileno()).st_uid == os.geteuid():
+        os.fchmod(lock.fileno(), 0o600)
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()

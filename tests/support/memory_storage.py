@@ -276,6 +276,9 @@ class MemoryStorage:
         self.check(path)
         return 1 << 40, 1 << 39
 
+    def lock_holder(self, path: str) -> str:
+        return "another process"
+
     def lock(self, path: str) -> MemoryFile | None:
         if path in self.locks:
             return None

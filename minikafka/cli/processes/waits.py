@@ -35,6 +35,8 @@ def until_serving(
     """Return a Reason for commands that start brokers. `brokers`: their ids, None for all brokers."""
 
     async def reason() -> str:
+        if holder := found.directory.lock_holder:
+            return _lock(found, holder)
         seen = await _seen(found)
         if seen is None:
             return "the files of the cluster"
@@ -64,6 +66,8 @@ def until_zookeeper_serves(found: LocalCluster) -> Reason:
     """Return a Reason for commands that start ZooKeeper."""
 
     async def reason() -> str:
+        if holder := found.directory.lock_holder:
+            return _lock(found, holder)
         seen = await _seen(found)
         failure = seen.zookeeper.failure if seen is not None else ""
         return f"ZooKeeper at {found.zookeeper} to serve clients: {failure or 'it starts'}"
@@ -86,6 +90,8 @@ def until_ended(
     """Return a Reason for commands that stop brokers. `what`: what the brokers must do."""
 
     async def reason() -> str:
+        if holder := found.directory.lock_holder:
+            return _lock(found, holder)
         seen = await _seen(found)
         left = [] if seen is None else [seen.brokers[id_] for id_ in brokers if id_ in seen.brokers]
         left = [broker for broker in left if broker.process.pid is not None]
@@ -122,6 +128,10 @@ def until_restarted(found: LocalCluster, data: str | None, brokers: Collection[i
         )
 
     return reason
+
+
+def _lock(found: LocalCluster, holder: str) -> str:
+    return f"the lock of {found.directory.path}: {holder} holds it"
 
 
 async def _seen(found: LocalCluster) -> Sights | None:

@@ -75,7 +75,8 @@ def _lock(storage: Storage, directory: str) -> File | None:
     lock = storage.lock(path)
     if lock is None:
         raise DirectoryInUse(
-            f"{directory} is in use by a server; stop it first (a cluster: minikafka down)"
+            f"{directory} is in use: {storage.lock_holder(path)} holds {path}; "
+            "stop it first (a cluster: minikafka down)"
         )
     return lock
 

@@ -85,7 +85,7 @@ class Store:
         self._lock = self._storage.lock(path)
         if self._lock is None:
             raise DirectoryInUse(
-                f"{self.directory} is in use by another process, which has locked {path}; stop it first"
+                f"{self.directory} is in use: {self._storage.lock_holder(path)} holds {path}; stop it first"
             )
 
     def close(self) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import stat
 import tomllib
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from minikafka.base.config import BrokerConfig
+from minikafka.cli.processes.waits import until_serving
+from minikafka.cluster import LocalCluster
 from minikafka.cluster.directory import (
     HOST,
     PORTS_VARIABLE,
@@ -22,10 +26,10 @@ from minikafka.cluster.directory import (
     ClusterRecord,
     free_ports,
     is_free,
-    try_lock,
 )
 from minikafka.cluster.processes import ProcessId
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.locks import try_lock
 
 RECORD = ClusterRecord(
     brokers=(BrokerRecord(1, 9092, 20001, ProcessId(77, 123456)), BrokerRecord(2, 9093, 20002)),
@@ -209,9 +213,43 @@ async def test_data_directory_lock_is_held_by_one_command_at_a_time(tmp_path: Pa
     directory = ClusterDirectory(tmp_path)
     async with directory.locked(SystemClock()):
         with (tmp_path / "lock").open("ab") as file:
-            assert not try_lock(file)
+            assert not try_lock(file.fileno())
     with (tmp_path / "lock").open("ab") as file:
-        assert try_lock(file)
+        assert try_lock(file.fileno())
+
+
+async def test_data_directory_and_its_lock_are_closed_to_other_users(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    for path, mode in ((tmp_path, 0o755), (tmp_path / "lock", 0o644)):
+        path.chmod(mode)
+    async with ClusterDirectory(tmp_path).locked(SystemClock()):
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path, tmp_path / "lock")]
+    assert modes == [0o700, 0o600]
+
+
+async def test_command_that_waits_for_the_lock_names_its_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = LocalCluster(data=tmp_path)
+    directory, clock = cluster.directory, SystemClock()
+    reason = until_serving(cluster, None)
+    async with ClusterDirectory(tmp_path).locked(clock):
+        waiting = asyncio.create_task(entered(directory.locked(clock)))
+        while not directory.lock_holder:
+            await clock.sleep(1)
+        holder = f"process {os.getpid()} "
+        assert f"the lock of {tmp_path}: {holder}" in await reason()
+    await waiting
+    assert holder not in await reason()
+    monkeypatch.setattr("minikafka.cluster.directory._LOCK_TIMEOUT_MS", 0)
+    async with ClusterDirectory(tmp_path).locked(clock):
+        with pytest.raises(ClusterError, match=f"is in use: {holder}.*end it"):
+            await entered(directory.locked(clock))
+
+
+async def entered(lock: AbstractAsyncContextManager[None]) -> None:
+    async with lock:
+        pass
 
 
 async def test_data_directory_created_for_its_lock_is_removed_if_nothing_else_is_in_it(
@@ -245,7 +283,7 @@ async def test_lock_file_removed_while_waiting_for_it_is_created_again(
         async with directory.locked(clock):
             entered.append(number)
             with (directory.path / "lock").open("ab") as file:
-                assert not try_lock(file)
+                assert not try_lock(file.fileno())
 
     async with directory.locked(clock):
         waiting = [asyncio.create_task(enter(number)) for number in range(2)]

@@ -378,7 +378,9 @@ async def test_failed_start_leaves_a_cluster_record_that_another_command_has_wri
 def test_topics_are_replicated_by_default_without_a_configuration_file(
     tmp_path: Path, brokers: int, replicas: int, in_sync: int
 ) -> None:
-    cluster = LocalCluster(brokers, data=tmp_path, config=ClusterConfig(is_default=True, replicates_topics=True))
+    cluster = LocalCluster(
+        brokers, data=tmp_path, config=ClusterConfig(is_default=True, replicates_topics=True)
+    )
     planned(cluster)
     file = BrokerConfig.parse(cluster.directory.broker_file(brokers).read_text())
     assert (file.default_replication_factor, file.min_insync_replicas) == (replicas, in_sync)

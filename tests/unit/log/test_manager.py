@@ -105,7 +105,7 @@ class TestIdentity:
         self, storage: MemoryStorage
     ) -> None:
         first = await started(storage)
-        with pytest.raises(ConfigError, match="in use by another broker"):
+        with pytest.raises(ConfigError, match=r"is in use: .* holds .*; stop that process"):
             manager(storage).lock()
         await first.close()
         await started(storage)

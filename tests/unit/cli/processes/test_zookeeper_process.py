@@ -102,7 +102,7 @@ def test_server_says_that_its_port_is_in_use(tmp_path, servers):
 
 def test_server_says_that_another_one_uses_its_directory(tmp_path, servers):
     start(servers, tmp_path).port()
-    assert "is in use by another process" in refused(servers, tmp_path)
+    assert "is in use: process" in refused(servers, tmp_path)
 
 
 def test_server_says_that_its_directory_cannot_be_made(tmp_path, servers):

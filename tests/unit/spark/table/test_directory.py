@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from minikafka.base.errors import ConfigError
@@ -216,7 +218,7 @@ def test_second_driver_is_refused_while_the_first_one_adds_rows_to_a_table(table
     other = TableDirectory(str(table.path))
     with (
         table.locked(),
-        pytest.raises(DirectoryBusy, match="another process writes the Parquet table"),
+        pytest.raises(DirectoryBusy, match=f"process {os.getpid()} writes the Parquet table"),
         other.locked(),
     ):
         pass

@@ -97,7 +97,9 @@ def test_directory_of_a_running_server_is_refused() -> None:
     storage, _ = written()
     lock = storage.lock("/data/.lock")
     assert lock is not None
-    with pytest.raises(DirectoryInUse, match="/data is in use by a server; stop it first"):
+    with pytest.raises(
+        DirectoryInUse, match=r"/data is in use: another process holds .*; stop it first"
+    ):
         copied(storage)
     lock.close()
     copied(storage)

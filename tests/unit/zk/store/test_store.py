@@ -20,7 +20,7 @@ def test_two_servers_cannot_use_one_directory() -> None:
     first = Store(storage, DIRECTORY)
     first.recover(new_state())
     with pytest.raises(
-        DirectoryInUse, match=r"/data is in use by another process, .* stop it first"
+        DirectoryInUse, match=r"/data is in use: another process holds .*; stop it first"
     ):
         recovered(storage)
     first.close()
