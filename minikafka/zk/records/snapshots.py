@@ -17,9 +17,14 @@ from minikafka.zk.core.paths import ROOT, SYSTEM_PATHS
 from minikafka.zk.core.tree import CONTAINER, Node, Tree
 from minikafka.zk.records.jute import INT, NULL, Malformed, Reader, acl, string
 
-HEADER: Final = struct.pack("!4siq", b"ZKSN", 2, -1)
+UNKNOWN_ZXID: Final = -1
+_HEADER: Final = struct.Struct("!4siq")
+"""Magic, version, and the id of the database.
+
+The id has no meaning for Apache ZooKeeper, which writes -1. Here it is the last zxid in the snapshot.
+"""
+HEADER: Final = _HEADER.pack(b"ZKSN", 2, UNKNOWN_ZXID)
 _HEADER_CHECKED: Final = HEADER[:8]
-"""Magic and version; the id of the database behind them has no meaning."""
 _SESSION: Final = struct.Struct("!qi")
 _NODE: Final = struct.Struct("!qqqqqiiiqq")
 """Number of the ACL, czxid, mzxid, ctime, mtime, version, created, aversion, owner, pzxid."""
@@ -31,16 +36,17 @@ _ANYONE_NUMBER: Final = -1
 
 
 class Snapshot(NamedTuple):
-    """The content of a snapshot. `sessions`: pairs of id and timeout (ms)."""
+    """The content of a snapshot. `sessions`: pairs of id and timeout (ms). `zxid`: the last one, if it is known."""
 
     tree: Tree
     sessions: list[tuple[int, int]]
+    zxid: int = UNKNOWN_ZXID
 
 
-def encode(tree: Tree, sessions: Iterable[tuple[int, int]]) -> bytes:
-    """Return the bytes of a sealed snapshot. `sessions`: pairs of id and timeout (ms)."""
+def encode(tree: Tree, sessions: Iterable[tuple[int, int]], zxid: int = UNKNOWN_ZXID) -> bytes:
+    """Return the bytes of a sealed snapshot. `sessions`: pairs of id and timeout (ms). `zxid`: the last one in it."""
     packed = [_SESSION.pack(*session) for session in sessions]
-    parts = [HEADER, INT.pack(len(packed)), *packed]
+    parts = [_HEADER.pack(b"ZKSN", 2, zxid), INT.pack(len(packed)), *packed]
     numbers = _acl_numbers(tree)
     parts.append(INT.pack(len(numbers)))
     parts += [_ACL_NUMBER.pack(number) + acl(entries) for entries, number in numbers.items()]
@@ -88,12 +94,13 @@ def decode(content: bytes) -> Snapshot:
         raise Malformed("the file does not start as a snapshot of ZooKeeper does")
     if not is_sealed(content):
         raise Malformed("the seal at its end is missing or wrong")
+    *_, zxid = _HEADER.unpack_from(content)
     reader = Reader(content, len(HEADER))
     sessions = reader.items(lambda: (reader.int64(), reader.int32()))
     lists = dict(reader.items(lambda: (reader.int64(), reader.acl() or ())))
     lists[_ANYONE_NUMBER] = ANYONE
     try:
-        return Snapshot(_tree(content, reader.position, lists), sessions)
+        return Snapshot(_tree(content, reader.position, lists), sessions, zxid)
     except (struct.error, KeyError, ValueError) as error:
         raise Malformed(f"its nodes cannot be read: {error}") from None
 

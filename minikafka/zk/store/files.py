@@ -20,12 +20,15 @@ from minikafka.zk.store.errors import UnsupportedData
 VERSION: Final = "version-2"
 LOCK: Final = ".lock"
 TEMPORARY: Final = ".tmp"
-_DURABLE_FILE: Final = "durable-end"
 _NAME: Final = re.compile(r"(log|snapshot)\.([0-9a-f]{1,16})(\.gz|\.snappy)?")
 
 BATCH_BYTES_MAX: Final = 4 << 20
 """Bytes that are written to a log without an fsync between them: so much can be damaged by a crash."""
-LOG_HEADER: Final = struct.pack("!4siq", b"ZKLG", 2, 0)
+LOG_HEADER: Final = struct.pack("!4si8s", b"ZKLG", 2, b"minikafk")
+"""Magic, version, and the id of the database, which has no meaning for Apache ZooKeeper: there it is 0.
+
+A log with this id has every zxid, and `durable-end` is written before its transactions are acknowledged.
+"""
 _LOG_HEADER_CHECKED: Final = LOG_HEADER[:8]
 _RECORD_BYTES_MIN: Final = transactions.HEADER.size
 _GZIP: Final = 16 + zlib.MAX_WBITS
@@ -43,32 +46,11 @@ class Entry(NamedTuple):
         return self.path.rpartition("/")[2]
 
 
-class DurableEnd(NamedTuple):
-    """The name and the size of the last log, when a server last started or stopped: all of it was on the disk."""
-
-    name: str
-    size: int
-
-
 class Listing(NamedTuple):
     """The logs and snapshots of a directory, oldest first."""
 
     logs: list[Entry]
     snapshots: list[Entry]
-
-
-def read_durable_end(storage: Storage, directory: str) -> DurableEnd | None:
-    """Return what the last server has noted in a data directory; None if there is no such note."""
-    path = f"{directory}/{_DURABLE_FILE}"
-    if not storage.exists(path):
-        return None
-    name, _, size = storage.read(path).decode(errors="replace").strip().partition(" ")
-    return DurableEnd(name, int(size)) if size.isascii() and size.isdecimal() else None
-
-
-def write_durable_end(storage: Storage, directory: str, end: DurableEnd) -> None:
-    """Note in a data directory up to where its last log is on the disk."""
-    storage.write_atomically(f"{directory}/{_DURABLE_FILE}", f"{end.name} {end.size}\n".encode())
 
 
 def listing(storage: Storage, folder: str) -> Listing:
@@ -100,17 +82,22 @@ def read_snapshot(storage: Storage, entry: Entry) -> snapshots.Snapshot:
             content = zlib.decompress(content, _GZIP)
         except zlib.error as error:
             raise Malformed(f"gzip: {error}") from None
-    return snapshots.decode(content)
+    found = snapshots.decode(content)
+    if found.zxid not in (snapshots.UNKNOWN_ZXID, entry.zxid):
+        raise Malformed(f"it has the state after {found.zxid:#x}, so that its name is wrong")
+    return found
 
 
 class LogRecords:
     """Reads the records of one log file up to the first one that is not complete and unchanged.
 
-    `position`: the end of the last record that was read; 0 if not even the file's header is right.
+    `position`: the end of the last record that was read; 0 if not even the file's header is right. `is_own`: a server
+    of this kind has written the file.
     """
 
     def __init__(self, content: bytes) -> None:
         self.content = content
+        self.is_own = content.startswith(LOG_HEADER)
         has_header = len(content) >= len(LOG_HEADER) and content.startswith(_LOG_HEADER_CHECKED)
         self.position = len(LOG_HEADER) if has_header else 0
 

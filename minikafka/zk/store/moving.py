@@ -13,7 +13,9 @@ from typing import Final, NamedTuple, TypeAlias
 from minikafka.base.errors import MinikafkaError, StorageFailed
 from minikafka.base.ports import File, Storage
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.store.errors import DirectoryInUse
+from minikafka.zk.store import durable_end
+from minikafka.zk.store.durable_end import DurableEnd
+from minikafka.zk.store.errors import CorruptData, DirectoryInUse
 from minikafka.zk.store.files import LOCK, VERSION, Entry
 from minikafka.zk.store.recovery import Recovery
 
@@ -85,17 +87,31 @@ def _copy(storage: Storage, source: Source, destination: str, on_progress: OnPro
     recovery = _open(storage, source)
     on_progress("reading", 0, 1)
     state = _load(recovery)
+    recovery.notes += _losses(storage, source.directory, state)
     unfinished = f"{destination}/{_UNFINISHED}"
     try:
         total = _copy_files(storage, recovery.used, unfinished, on_progress)
         on_progress("checking", 0, 1)
-        _check(storage, unfinished, state)
-        _publish(storage, unfinished, destination)
+        end = _check(storage, unfinished, state)
+        _publish(storage, unfinished, destination, end)
     except BaseException:
         with suppress(StorageFailed):
             storage.remove_tree(unfinished)
         raise
     return _summary(recovery, total, state)
+
+
+def _losses(storage: Storage, directory: str, state: ServerState) -> list[str]:
+    """Return what was acknowledged, but is not in the files. A copy is the way out of that, so it is not refused."""
+    try:
+        durable = durable_end.read(storage, directory)
+    except CorruptData:
+        return [f"{directory}/{durable_end.NAME} is damaged: later transactions may be missing"]
+    if durable is None or durable.zxid is None or durable.zxid <= state.zxid:
+        return []
+    return [
+        f"transactions {state.zxid + 1:#x} to {durable.zxid:#x} are missing, which were acknowledged"
+    ]
 
 
 def _copy_files(
@@ -135,16 +151,17 @@ def _load(recovery: Recovery) -> ServerState:
     return state
 
 
-def _check(storage: Storage, folder: str, expected: ServerState) -> None:
+def _check(storage: Storage, folder: str, expected: ServerState) -> DurableEnd:
     """Read the copy as a server does, cut an unfinished write off its end, and compare the states."""
     recovery = Recovery(storage, folder)
     found = _load(recovery)
-    recovery.repair()
+    end = recovery.repair()
     if difference := first_difference(expected, found):
         raise CannotMove(
             f"the copy differs from its source in {difference}: a server may be writing to the source; stop it, and"
             " try again"
         )
+    return end
 
 
 def first_difference(one: ServerState, other: ServerState) -> str:
@@ -168,11 +185,12 @@ def _sessions(state: ServerState) -> dict[int, int]:
     return {session.id: session.timeout_ms for session in state.sessions.open.values()}
 
 
-def _publish(storage: Storage, unfinished: str, destination: str) -> None:
+def _publish(storage: Storage, unfinished: str, destination: str, end: DurableEnd) -> None:
     """Give the checked copy its name. An empty folder may be there; a server that was started meanwhile has files."""
     folder = f"{destination}/{VERSION}"
     _refuse_existing(storage, destination)
     storage.remove_tree(folder)
+    durable_end.write(storage, destination, end)
     storage.rename(unfinished, folder)
     storage.sync_directory(destination.rpartition("/")[0] or "/")
 

@@ -1,7 +1,8 @@
 """Reading a data directory back: the newest snapshot that is whole, then the logs after it.
 
 Damage is repaired only where a crash can have caused it: behind the last durable record of the last log. All other
-damage is refused. What a repair cuts off is kept in a file beside the log.
+damage is refused, and so are files that do not reach up to `durable-end`. What a repair cuts off is kept in a file
+beside the log.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from minikafka.zk.core.state import ServerState
 from minikafka.zk.records import transactions
 from minikafka.zk.records.jute import Malformed
 from minikafka.zk.records.snapshots import Snapshot
+from minikafka.zk.store import durable_end
+from minikafka.zk.store.durable_end import DurableEnd
 from minikafka.zk.store.errors import CorruptData, UnsupportedData
 from minikafka.zk.store.files import (
     BATCH_BYTES_MAX,
     LOG_HEADER,
-    DurableEnd,
     Entry,
     Listing,
     LogRecords,
@@ -36,10 +38,10 @@ _SHOWN_MAX: Final = 3
 class Recovery:
     """One attempt to read a folder `version-2`. Only `repair` changes files.
 
-    `logs_folder`: where the logs are, if not next to the snapshots. `durable`: bytes that were on the disk when a
-    server started or stopped here, None if unknown; no crash can have damaged them since. `notes`: damage that was
-    skipped. `used`: the snapshot and the logs that `load` has read. `replayed`: number of transactions after the
-    snapshot.
+    `logs_folder`: where the logs are, if not next to the snapshots. `durable`: what must be there, because it was on
+    the disk and no crash can have damaged it since; None if unknown. `notes`: damage that was skipped. `used`: the
+    snapshot and the logs that `load` has read. `replayed`: number of transactions after the snapshot. `has_own_logs`:
+    a server of this kind has written one of these logs.
     """
 
     def __init__(
@@ -53,13 +55,18 @@ class Recovery:
         self.notes: list[str] = []
         self.used: list[Entry] = []
         self.replayed = 0
+        self.has_own_logs = False
         self._storage = storage
         self._folder = folder
         self._durable = durable
         snapshots = listing(storage, folder).snapshots
         self._files = Listing(listing(storage, logs_folder or folder).logs, snapshots)
+        self._end = durable_end.without_log(0)
+        """The end of the last log that has a record."""
         self._last_end = 0
         """The end of the last record in the last log."""
+        self._last_read = 0
+        """The zxid of the last record that was read."""
         self._torn = b""
         """What follows there, without the zeros at the end of the file."""
         self._with_ttl: dict[str, int] = {}
@@ -84,21 +91,22 @@ class Recovery:
         for log in self._logs_after(entry.zxid):
             self.used.append(log)
             self._replay(log, state)
+        self.refuse_loss(state.zxid)
+        self._end = self._end._replace(zxid=state.zxid)
         _remove_orphans(state)
         self._refuse_ttl(state)
 
-    def repair(self) -> DurableEnd | None:
+    def repair(self) -> DurableEnd:
         """Cut the torn end of the last log, remove files that were never completed, and make what was read durable.
 
-        Return the end of the last log, None if there is no log. Without the fsync, a power loss could take back
-        transactions that only a killed process had written.
+        Return up to where the files are durable now. Without the fsync, a power loss could take back transactions that
+        only a killed process had written.
         """
         remove_unfinished(self._storage, self._folder)
         if self._files.logs:
             self._complete(self._files.logs[-1])
         self._storage.sync_directory(self._folder)
-        has_records = self._files.logs and self._last_end > len(LOG_HEADER)
-        return DurableEnd(self._files.logs[-1].name, self._last_end) if has_records else None
+        return self._end
 
     def _complete(self, log: Entry) -> None:
         """Let the last log end behind its last record; remove it if it has none. Keep what is cut off."""
@@ -122,15 +130,23 @@ class Recovery:
                 return entry, read_snapshot(self._storage, entry)
             except Malformed as error:
                 self.notes.append(f"{entry.path} is damaged ({error}); an older snapshot is used")
+        lost = f"transactions 0x1 to {self._last_known():#x} cannot be read"
         if self._files.snapshots:
             damaged = "; ".join(self.notes)
             raise CorruptData(
-                f"no snapshot in {self._folder} is whole: {damaged}; restore one from a copy of the directory"
+                f"no snapshot in {self._folder} is whole, so that {lost}: {damaged}; restore one from a copy of the"
+                " directory"
             )
         raise CorruptData(
-            f"{self._folder} has logs, such as {self._files.logs[0].name}, but no snapshot to start from; restore"
-            f" the file snapshot.* from a copy of the directory, or move {self._folder} away to start without data"
+            f"{self._folder} has logs, such as {self._files.logs[0].name}, but no snapshot to start from, so that"
+            f" {lost}; restore the file snapshot.* from a copy of the directory, or move {self._folder} and"
+            f" {durable_end.NAME} away to start without data"
         )
+
+    def _last_known(self) -> int:
+        """Return the highest zxid that the files name."""
+        noted = self._durable.zxid if self._durable is not None else None
+        return max(noted or 0, *(entry.zxid for files in self._files for entry in files))
 
     # ---- logs
 
@@ -142,45 +158,123 @@ class Recovery:
 
     def _replay(self, log: Entry, state: ServerState) -> None:
         records = LogRecords(self._storage.read(log.path))
+        self.has_own_logs |= records.is_own
         start = records.position
         for record in records:
             zxid = transactions.zxid_of(record)
-            if start == len(LOG_HEADER):
-                _check_start(log, state.zxid, zxid)
+            self._check_order(log, records, start, zxid, state.zxid)
             if zxid > state.zxid:
                 self._apply(log, start, record, state)
-            start = records.position
+            start, self._last_read = records.position, zxid
         self._check_end(log, records)
+
+    def _check_order(
+        self, log: Entry, records: LogRecords, position: int, zxid: int, last: int
+    ) -> None:
+        """Refuse a record that does not continue what was read so far. `last`: the zxid of the state.
+
+        A new leader of an ensemble counts from 1 again, in the lower 32 bits. Inside of its logs there may be gaps:
+        Apache ZooKeeper uses up a zxid for some malformed multis without logging them.
+        """
+        if position > len(LOG_HEADER):
+            if records.is_own and zxid != self._last_read + 1:
+                raise self._lost(
+                    log,
+                    self._last_read + 1,
+                    f"has transaction {zxid:#x} behind {self._last_read:#x} at byte {position}",
+                )
+            return
+        if zxid != log.zxid:
+            raise self._lost(
+                log,
+                zxid,
+                f"begins with transaction {zxid:#x} (is it log.{zxid:x}?)",
+            )
+        is_new_epoch = zxid >> 32 > last >> 32 and zxid & 0xFFFFFFFF <= 1
+        if zxid > last + 1 and not is_new_epoch:
+            raise self._lost(
+                log,
+                last + 1,
+                f"starts with transaction {zxid:#x}, but the last one before it is {last:#x}: a log file is missing"
+                " or was cut",
+                zxid - 1,
+            )
+        if records.is_own and zxid <= self._last_read:
+            raise self._lost(
+                log,
+                zxid,
+                f"starts with transaction {zxid:#x}, but the log before it has this one, too",
+            )
 
     def _apply(self, log: Entry, position: int, record: bytes, state: ServerState) -> None:
         try:
             transaction = transactions.decode(record)
         except Malformed as error:
-            raise CorruptData(f"{log.path} at byte {position}: {error}") from None
+            zxid = transactions.zxid_of(record)
+            reason = f"cannot be read at byte {position} ({error})"
+            raise self._lost(log, zxid, reason) from None
         state.replay(transaction)
         self._remember_ttl(transaction, transaction.change)
         self.replayed += 1
 
     def _check_end(self, log: Entry, records: LogRecords) -> None:
         """Refuse damage that no crash leaves. A file may end with zeros, which were written in advance."""
-        unread = records.unread()
-        self._last_end, self._torn = records.position, unread
+        unread, position = records.unread(), records.position
+        self._last_end, self._torn = position, unread
+        has_records = position > len(LOG_HEADER)
+        if has_records:
+            self._end = DurableEnd(log.name, position, self._last_read)
         is_older_log = log != self._files.logs[-1]
         is_too_long = len(unread) > BATCH_BYTES_MAX
-        if self._was_durable(log, records.position) or (unread and is_older_log) or is_too_long:
-            raise CorruptData(
-                f"{log.path} is damaged at byte {records.position}, where no crash of this server can have damaged"
-                " it; restore the file from a copy of the directory"
+        is_incomplete = is_older_log and (unread or not has_records)
+        if self._was_durable(log, position) or is_incomplete or is_too_long:
+            first = self._last_read + 1 if has_records else log.zxid
+            reason = (
+                f"is damaged at byte {position}, where no crash of this server can have damaged it"
             )
+            raise self._lost(log, first, reason, is_last=not is_incomplete and not is_too_long)
         if unread:
             self.notes.append(
-                f"{log.path}: {len(unread)} bytes of an unfinished write at byte {records.position} were cut"
+                f"{log.path}: {len(unread)} bytes of an unfinished write at byte {position} were cut"
             )
 
     def _was_durable(self, log: Entry, position: int) -> bool:
-        """Return True if a record at this position was on the disk before the last start or end of a server."""
+        """Return True if a record at this position was acknowledged, or was on the disk at the start of a server."""
         durable = self._durable
         return durable is not None and durable.name == log.name and position < durable.size
+
+    def refuse_loss(self, reached: int) -> None:
+        """Raise CorruptData if the files end with transaction `reached`, but later ones were acknowledged."""
+        durable = self._durable
+        if durable is None:
+            return
+        path = f"{self._folder}/{durable.name}"
+        is_missing = durable.first_zxid > 0 and durable.name not in [
+            log.name for log in self._files.logs
+        ]
+        # An earlier version noted no zxid: its log has at least the first one.
+        if reached < (durable.first_zxid if durable.zxid is None else durable.zxid):
+            entry = Entry(durable.first_zxid, path if is_missing else self._folder)
+            reason = "is missing" if is_missing else f"ends with transaction {reached:#x}"
+            raise self._lost(entry, reached + 1, reason, is_last=True)
+
+    def _lost(
+        self, file: Entry, first: int, reason: str, last: int = 0, *, is_last: bool = False
+    ) -> CorruptData:
+        """Return the refusal of a file. `first`, `last`: the zxids that are lost; `last` 0: up to the last one.
+
+        `is_last`: the file is the last log, so that the files without its damaged end have no gap.
+        """
+        if not last and self._durable is not None:
+            last = self._durable.zxid or 0
+        lost = f"{first:#x} to {last:#x}" if last >= first else f"from {first:#x} on"
+        damaged = "".join(f" ({note})" for note in self.notes)
+        directory = self._folder.rpartition("/")[0]
+        move = "" if is_last else f"move {file.name} and all later logs out of {self._folder}, and "
+        return CorruptData(
+            f"{file.path} {reason}, so that transactions {lost} cannot be read{damaged};"
+            f" {durable_end.ways_out(directory, file.path, first=move)}"
+        )
 
     # ---- what Apache ZooKeeper's data may have
 
@@ -212,20 +306,6 @@ class Recovery:
 def _cut_file(log: Entry, position: int) -> str:
     """Return the path of the file that keeps what is cut off; no server takes it for a log."""
     return f"{log.path}.cut.{position}"
-
-
-def _check_start(log: Entry, last: int, zxid: int) -> None:
-    """Refuse a log that does not continue what was read so far.
-
-    A new leader of an ensemble counts from 1 again, in the lower 32 bits. Inside of a log there may be gaps: Apache
-    ZooKeeper uses up a zxid for some malformed multis without logging them.
-    """
-    is_new_epoch = zxid >> 32 > last >> 32 and zxid & 0xFFFFFFFF <= 1
-    if zxid > last + 1 and not is_new_epoch:
-        raise CorruptData(
-            f"{log.path} starts with transaction {zxid:#x}, but the last one before it is {last:#x}: a log file is"
-            " missing; restore it from a copy of the directory"
-        )
 
 
 def _remove_orphans(state: ServerState) -> None:

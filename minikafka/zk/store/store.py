@@ -14,17 +14,16 @@ from minikafka.base.ports import File, Rng, Storage
 from minikafka.zk.core.changes import Transaction
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.records import snapshots, transactions
+from minikafka.zk.store import durable_end
+from minikafka.zk.store.durable_end import DurableEnd, DurableNote
 from minikafka.zk.store.errors import CorruptData, DirectoryInUse
 from minikafka.zk.store.files import (
     BATCH_BYTES_MAX,
     LOCK,
     LOG_HEADER,
     VERSION,
-    DurableEnd,
     listing,
-    read_durable_end,
     remove_unfinished,
-    write_durable_end,
 )
 from minikafka.zk.store.recovery import Recovery
 
@@ -56,6 +55,9 @@ class Store:
         """Bytes of the current log file, with the zeros behind the last record."""
         self._durable = 0
         """Bytes of the current log file that are on the disk; 0: nor is its name."""
+        self._zxid = 0
+        """The last zxid in the log."""
+        self._note = DurableNote(storage, directory)
 
     # ---- start and end
 
@@ -65,15 +67,18 @@ class Store:
         Write an empty snapshot at the first start. Raises CorruptData, UnsupportedData or DirectoryInUse.
         """
         self._lock_directory()
-        recovery = Recovery(
-            self._storage, self.folder, durable=read_durable_end(self._storage, self.directory)
-        )
+        durable = durable_end.read(self._storage, self.directory)
+        recovery = Recovery(self._storage, self.folder, durable=durable)
         if recovery.is_empty():
+            recovery.refuse_loss(state.zxid)
             self.write_snapshot(state)
-            return
-        recovery.load(state)
-        if end := recovery.repair():
-            write_durable_end(self._storage, self.directory, end)
+            end = durable_end.without_log(state.zxid)
+        else:
+            recovery.load(state)
+            if durable is None and recovery.has_own_logs:
+                raise durable_end.missing(self.directory)
+            end = recovery.repair()
+        durable_end.write(self._storage, self.directory, end)
         self.notes += recovery.notes
         self.transactions_since_roll = recovery.replayed
 
@@ -90,9 +95,9 @@ class Store:
 
     def close(self) -> None:
         """Close the log and unlock the directory. Does not sync, but notes up to where the log is durable."""
-        if self._log is not None and self._durable:
-            name = self._log.path.rpartition("/")[2]
-            write_durable_end(self._storage, self.directory, DurableEnd(name, self._durable))
+        if self._log is not None and self._durable == self._end:
+            self._note.replace(self._durable_end(self._log))
+        self._note.close()
         for file in (self._log, self._lock):
             if file is not None:
                 file.close()
@@ -127,14 +132,15 @@ class Store:
                 slices, size = [], len(LOG_HEADER)
             slices.append(record)
             size += len(record)
+            self._zxid = transaction.zxid
         self._write(slices, batch[0].zxid)
         self.transactions_since_roll += len(batch)
 
-    def _write(self, slices: list[bytes], zxid: int) -> None:
+    def _write(self, slices: list[bytes], first_zxid: int) -> None:
         if not slices:
             return
         if self._log is None:
-            self._log = self._new_file(zxid)
+            self._log = self._new_file(first_zxid)
             slices = [LOG_HEADER, *slices]
         data = b"".join(slices)
         self._extend(self._log, self._end + len(data))
@@ -165,7 +171,14 @@ class Store:
         self._log.sync()
         if self._durable == 0:
             self._storage.sync_directory(self.folder)
-        self._durable = self._end
+            self._durable = self._end
+            self._note.replace(self._durable_end(self._log))
+        else:
+            self._durable = self._end
+            self._note.update(self._durable_end(self._log))
+
+    def _durable_end(self, log: File) -> DurableEnd:
+        return DurableEnd(log.path.rpartition("/")[2], self._durable, self._zxid)
 
     def roll(self) -> None:
         """Let the next append start a new log file. Make the current one durable first: only the last may be torn."""
@@ -185,7 +198,7 @@ class Store:
         assert not state.journal
         remove_unfinished(self._storage, self.folder)
         sessions = [(session.id, session.timeout_ms) for session in state.sessions.open.values()]
-        content = snapshots.encode(state.tree, sessions)
+        content = snapshots.encode(state.tree, sessions, state.zxid)
         self._storage.write_atomically(f"{self.folder}/snapshot.{state.zxid:x}", content)
 
     def purge(self) -> None:

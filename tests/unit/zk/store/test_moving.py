@@ -90,7 +90,7 @@ def test_other_files_of_the_target_stay() -> None:
     storage.make_directories(f"{TARGET}/version-2")
     storage.write_atomically(f"{TARGET}/myid", b"1")
     copied(storage)
-    assert storage.names(TARGET) == ["myid", "version-2"]
+    assert storage.names(TARGET) == ["durable-end", "myid", "version-2"]
 
 
 def test_directory_of_a_running_server_is_refused() -> None:

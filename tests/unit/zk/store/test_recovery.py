@@ -24,6 +24,7 @@ from minikafka.zk.core.changes import (
 )
 from minikafka.zk.core.tree import Node
 from minikafka.zk.records.transactions import encode
+from minikafka.zk.store import durable_end
 from minikafka.zk.store.errors import CorruptData, UnsupportedData
 from minikafka.zk.store.files import BATCH_BYTES_MAX, LOG_HEADER
 from minikafka.zk.store.store import Store
@@ -63,8 +64,8 @@ def test_damage_at_any_byte_of_the_last_records_ends_the_log_there() -> None:
     storage = MemoryStorage()
     writer = Writer(storage, seed=1)
     log, ends = "", {}
-    for _ in range(30):
-        writer.batch(1)
+    for number in range(30):
+        (writer.batch if number < 22 else writer.append)(1)
         log = last_log(storage)
         ends[len(records_of(storage, log))] = writer.state.zxid
     content, random = records_of(storage, log), Random(1)
@@ -154,7 +155,9 @@ def test_logs_without_a_snapshot_are_refused() -> None:
     storage, _ = written()
     for path in snapshots_of(storage):
         storage.remove(path)
-    assert "but no snapshot to start from; restore the file snapshot.*" in refusal(storage)
+    text = refusal(storage)
+    assert "but no snapshot to start from, so that transactions 0x1 to 0x28 cannot be read" in text
+    assert "restore the file snapshot.*" in text
 
 
 @pytest.mark.parametrize("at", [3, 200, -9, -1])
@@ -183,7 +186,7 @@ def test_directory_without_a_whole_snapshot_is_refused() -> None:
     storage, _ = written()
     for path in snapshots_of(storage):
         storage.files[path][-1] ^= 1
-    assert f"no snapshot in {FOLDER} is whole: " in refusal(storage)
+    assert f"no snapshot in {FOLDER} is whole, so that transactions 0x1 to 0x28" in refusal(storage)
 
 
 def test_damage_in_an_older_log_is_refused() -> None:
@@ -193,12 +196,14 @@ def test_damage_in_an_older_log_is_refused() -> None:
     storage.files[older][-3] ^= 1
     text = refusal(storage)
     assert text.startswith(f"{older} is damaged at byte ")
-    assert "restore the file from a copy" in text
+    assert f"restore {older} from a copy of the directory" in text
+    assert f"move {older.rpartition('/')[2]} and all later logs out of {FOLDER}" in text
 
 
 def test_damage_far_from_the_end_of_the_last_log_is_refused() -> None:
     storage, _ = written()
     log = last_log(storage)
+    durable_end.write(storage, DIRECTORY, durable_end.without_log(0))  # the log was only begun
     storage.files[log][40] ^= 1
     storage.files[log] += b"x" * BATCH_BYTES_MAX
     assert refusal(storage).startswith(f"{log} is damaged at byte 16, where no crash")
@@ -240,16 +245,28 @@ def test_missing_log_is_refused() -> None:
     storage.remove(snapshots_of(storage)[-1])
     [gone, _] = logs(storage)[-2:]
     storage.remove(gone)
-    assert "a log file is missing; restore it from a copy" in refusal(storage)
+    assert "a log file is missing or was cut" in refusal(storage)
+
+
+def apache_log(*zxids: int) -> bytearray:
+    """Return a log of Apache ZooKeeper that creates a node with each of these zxids."""
+    records = (encode(Transaction(7, 0, zxid, 1, created(f"/n{zxid}"))) for zxid in zxids)
+    return bytearray(LOG_HEADER[:8] + bytes(8) + b"".join(records))
 
 
 def test_zxid_that_apache_did_not_log_is_skipped() -> None:
     storage = MemoryStorage()
-    store = Store(storage, DIRECTORY)
-    store.recover(new_state())
-    store.append([Transaction(7, 0, zxid, 1, created(f"/n{zxid}")) for zxid in (1, 3)])
-    store.close()
+    Store(storage, DIRECTORY).recover(new_state())
+    storage.files[f"{FOLDER}/log.1"] = apache_log(1, 3)
+    storage = storage.clone()
     assert recovered(storage).tree.nodes.keys() >= {"/n1", "/n3"}
+
+
+def test_zxid_that_is_missing_in_an_own_log_is_refused() -> None:
+    storage = MemoryStorage()
+    Store(storage, DIRECTORY).recover(new_state())
+    storage.files[f"{FOLDER}/log.1"] = bytearray(LOG_HEADER) + apache_log(1, 3)[16:]
+    assert "has transaction 0x3 behind 0x1 at byte " in refusal(storage.clone())
 
 
 def test_first_transaction_of_a_new_leader_follows_the_last_one_of_the_old_leader() -> None:

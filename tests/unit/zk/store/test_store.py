@@ -62,14 +62,14 @@ def test_log_is_durable_before_the_next_one_begins() -> None:
     assert fingerprint(recovered(after_loss)) == fingerprint(writer.state)
 
 
-def test_name_of_a_new_log_is_durable_with_its_first_transactions() -> None:
+def test_name_of_a_new_log_is_durable_and_noted_with_its_first_transactions() -> None:
     storage = MemoryStorage()
     writer = Writer(storage, seed=1)
     storage.synced.clear()
     writer.batch(5)
     writer.batch(5)
     [log] = logs(storage)
-    assert storage.synced == [log, FOLDER, log]
+    assert storage.synced == [log, FOLDER, f"{DIRECTORY}/durable-end", log]
 
 
 def test_no_more_than_one_batch_is_ever_not_durable() -> None:
