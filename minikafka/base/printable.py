@@ -9,6 +9,11 @@ from __future__ import annotations
 import json
 
 
+def json_escapes(text: str) -> str:
+    r"""Return the text as JSON writes it in ASCII, without the quotes around it."""
+    return json.dumps(text)[1:-1]
+
+
 def printable(text: str) -> str:
     r"""Return the text as one line: every character that is not printable becomes a JSON escape, such as \n or \u001b.
 
@@ -17,4 +22,4 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    return "".join(char if char.isprintable() else json_escapes(char) for char in text)

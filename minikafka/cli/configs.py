@@ -112,7 +112,9 @@ def describe(
 
 @configs.command("set")
 @_resource
-@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE…", callback=key_value_pairs)
+@click.argument(
+    "settings", nargs=-1, required=True, metavar="KEY=VALUE...", callback=key_value_pairs
+)
 @bootstrap_option
 @data_option
 @timeout_option
@@ -130,7 +132,7 @@ def set_(
 
 @configs.command(short_help="Remove settings.")
 @_resource
-@click.argument("keys", nargs=-1, required=True, metavar="KEY…")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @bootstrap_option
 @data_option
 @timeout_option
@@ -141,7 +143,7 @@ def delete(
     bootstrap: str | None,
     data: str | None,
 ) -> None:
-    """Remove the settings KEY…, so that the inherited or default values apply again."""
+    """Remove the settings KEY..., so that the inherited or default values apply again."""
     _alter(bootstrap_servers(bootstrap, data), resource, dict.fromkeys(keys))
 
 

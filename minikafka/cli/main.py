@@ -20,6 +20,7 @@ from minikafka.base.errors import MinikafkaError
 from minikafka.base.printable import printable
 from minikafka.cli.processes.log_lines import escape_warnings
 from minikafka.cli.terminal.command_group import Group, nearest
+from minikafka.cli.terminal.echo import escape_unencodable
 
 _INTERRUPTED: Final = 130
 
@@ -142,14 +143,21 @@ def commands() -> None:
 def main() -> NoReturn:
     """Run the command that `sys.argv` names, then exit the process."""
     output = sys.stdout
+    escape_unencodable()
     escape_warnings()
     try:
         code = commands.main(standalone_mode=False)
         if (failure := _flush(output)) is not None:
             code = _report(failure, output)
-    except click.UsageError as error:
-        click.UsageError(_one_line(error.format_message()), error.ctx).show()
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
         code = error.exit_code
+    except click.UsageError as error:
+        click.UsageError(_one_line(error.format_message()), error.ctx).show(sys.stderr)
+        code = error.exit_code
+    except UnicodeEncodeError as error:
+        text = f"'{printable(error.object)}' is not valid Unicode: write names and values in UTF-8"
+        code = _report(click.ClickException(text), output)
     except (click.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except SystemExit:

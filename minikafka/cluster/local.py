@@ -458,7 +458,7 @@ class BlockingCluster:
         if asyncio._get_running_loop() is not None:
             work.close()
             text = "an event loop is running in this thread: use async with LocalCluster()"
-            raise ClusterError(f"{text}, or await asyncio.to_thread(cluster.METHOD, …)")
+            raise ClusterError(f"{text}, or await asyncio.to_thread(cluster.METHOD, ...)")
         return _run(work)
 
     @property

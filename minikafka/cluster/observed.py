@@ -112,7 +112,7 @@ class ObservedCluster:
         while behind := (await self.state()).not_in_sync(self._running.running_ids(self.record)):
             if self._clock.now() >= deadline:
                 names = ", ".join(map(str, behind[:SHOWN_MAX]))
-                more = ", …" if len(behind) > SHOWN_MAX else ""
+                more = ", ..." if len(behind) > SHOWN_MAX else ""
                 text = f"{names}{more} did not get all replicas in sync"
                 raise ClusterError(f"{text} within {timeout_ms / 1000:g} s")
             await self._clock.sleep(POLL_MS)

@@ -372,7 +372,7 @@ async def test_trace_and_why_show_a_group_member_that_repeatedly_joins_and_leave
     assert (alive["state"], alive["healthy"]) == ("Empty", False)
     loops = [finding for finding in alive["findings"] if finding["problem"]]
     assert [finding["name"] for finding in loops] == ["rebalance-loop"]
-    assert "till at 127.0.0.1 was removed 3 times (3 × member left" in json.dumps(
+    assert "till at 127.0.0.1 was removed 3 times (3 times member left" in json.dumps(
         loops, ensure_ascii=False
     )
 

@@ -57,7 +57,7 @@ config_option = click.option(
 bootstrap_option = click.option(
     "-b",
     "--bootstrap",
-    metavar="HOST:PORT,…",
+    metavar="HOST:PORT,...",
     callback=not_blank,
     help="Brokers to connect to (default: those of the cluster in --data).",
 )
@@ -91,7 +91,7 @@ def topics_argument(*, required: bool) -> Callable[[Callable[..., None]], Callab
         @click.argument(
             "words",
             nargs=-1,
-            metavar="TOPIC…" if required else "[TOPIC]…",
+            metavar="TOPIC..." if required else "[TOPIC]...",
             shell_complete=completion.topics,
         )
         @click.option(
@@ -117,7 +117,7 @@ def topics_argument(*, required: bool) -> Callable[[Callable[..., None]], Callab
 def groups_argument(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command with GROUP… (or `-g GROUP`) and `--all-groups`, passed as `groups` and `all_groups`."""
 
-    @click.argument("words", nargs=-1, metavar="[GROUP]…", shell_complete=completion.groups)
+    @click.argument("words", nargs=-1, metavar="[GROUP]...", shell_complete=completion.groups)
     @click.option(
         "-g",
         "--group",

@@ -121,7 +121,7 @@ def partitions_argument(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     @click.argument(
-        "words", nargs=-1, metavar="[TOPIC-PARTITION]…", shell_complete=completion.partitions
+        "words", nargs=-1, metavar="[TOPIC-PARTITION]...", shell_complete=completion.partitions
     )
     @click.option(
         "-t",

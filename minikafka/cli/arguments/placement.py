@@ -161,7 +161,7 @@ def once(partitions: list[TopicPartition]) -> list[TopicPartition]:
 
 def _entries(file: str, shape: str = _PLAN_SHAPE) -> list[dict[str, Any]]:
     try:
-        content = json.loads(Path(file).read_text())
+        content = json.loads(Path(file).read_bytes())
     except ValueError as error:
         raise click.UsageError(f"{file}: not JSON: {error}") from error
     entries = content.get("partitions") if isinstance(content, dict) else None

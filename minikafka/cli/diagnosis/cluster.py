@@ -137,9 +137,9 @@ def _print(shown: dict[str, Any]) -> None:
         address = f"{broker['host']}:{broker['port']}" if broker["alive"] else "not alive"
         head = (name, address, _or_dash(broker["rack"]), _or_dash(broker["broker_epoch"]))
         for found in broker["log_dirs"] or [None]:
-            counted = (str(found["partitions"]), size(found["size"])) if found else ("–", "–")
+            counted = (str(found["partitions"]), size(found["size"])) if found else ("-", "-")
             rows.append((*head, *counted))
-            paths.append(_path(found) if found else "–")
+            paths.append(_path(found) if found else "-")
             head = ("", "", "", "")
     width = console.width if console.is_terminal else None
     lines, _ = lay_out(_COLUMNS, rows, width, ("epoch", "rack"))
@@ -151,7 +151,7 @@ def _path(found: dict[str, Any]) -> str:
 
 
 def _or_dash(value: object) -> str:
-    return "–" if value is None else str(value)
+    return "-" if value is None else str(value)
 
 
 cluster.add_command(health)

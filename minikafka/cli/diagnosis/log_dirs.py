@@ -159,8 +159,8 @@ def _rows(directory: LogDir, *, folds_internal: bool) -> list[tuple[str, str, st
         total = sum(one.size for one in folded)
         rows.append((f"{len(folded)} of internal topics", size(total), str(_largest_lag(folded))))
     if not directory.outcome.ok:
-        rows.append((str(directory.outcome), "–", "–"))
-    return rows or [("no replicas", "–", "–")]
+        rows.append((str(directory.outcome), "-", "-"))
+    return rows or [("no replicas", "-", "-")]
 
 
 def _largest_lag(replicas: Sequence[StoredReplica]) -> int:

@@ -64,7 +64,7 @@ def groups() -> None:
     "states",
     is_flag=False,
     flag_value="",
-    metavar="[STATE,…]",
+    metavar="[STATE,...]",
     help="Show the state of each group; with states, such as Stable,Empty, only groups in one of them.",
 )
 @bootstrap_option
@@ -187,7 +187,7 @@ topic_scope_option = click.option(
     "scopes",
     multiple=True,
     callback=parse_scopes,
-    metavar="TOPIC[:N,…]",
+    metavar="TOPIC[:N,...]",
     help="A topic, or some of its partitions; may be repeated.",
     shell_complete=completion.topics,
 )

@@ -18,7 +18,7 @@ from minikafka.cli.pipeline.launch import (
 
 @click.command(short_help="Copy topics to a topic, of this cluster or another.")
 @click.argument(
-    "topics", nargs=-1, required=True, metavar="TOPIC…", shell_complete=completion.topics
+    "topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=completion.topics
 )
 @click.option(
     "--to",
@@ -29,10 +29,10 @@ from minikafka.cli.pipeline.launch import (
     help="Topic to write.",
 )
 @click.option(
-    "--from-bootstrap", metavar="HOST:PORT,…", help="Brokers to read from (default: --bootstrap)."
+    "--from-bootstrap", metavar="HOST:PORT,...", help="Brokers to read from (default: --bootstrap)."
 )
 @click.option(
-    "--to-bootstrap", metavar="HOST:PORT,…", help="Brokers to write to (default: --bootstrap)."
+    "--to-bootstrap", metavar="HOST:PORT,...", help="Brokers to write to (default: --bootstrap)."
 )
 @click.option(
     "--sql",

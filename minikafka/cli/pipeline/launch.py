@@ -46,7 +46,7 @@ def _master(context: click.Context, option: click.Parameter, value: str) -> str:
     Raises BadParameter for a malformed URL: Spark would print a stack trace of its Java process.
     """
     if not _MASTERS.fullmatch(value):
-        known = "local, local[N], spark://HOST:PORT, yarn or k8s://…"
+        known = "local, local[N], spark://HOST:PORT, yarn or k8s://..."
         raise click.BadParameter(f"{value!r} is not a Spark master: use {known}")
     return value
 
@@ -137,7 +137,7 @@ def launch_options(command: Callable[..., None]) -> Callable[..., None]:
         default="local[*]",
         show_default=True,
         callback=_master,
-        help="Where Spark runs: local[N], spark://HOST:PORT, yarn or k8s://….",
+        help="Where Spark runs: local[N], spark://HOST:PORT, yarn or k8s://....",
     )
     @click.option(
         "--set",

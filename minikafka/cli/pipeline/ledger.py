@@ -11,7 +11,7 @@ from minikafka.cli.pipeline.plot import plot_option
 
 @click.command(short_help="Count elections, ISR changes and controller terms in ledgers.")
 @click.argument(
-    "ledgers", nargs=-1, type=click.Path(exists=True, file_okay=False), metavar="[DIR…]"
+    "ledgers", nargs=-1, type=click.Path(exists=True, file_okay=False), metavar="[DIR...]"
 )
 @click.option("--output", metavar="DIR", help="Write all rows to DIR as Parquet; replaces them.")
 @plot_option

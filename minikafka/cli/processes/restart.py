@@ -25,7 +25,7 @@ NAMING_MS: Final = 1_000
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=ProcessType(), metavar="[ID|zookeeper]…")
+@click.argument("names", nargs=-1, type=ProcessType(), metavar="[ID|zookeeper]...")
 @click.option(
     "--rolling",
     is_flag=True,

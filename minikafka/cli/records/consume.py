@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from minikafka.client import ConsumedRecord
 
 _EPILOG = r"""
-Formats of -f: %s or %v value, %k key, %h headers (name=value,…), %t topic, %p partition, %o offset,
+Formats of -f: %s or %v value, %k key, %h headers (name=value,...), %t topic, %p partition, %o offset,
 %T or %d timestamp in Unix ms, %S %V %K sizes of value and key (-1 for null), %H number of headers, %R size
 of the value as four bytes, %h{%k=%v } each header, %% a percent sign; \n \r \t \xNN \NNN \\. A format
 prints no line end of its own: -f '%p:%o %k=%s\n'.

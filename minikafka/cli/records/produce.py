@@ -53,7 +53,7 @@ def _parse_headers(
 
 @click.command(epilog=_EPILOG)
 @click.argument(
-    "words", nargs=-1, metavar="TOPIC [FILE]…", shell_complete=completion.topic_then_files
+    "words", nargs=-1, metavar="TOPIC [FILE]...", shell_complete=completion.topic_then_files
 )
 @click.option(
     "-t",

@@ -209,7 +209,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        form = '"headers": [{"key": "h", "value": "v"}, …]'
+        form = '"headers": [{"key": "h", "value": "v"}, ...]'
         raise InvalidLine(f"field {twice!r} is given twice (headers of one name: {form})")
     return fields
 

@@ -2,15 +2,37 @@
 
 Every module of `cli` prints through this module, `console.py` and `progress.py`. Only the records that `consume`
 prints are written unchanged, and files such as the one of `groups reset-offsets --export`.
+
+Invariant: after `escape_unencodable`, no text fails because the encoding of the output lacks a character. Python's
+own handler `backslashreplace` would write `\\xe9`, which no JSON document may contain.
 """
 
 from __future__ import annotations
 
+import codecs
+import io
 import sys
+from typing import Final
 
-import click
+from minikafka.base.printable import json_escapes, printable
 
-from minikafka.base.printable import printable
+_ESCAPE: Final = "minikafka.json-escapes"
+"""Name of the error handler of the output streams."""
+
+
+def escape_unencodable() -> None:
+    """Let standard output and standard error write a character that their encoding lacks as a JSON escape."""
+    codecs.register_error(_ESCAPE, _escape_span)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_ESCAPE)
+
+
+def _escape_span(error: UnicodeError) -> tuple[str, int]:
+    """Return the escapes of the characters that cannot be encoded, and the index after them; a codec error handler."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json_escapes(error.object[error.start : error.end]), error.end
 
 
 def echo(*lines: object, err: bool = False) -> None:
@@ -18,15 +40,19 @@ def echo(*lines: object, err: bool = False) -> None:
 
     Characters that are not printable are escaped, line feeds too. Only tabs stay.
     """
-    click.echo("\n".join(_escaped(str(line)) for line in lines), err=err)
+    text = "\n".join(_escaped(str(line)) for line in lines)
+    # click.echo would write UTF-8 where the encoding is ASCII.
+    print(text, file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def echo_data(line: str) -> None:
-    """Print a line that a command reads again. It is escaped only on a terminal."""
+    """Print a line that a command reads again: escaped on a terminal, elsewhere unchanged as UTF-8."""
     if sys.stdout.isatty():
         echo(line)
     else:
-        click.echo(line, color=True)  # without this, click would remove escape sequences
+        sys.stdout.flush()
+        sys.stdout.buffer.write(f"{line}\n".encode())
+        sys.stdout.buffer.flush()
 
 
 def _escaped(line: str) -> str:

@@ -32,7 +32,7 @@ class Amount(NamedTuple):
     @property
     def percent(self) -> str:
         """The percentage as text, rounded down, so that 100 % means that all work is done."""
-        return f"{100 * self.done // self.total} %" if self.total else "…"
+        return f"{100 * self.done // self.total} %" if self.total else "?"
 
     @property
     def text(self) -> str:

@@ -63,7 +63,7 @@ def _states(context: click.Context, option: click.Parameter, text: str | None) -
 @click.option(
     "--state",
     "states",
-    metavar="STATE,…",
+    metavar="STATE,...",
     callback=_states,
     help="Only ids in one of these states, such as Ongoing,PrepareCommit.",
 )
@@ -108,7 +108,7 @@ def _ids_argument(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command with TRANSACTIONAL-ID… (or `--transactional-id ID`), which is passed as `ids`."""
 
     @click.argument(
-        "words", nargs=-1, metavar="[TRANSACTIONAL-ID]…", shell_complete=completion.transactions
+        "words", nargs=-1, metavar="[TRANSACTIONAL-ID]...", shell_complete=completion.transactions
     )
     @click.option(
         "--transactional-id",

@@ -259,7 +259,9 @@ def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
     for client, times in returns.most_common(_SHOWN):
         if times >= _RETURNS_MIN:
             reasons = Counter(f"{line['trigger']}{_said(line)}" for line in causes[client])
-            words = ", ".join(f"{number} × {reason}" for reason, number in reasons.most_common())
+            words = ", ".join(
+                f"{number} times {reason}" for reason, number in reasons.most_common()
+            )
             text = f"{client} was removed {len(causes[client])} times ({words}) and joined again {times} times"
             yield Finding("returning-client", text, (), (reference(causes[client][-1]),))
 

@@ -47,6 +47,50 @@ def test_help_lists_every_command_with_its_whole_summary(
         assert re.search(rf"^  {name} +{re.escape(summary)}$", shown, re.MULTILINE), name
 
 
+def helps(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from helps(below, click.Context(below, context, name))
+
+
+def test_help_of_every_command_is_ascii() -> None:
+    assert [
+        text for text in helps(entry.commands, click.Context(entry.commands)) if not text.isascii()
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["nosuché"], r"No such command 'nosuch\u00e9'"),
+        (["why", "--data", "nirgendsé", "t-0"], r"nirgends\u00e9"),
+        (["topics", "list", "--bootstrap", "\udcff:1"], r"'\udcff' is not valid Unicode"),
+    ],
+)
+def test_errors_are_escaped_where_the_output_is_ascii(arguments: list[str], shown: str) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "minikafka", *arguments]
+    done = subprocess.run(command, capture_output=True, env=environment, timeout=60)
+    assert done.returncode in (1, 2)
+    text = done.stderr.decode("ascii")
+    assert shown in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("arguments", [[], ["topics"]])
+def test_a_command_group_without_a_command_shows_its_help_in_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert call(monkeypatch, *arguments) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("Usage: ")
+    assert "Error" not in shown
+    assert "\nCommands:\n" in shown
+
+
 @pytest.mark.parametrize("group", ["topics", "cluster", "configs", "transactions", "plan"])
 def test_help_of_a_command_group_does_not_shorten_the_summaries(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], group: str

@@ -51,5 +51,5 @@ def test_describe_shows_racks_and_log_directories(admin: ScriptedAdmin) -> None:
     ]
     assert shown["brokers"][1]["log_dirs"] == []
     text = call("describe").stdout
-    assert "controller  1  epoch –" in text
+    assert "controller  1  epoch -" in text
     assert "1.5 kB" in text

@@ -82,7 +82,7 @@ async def test_reassign_stops_waiting_when_all_moves_have_completed(
     with Progress(SystemClock(), "partitions moved", shown=True) as progress:
         await show_progress(admin, SystemClock(), plan, progress)
     assert admin.replicas == plan
-    assert "0 of 2 partitions moved: t-0 …, t-1 …" in capsys.readouterr().err
+    assert "0 of 2 partitions moved: t-0 ?, t-1 ?" in capsys.readouterr().err
 
 
 async def test_reassign_stops_waiting_when_another_reassignment_replaces_the_move() -> None:

@@ -20,7 +20,7 @@ def test_progress_prints_a_line_per_interval_without_a_terminal(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == (
-        "0 of 2 partitions moved: t-0 25 %, t-1 …\n1 of 2 partitions moved: t-0 75 %\n"
+        "0 of 2 partitions moved: t-0 25 %, t-1 ?\n1 of 2 partitions moved: t-0 75 %\n"
     )
 
 

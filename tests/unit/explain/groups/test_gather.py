@@ -184,7 +184,7 @@ def test_explanation_of_a_rebalance_loop_blames_a_client_that_keeps_returning() 
 
         assert found.name == "rebalance-loop"
         assert [cause.name for cause in found.because] == ["returning-client"]
-        assert "3 × session expired" in found.because[0].text
+        assert "3 times session expired" in found.because[0].text
 
     run(scenario)
 

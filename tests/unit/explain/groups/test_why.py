@@ -204,7 +204,7 @@ def test_client_that_repeatedly_joins_and_expires_is_a_rebalance_loop():
     assert found.name == "rebalance-loop"
     assert texts(found) == [
         "the group rebalanced 7 times in the last 5 min",
-        "crashing at 127.0.0.1 was removed 3 times (3 × session expired) and joined again 2 times",
+        "crashing at 127.0.0.1 was removed 3 times (3 times session expired) and joined again 2 times",
     ]
 
 
@@ -244,7 +244,7 @@ def test_client_that_keeps_leaving_causes_a_rebalance_loop_if_other_members_wait
     found = problem(world)
 
     assert texts(found)[1] == (
-        'restless at 127.0.0.1 was removed 3 times (3 × member left ("poll timeout")) and joined '
+        'restless at 127.0.0.1 was removed 3 times (3 times member left ("poll timeout")) and joined '
         "again 2 times"
     )
 
