@@ -432,6 +432,14 @@ class ZooKeeper(Protocol):
     def state(self) -> SessionState:
         """Current state of the session."""
 
+    @property
+    def last_zxid(self) -> int:
+        """The highest zxid that a server has answered with: reads sent from now on see all writes up to it.
+
+        Every answer has the zxid of the server's last write. The same zxid in a later answer means that no node has
+        changed in between.
+        """
+
     async def start(self) -> None:
         """Connect to ZooKeeper; return when the session is CONNECTED for the first time."""
 

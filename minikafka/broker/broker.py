@@ -124,6 +124,7 @@ class Broker:
         self.capabilities = capabilities
         self.settings = DynamicConfig(config)
         self.metadata = MetadataCache(ports.clock)
+        self.metadata.source = capabilities.metadata
         self.replicas = ReplicaManager(config, ports, logs, self.metadata, capabilities, ledger)
         self.cleaner = LogCleaner(
             ports,

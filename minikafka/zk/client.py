@@ -125,6 +125,11 @@ class ZooKeeperClient:
         """Current state of the session."""
         return self._session.state
 
+    @property
+    def last_zxid(self) -> int:
+        """The highest zxid in an answer of a server (see `ZooKeeper`)."""
+        return self._session.last_zxid
+
     async def start(self) -> None:
         """Connect, and create the chroot. Raises NotConnected if no server answers within the connect timeout."""
         await self._session.start()

@@ -109,6 +109,12 @@ class Session:
         """True if no server can expire the session before `margin_ms` have passed (see `ZooKeeper`)."""
         return self.state not in _OVER and self._clock.now() + margin_ms < self._lease
 
+    @property
+    def last_zxid(self) -> int:
+        """The highest zxid in an answer of a server (see `ZooKeeper`)."""
+        current = self._current
+        return self._last_zxid if current is None else max(self._last_zxid, current.last_zxid)
+
     def events(self) -> AsyncIterator[SessionEvent]:
         """Return a stream of the session's state changes. The last state is CLOSED (see `ZooKeeper`)."""
         stream = _Events()

@@ -36,7 +36,7 @@ class LeadersCluster(MemoryCluster):
     def new_mode(self, config: BrokerConfig, ports: BrokerPorts) -> CoordinationMode:
         mode = super().new_mode(config, ports)
         session = self.sessions[config.broker_id]
-        for method in ("children", "children_many", "exists", "create", "delete"):
+        for method in ("children", "children_many", "get_many", "exists", "create", "delete"):
             setattr(session, method, self._noted(method, getattr(session, method)))
         return mode
 

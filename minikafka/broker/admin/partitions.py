@@ -108,7 +108,7 @@ class PartitionAdmin:
             return results
         done = {result.topic for result in results if not result.error}
         added = [item for item in once if item.topic in done]
-        await self._metadata.wait_until(lambda: all(map(self._is_led, added)), timeout_ms)
+        await self._metadata.wait_until(lambda: all(map(self._is_led, added)), timeout_ms, done)
         late = {item.topic for item in added if not self._is_led(item)}
         return [self._late(result) if result.topic in late else result for result in results]
 

@@ -111,7 +111,8 @@ class TopicAdmin:
             for result in planned
         ]
         created = [result.plan for result in results if result.plan]
-        await self._metadata.wait_until(lambda: all(map(self._is_led, created)), timeout_ms)
+        names = [plan.name for plan in created]
+        await self._metadata.wait_until(lambda: all(map(self._is_led, created)), timeout_ms, names)
         return [self._checked_for_leaders(result) for result in results]
 
     async def _existing(self, names: Sequence[str], *, half_made: bool = True) -> set[str]:
@@ -312,11 +313,11 @@ class TopicAdmin:
 
         left_ms = timeout_ms
         while not gone() and left_ms > 0:
-            step_ms = min(left_ms, _LOOK_MS) if unseen else left_ms
-            await self._metadata.wait_until(gone, step_ms)
-            left_ms -= step_ms
             if unseen:
                 unseen &= await self._still_stored(unseen)
+            step_ms = min(left_ms, _LOOK_MS) if unseen else left_ms
+            await self._metadata.wait_until(gone, step_ms, shown)
+            left_ms -= step_ms
         return unseen | self._still_shown(shown)
 
     async def _still_stored(self, names: Collection[str]) -> set[str]:

@@ -49,7 +49,9 @@ async def elect_leaders(services: Services, request: Entity, context: RequestCon
         return _failed(context.version, asked, error.code, error.detail)
     elected = [tp for tp, result in results.items() if result.code is ErrorCode.NONE]
     await services.metadata.wait_until(
-        lambda: all(_is_led(services, tp, kind) for tp in elected), request.timeout
+        lambda: all(_is_led(services, tp, kind) for tp in elected),
+        request.timeout,
+        {tp.topic for tp in elected},
     )
     late = PartitionResult(
         ErrorCode.REQUEST_TIMED_OUT, "the leader is elected, but this broker does not know it yet"

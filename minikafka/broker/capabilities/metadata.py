@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 
@@ -19,4 +20,11 @@ class MetadataSource(Protocol):
         something that the request names. Return None if the request is to be handled at once. Otherwise return a
         future, which many requests may share. Its result is True when newer metadata were passed on, and False if the
         attempt has failed.
+        """
+
+    def followed(self, topics: Collection[str]) -> AbstractContextManager[None]:
+        """Return a context in which every change of these topics is passed on soon, without a client's request.
+
+        A request that waits for a change of the metadata is in such a context. Without it, the change would be
+        passed on with the next read of all topics.
         """

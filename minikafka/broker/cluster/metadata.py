@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from minikafka.base.model import (
@@ -19,6 +20,7 @@ from minikafka.base.model import (
     PartitionState,
 )
 from minikafka.base.ports import Clock
+from minikafka.broker.capabilities.metadata import MetadataSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class MetadataCache:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.source: MetadataSource | None = None
+        """The mode's source of metadata, None if the mode passes on every change at once."""
         self._waiters: dict[asyncio.Future[bool], Callable[[], bool]] = {}
         self._deletion_listeners: list[Callable[[Collection[str]], None]] = []
         self.snapshot = Snapshot()
@@ -132,10 +136,12 @@ class MetadataCache:
             for listener in self._deletion_listeners:
                 listener(deleted)
 
-    async def wait_until(self, predicate: Callable[[], bool], timeout_ms: float) -> bool:
+    async def wait_until(
+        self, predicate: Callable[[], bool], timeout_ms: float, topics: Collection[str] = ()
+    ) -> bool:
         """Return True as soon as the predicate is true, False after the timeout.
 
-        The predicate is evaluated now and after every update.
+        The predicate is evaluated now and after every update. `topics`: the topics whose change may make it true.
         """
         if predicate():
             return True
@@ -145,10 +151,16 @@ class MetadataCache:
         self._waiters[future] = predicate
         timer = self._clock.call_later(timeout_ms, lambda: _resolve(future, False))
         try:
-            return await future
+            with self.source.followed(topics) if self.source and topics else nullcontext():
+                return await future
         finally:
             timer.cancel()
             self._waiters.pop(future, None)
+
+    def read_soon(self, topics: Collection[str]) -> None:
+        """Let the mode read these topics, if it passes on their changes late: what is known of them has been wrong."""
+        if self.source is not None:
+            self.source.asked(topics, is_missing=False)
 
     def _wake(self) -> None:
         for future, predicate in list(self._waiters.items()):

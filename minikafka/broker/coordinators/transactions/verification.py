@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 CALL_TIMEOUT_MS: Final = 5_000
 _NO_ANSWER: Final = int(ErrorCode.NETWORK_EXCEPTION)
 _NO_COORDINATOR: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_IS_ELSEWHERE: Final = frozenset({_NO_ANSWER, _NO_COORDINATOR, int(ErrorCode.NOT_COORDINATOR)})
+"""Errors of a coordinator that has moved, or may have moved."""
+_HOME: Final = (TRANSACTION_TOPIC,)
 
 Done: TypeAlias = Callable[[Mapping[TopicPartition, int]], None]
 """A callback that gets the error code of each partition, 0 if the transaction contains it."""
@@ -80,6 +83,7 @@ class TransactionVerifier:
         """Ask the coordinator whether a producer's transaction contains partitions. `done` may be called at once."""
         coordinator = self._coordinator_of(row.transactional_id)
         if coordinator == NO_LEADER:
+            self._metadata.read_soon(_HOME)
             done(dict.fromkeys(row.partitions, _NO_COORDINATOR))
         elif coordinator == self._broker_id:
             self._ask_own(VerifyRequest(*row), lambda response: done(response.errors))
@@ -131,5 +135,7 @@ class TransactionVerifier:
         except (OSError, KafkaError) as error:
             logger.info("broker %d does not verify transactions: %s", coordinator, error)
             errors = [[_NO_ANSWER] * length for length in lengths]
+        if any(not _IS_ELSEWHERE.isdisjoint(codes) for codes in errors):
+            self._metadata.read_soon(_HOME)  # the producer sends its batch again
         for (row, done), results in zip(questions, errors, strict=True):
             done(dict(zip(row.partitions, results, strict=True)))

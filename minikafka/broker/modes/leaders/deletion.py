@@ -165,8 +165,11 @@ class Deletions:
 
     def noticed(
         self, views: Mapping[TopicPartition, PartitionView], live: Collection[BrokerId]
-    ) -> None:
-        """Go on with the deletions that nobody performs. `views`: all partitions; `live`: the registered brokers."""
+    ) -> bool:
+        """Go on with the deletions that nobody performs; return True if there are deletions to watch over.
+
+        `views`: all partitions; `live`: the registered brokers.
+        """
         marked: set[str] = set()
         if self._broker_id == min(live, default=None):
             marked = {
@@ -179,6 +182,7 @@ class Deletions:
                 continue
             self._noticed[topic] = now
             self._spawn(topic, is_resumed=True)
+        return bool(marked)
 
     def begin(self, topic: str) -> None:
         """Delete the marked partitions of a topic in the background."""

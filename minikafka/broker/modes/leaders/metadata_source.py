@@ -1,17 +1,21 @@
 """The metadata that clients see: read from ZooKeeper in few large reads, without watches (C42).
 
-Every broker reads all partitions in the background; the longer a read takes, the longer is the pause before the next.
-The broker also reads the topics of a client's request, if what it knows about them looks old. What this broker reads
-about its own partitions is shown at once. Invariant: a partition never goes back to an earlier epoch, or an earlier ISR
-of an epoch, as long as its topic has the same id.
+Every broker reads all partitions in the background when something in ZooKeeper has changed; the longer a read takes,
+the longer is the pause before the next. Each answer of ZooKeeper has the zxid of its last write: while this stays the
+same, nothing needs to be read, however many partitions there are. The broker also reads the topics of a client's
+request, if what it knows about them looks old, and again and again the topics whose change a request waits for. What
+this broker reads about its own partitions is shown at once. Invariant: a partition never goes back to an earlier epoch,
+or an earlier ISR of an epoch, as long as its topic has the same id.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import Closed, CoordinationError
 from minikafka.base.model import (
@@ -42,8 +46,21 @@ _IDLE_SHARE: Final = 30
 """The background waits at least this many times as long as its last read has taken."""
 _FRESH_MS: Final = 100
 """A client's request waits for a read of its topics if the last one is older."""
+_FOLLOW_MS: Final = 20
+"""Shortest time between two reads of topics whose change a request waits for."""
 _ADDRESS_MS: Final = 100
 """Time between two looks for the address of a leader that has not registered yet."""
+
+
+class _Moment(NamedTuple):
+    """The beginning of a read."""
+
+    ms: int
+    zxid: int
+    """The read sees all writes up to this zxid. ZooKeeper has no other write as long as it answers with this zxid."""
+
+
+_NEVER: Final = _Moment(-_FRESH_MS, -1)
 
 
 class LeadersMetadata:
@@ -65,9 +82,12 @@ class LeadersMetadata:
         self._reads = reads
         self._faults = faults
         self._orders: Orders
-        self.on_read: Callable[[Mapping[TopicPartition, PartitionView], Collection[BrokerId]], None]
-        """Called after each read of all partitions, with the registered brokers."""
-        self.on_read = lambda views, live: None
+        self.on_read: Callable[[Mapping[TopicPartition, PartitionView], Collection[BrokerId]], bool]
+        """Called after each read of all partitions, with the registered brokers.
+
+        It returns True if all partitions must be read again also if nothing changes.
+        """
+        self.on_read = lambda views, live: False
         self.brokers: Mapping[BrokerId, Broker] = {}
         """The registered brokers, as they were last read."""
         self.shown: dict[str, dict[int, PartitionState]] = {}
@@ -87,9 +107,13 @@ class LeadersMetadata:
         """Is done when what clients have asked for was read. None if no such read is waiting."""
         self._reading_wanted = asyncio.Lock()
         self._reading_all = asyncio.Lock()
-        self._whole_read_at = -_FRESH_MS
-        self._read_at: dict[str, int] = {}
-        """Topics that were read after the last read of all partitions, and when."""
+        self._followed: Counter[str] = Counter()
+        """Topics whose change requests wait for -> the number of these requests."""
+        self._is_following = False
+        self._whole = _NEVER
+        """The last read of all partitions."""
+        self._of_topics: dict[str, _Moment] = {}
+        """Topics that were read after the last read of all partitions -> their last read."""
 
     def start(self, orders: Orders) -> None:
         """Begin to read in the background."""
@@ -121,28 +145,74 @@ class LeadersMetadata:
             self._show({})
 
     async def refresh(self) -> None:
-        """Read the registered brokers and all partitions. Raises CoordinationError."""
+        """Read the registered brokers and all partitions, if they may have changed. Raises CoordinationError."""
         async with self._reading_all:
+            moment = await self._now()
+            if moment.zxid == self._whole.zxid:
+                self._whole = moment
+                self._of_topics.clear()
+                return
             self._recent.clear()
-            began = self._clock.now()
             tps = await partitions.list_partitions(self._zookeeper, self._faults)
             views = await self._reads.many(tps)
             await self._read_brokers()
-            self.on_read(views, self.brokers)
+            if self.on_read(views, self.brokers):
+                moment = moment._replace(zxid=_NEVER.zxid)
             views.update(self._recent)
-            self._whole_read_at = began
-            self._read_at.clear()
+            self._whole = moment
+            self._of_topics.clear()
             self._show(views, is_whole=True)
 
     async def refresh_topics(self, topics: Collection[str]) -> None:
-        """Read these topics, and the registered brokers. Raises CoordinationError."""
+        """Read these topics, and the registered brokers, if they may have changed. Raises CoordinationError."""
+        moment = await self._now()
+        if any(self._read_of(topic).zxid != moment.zxid for topic in topics):
+            tps = await partitions.list_of_topics(self._zookeeper, sorted(topics), self._faults)
+            known = [state.tp for topic in topics for state in self.shown.get(topic, {}).values()]
+            views = await self._reads.many([*tps, *known])
+            await self._read_brokers()
+            self._show(views)
+        self._of_topics.update(dict.fromkeys(topics, moment))
+
+    async def _now(self) -> _Moment:
+        """Ask ZooKeeper for its last write: a read that begins now sees it. Raises CoordinationError."""
         began = self._clock.now()
-        tps = await partitions.list_of_topics(self._zookeeper, sorted(topics), self._faults)
-        known = [state.tp for topic in topics for state in self.shown.get(topic, {}).values()]
-        views = await self._reads.many([*tps, *known])
-        await self._read_brokers()
-        self._read_at.update(dict.fromkeys(topics, began))
-        self._show(views)
+        await self._reads.read_live()
+        return _Moment(began, self._zookeeper.last_zxid)
+
+    def _read_of(self, topic: str) -> _Moment:
+        return self._of_topics.get(topic, self._whole)
+
+    # Requests that wait for a change.
+
+    @contextmanager
+    def followed(self, topics: Collection[str]) -> Iterator[None]:
+        """Return a context in which these topics are read again and again."""
+        wanted = list(topics)
+        self._followed.update(wanted)
+        if wanted and not self._is_following:
+            self._is_following = True
+            self._tasks.spawn(self._follow(), "followed-metadata")
+        try:
+            yield
+        finally:
+            self._followed.subtract(wanted)
+            self._followed = +self._followed  # without the zeros
+
+    async def _follow(self) -> None:
+        try:
+            while self._followed:
+                began = self._clock.now()
+                try:
+                    await self._zookeeper.connected()
+                    await self.refresh_topics(list(self._followed))
+                except Closed:
+                    return
+                except CoordinationError as error:
+                    logger.info("the followed topics cannot be read: %s", error)
+                await self._clock.sleep(max(_FOLLOW_MS, self._clock.now() - began))
+        finally:
+            self._is_following = False
 
     # What this broker knows earlier.
 
@@ -191,7 +261,7 @@ class LeadersMetadata:
         """Return a future that is done when these topics (None: all) were read, None if they were read just now."""
         now = self._clock.now()
         if topics is None or (is_missing and not topics):
-            if not is_missing and now - self._whole_read_at < _FRESH_MS:
+            if not is_missing and now - self._whole.ms < _FRESH_MS:
                 return None
             self._wants_all = True
         else:
@@ -205,7 +275,7 @@ class LeadersMetadata:
         return self._next_read
 
     def _is_old(self, topic: str, now: int) -> bool:
-        return now - self._read_at.get(topic, self._whole_read_at) >= _FRESH_MS
+        return now - self._read_of(topic).ms >= _FRESH_MS
 
     async def _read_wanted(self, done: asyncio.Future[bool]) -> None:
         """Read what clients have asked for since the last such read began. Only one such read is running."""

@@ -177,6 +177,11 @@ class ImaginedStore:
         """State of the broker's real ZooKeeper session."""
         return self._real.state
 
+    @property
+    def last_zxid(self) -> int:
+        """The highest zxid that the real ZooKeeper has answered with."""
+        return self._real.last_zxid
+
     async def connected(self) -> int:
         """Wait until the real session is connected; return its generation."""
         return await self._real.connected()

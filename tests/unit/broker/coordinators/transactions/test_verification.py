@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from support.endpoints import endpoints
@@ -148,5 +149,35 @@ def test_coordinator_answers_the_questions_of_other_brokers_in_their_order() -> 
         rows = [VerifyRow("x", 7, 0, (B, A)), VerifyRow("y", 8, 1, ())]
         answer = await scene.verifier.serve(encode_verifications(rows))
         assert decode_errors(answer, [2, 0]) == [[ABORTABLE, 0], []]
+
+    run(scenario)
+
+
+class ReadTopics:
+    """The source of a mode that passes on changes late: it notes which topics must be read."""
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+
+    def asked(self, topics: Collection[str] | None, *, is_missing: bool) -> None:
+        self.topics += topics or ()
+
+    def followed(self, topics: Collection[str]) -> AbstractContextManager[None]:
+        raise AssertionError(topics)
+
+
+def test_metadata_are_read_when_a_coordinator_does_not_answer() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.metadata.source = source = ReadTopics()
+        scene.ask(A)
+        assert source.topics == [TRANSACTION_TOPIC], "no coordinator is known"
+        scene.coordinate(1)
+        scene.ask(A)
+        await LoopClock().sleep(10)
+        assert source.topics == [TRANSACTION_TOPIC], "the coordinator has answered"
+        scene.is_silent = True
+        scene.ask(A)
+        await LoopClock().sleep(2 * CALL_TIMEOUT_MS)
+        assert source.topics == [TRANSACTION_TOPIC] * 2
 
     run(scenario)
