@@ -117,11 +117,8 @@ class PartitionAdmin:
         return Result(result.topic, ErrorCode.REQUEST_TIMED_OUT, message)
 
     def _is_led(self, item: MorePartitions) -> bool:
-        states = self._metadata.topics.get(item.topic, {})
-        return all(
-            partition in states and states[partition].leader != NO_LEADER
-            for partition in range(item.total)
-        )
+        states = self._metadata.topics.get(item.topic, {}).values()
+        return len(states) >= item.total and all(state.leader != NO_LEADER for state in states)
 
     async def _add(self, item: MorePartitions, room: _Room, validate_only: bool) -> Result:
         try:

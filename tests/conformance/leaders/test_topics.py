@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from support.leaders_admin import (
@@ -22,9 +23,18 @@ from support.leaders_cluster import LeadersCluster
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition, topic_id_text
+from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.client import NewTopic
+from minikafka.client.admin_results import Outcome
 from minikafka.leaders.steps import CREATION, DELETION, STEPS
 from minikafka.record.batch import Record
+
+
+async def extend(cluster: LeadersCluster, total: int, added: Sequence[Sequence[int]]) -> Outcome:
+    """Increase topic a to this number of partitions. `added`: the replicas of each new partition."""
+    async with cluster.client() as client:
+        return (await client.admin.create_partitions({"a": total}, {"a": added}))["a"]
+
 
 CREATED = tuple(step for step in STEPS[CREATION] if step != "cleanup")
 DELETED = tuple(step for step in STEPS[DELETION] if step != "replica")
@@ -271,5 +281,69 @@ def test_partition_is_deleted_by_an_empty_request_of_another_client() -> None:
         await cluster.until(lambda: below(cluster, f"{REQUESTS}/a") == {})
         assert {name.split("/")[0] for name in below(cluster, "topics/a")} == {"0"}
         assert [directories(cluster, number) for number in range(3)] == [["a-0"], ["a-0"], []]
+
+    run_admin(scenario)
+
+
+@pytest.mark.row("C24", "C25")
+def test_topic_without_one_of_its_partitions_gets_the_missing_number_again() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        assert (await create(cluster, dict.fromkeys(range(3), (0, 1)))).ok
+        async with cluster.client() as client:
+            await client.produce("a", [Record(value=b"old")], partition=1)
+            put(cluster, f"{REQUESTS}/a/1", b"")
+            await cluster.until(lambda: below(cluster, f"{REQUESTS}/a") == {})
+            for total, numbers in ((3, [0, 1, 2]), (4, [0, 1, 2, 3])):
+                outcomes = await client.admin.create_partitions({"a": total})
+                assert outcomes["a"].ok, outcomes
+                found = await client.admin.describe_topics(["a"])
+                assert sorted(found["a"].partitions) == numbers
+            assert [row.value async for row in client.consume("a", until_end=True)] == []
+
+    run_admin(scenario)
+
+
+@pytest.mark.row("C7", "C24", "C25")
+@pytest.mark.parametrize("replicas", [(0, 2), (2,)])
+def test_missing_number_is_free_when_every_broker_has_deleted_its_replica(
+    replicas: tuple[int, ...],
+) -> None:
+    """The new partition begins with the first epoch again: an old replica would pass as one of its own."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        assert (await create(cluster, {n: (n, *replicas[1:]) for n in (0, 1)})).ok
+        assert (await extend(cluster, 3, [replicas])).ok
+        async with cluster.client() as client:
+            await client.produce("a", [Record(value=b"old")] * 5, partition=2)
+        in_sync = ",".join(map(str, replicas)).encode()
+        await cluster.until(lambda: cluster.node("topics/a/2/ISR") == in_sync + b";1")
+        cluster.kill_with_session(2)
+        put(cluster, f"{REQUESTS}/a/2", b"")
+        await cluster.until(lambda: below(cluster, f"{REQUESTS}/a") == {})
+        refused = await extend(cluster, 3, [range(len(replicas))])
+        assert refused.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert "former partitions of topic 'a' yet: 2; start them" in refused.message
+        await cluster.start(2)
+        assert "a-2" not in directories(cluster, 2)
+        assert (await extend(cluster, 3, [replicas])).ok
+
+    run_admin(scenario)
+
+
+@pytest.mark.row("C21", "C24")
+def test_extension_is_repeated_while_a_broker_of_the_failed_attempt_is_down() -> None:
+    """A replica that never had a leader has no records: its close request blocks nothing."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        assert (await create(cluster, {0: (0, 1)})).ok
+        acting = cluster.brokers[2]
+        acting.gate.hold("creation.replicas")
+        more = MorePartitions("a", 2, ((2, 1),))
+        at(cluster, 2, acting.admin.partitions.create_partitions([more], 1_000))
+        await until_held(cluster, 2, "creation.replicas")
+        cluster.kill_with_session(2)
+        assert (await extend(cluster, 2, [(0, 1)])).ok
+        await cluster.start(2)
+        assert directories(cluster, 2) == []
 
     run_admin(scenario)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.model import BrokerId, Epoch, TopicPartition
 from minikafka.base.ports import MultiOp, ZooKeeper
 from minikafka.broker.modes.leaders.queue import Entry, StateChangeQueue
 from minikafka.leaders import lifecycle
@@ -36,9 +36,14 @@ def start(tp: TopicPartition, topic_id: bytes, receivers: Iterable[BrokerId]) ->
     return [(receiver, request) for receiver in receivers]
 
 
-def close(tp: TopicPartition, topic_id: bytes, receivers: Iterable[BrokerId]) -> list[Addressed]:
-    """Return the requests to delete replicas of a partition, which may be delivered long after its deletion."""
-    request = StateChange(Operation.CLOSE, tp, topic_id, FROM_ADMINISTRATOR, FROM_ADMINISTRATOR)
+def close(
+    tp: TopicPartition, topic_id: bytes, receivers: Iterable[BrokerId], epoch: Epoch
+) -> list[Addressed]:
+    """Return the requests to delete replicas of a partition, which may be delivered long after its deletion.
+
+    `epoch`: the last epoch of the partition, -1 if it has never had a leader.
+    """
+    request = StateChange(Operation.CLOSE, tp, topic_id, epoch, FROM_ADMINISTRATOR)
     return [(receiver, request) for receiver in sorted(receivers)]
 
 
@@ -67,6 +72,18 @@ class AdminRequests:
                 f"brokers without a queue of state-change requests: {named}; start them, or add them with "
                 "`minikafka brokers add`",
             )
+
+    async def closing(self, tps: Collection[TopicPartition], topic_id: bytes) -> list[BrokerId]:
+        """Return the brokers that have not deleted their replica of one of these partitions, which are gone.
+
+        Raises CoordinationError.
+        """
+        backlog = await self._queue.backlog()
+        return [
+            broker_id
+            for broker_id, length in backlog.items()
+            if length and await self._queue.has_close(broker_id, tps, topic_id)
+        ]
 
     async def _known(self) -> list[BrokerId]:
         names, _ = await self._zookeeper.children(queues.DIRECTORY)

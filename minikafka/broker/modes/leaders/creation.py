@@ -12,7 +12,7 @@ A creation that ends before leaves requests without a replica list. The next cre
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from minikafka.base.errors import (
@@ -74,6 +74,22 @@ class Creations:
         ]
         for first in range(0, len(added), AT_ONCE):
             await self._add(topic_id, version, added[first : first + AT_ONCE])
+
+    async def check_deleted(self, topic: str, topic_id: bytes, numbers: Collection[int]) -> None:
+        """Raise KafkaError if a broker has not deleted its replica of a former partition with one of these numbers.
+
+        A new partition has the epochs of a former one with the same topic id again, so that the records of the former
+        one would count as its own. Raises CoordinationError.
+        """
+        tps = {TopicPartition(topic, number) for number in numbers}
+        closing = await self._requests.closing(tps, topic_id)
+        if closing:
+            named = ", ".join(map(str, closing))
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"brokers that have not deleted their replicas of former partitions of topic '{topic}' yet: {named}; "
+                "start them, or remove them with `minikafka brokers remove`",
+            )
 
     async def _write_topic(self, plan: TopicPlan) -> None:
         """Write the topic's node and its settings in one multi."""

@@ -157,7 +157,7 @@ class Deletions:
                 changes += _emptying(tp, one)
                 if view.topic_id is not None:
                     unlisted = one.hosts.difference(one.replicas or ())
-                    closes += admin_requests.close(tp, view.topic_id, unlisted)
+                    closes += admin_requests.close(tp, view.topic_id, unlisted, one.epoch)
             entries += await self._requests.send(changes, closes)
         return entries
 
@@ -293,7 +293,9 @@ def _closes(view: TopicView, tps: Iterable[TopicPartition]) -> list[admin_reques
     return [
         addressed
         for tp in tps
-        for addressed in admin_requests.close(tp, topic_id, view.views[tp].hosts)
+        for addressed in admin_requests.close(
+            tp, topic_id, view.views[tp].hosts, view.views[tp].epoch
+        )
     ]
 
 

@@ -25,7 +25,7 @@ from minikafka.base.errors import (
     OutcomeUnknown,
     StaleSession,
 )
-from minikafka.base.model import BrokerId
+from minikafka.base.model import NO_EPOCH, BrokerId, TopicPartition
 from minikafka.base.ports import Clock, MultiOp, Watch, WatchKind, ZooKeeper
 from minikafka.leaders import shrinking
 from minikafka.leaders.model import Operation, StateChange
@@ -173,6 +173,22 @@ class StateChangeQueue:
                     raise StaleSession("the request may not have been added to the queue") from None
             else:
                 return Entry(broker_id, path.rpartition("/")[2], request)
+
+    async def has_close(
+        self, broker_id: BrokerId, tps: Collection[TopicPartition], topic_id: bytes
+    ) -> bool:
+        """Return True if the queue of a broker has a request to delete a replica of these partitions with records.
+
+        A replica of a partition that has never had a leader has no records. Raises CoordinationError.
+        """
+        return any(
+            request.operation is Operation.CLOSE
+            and request.epoch != NO_EPOCH
+            and request.tp in tps
+            and request.topic_id == topic_id
+            for request in (await self._entries(broker_id)).values()
+            if request is not None
+        )
 
     async def make_room(self, broker_id: BrokerId, wanted: int = 1) -> None:
         """Shrink the queue of a broker if it lacks room for `wanted` requests, which are added next, e.g. in a multi.

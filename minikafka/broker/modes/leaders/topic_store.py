@@ -7,8 +7,9 @@ has a replica list.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Final
 
 from minikafka.base.errors import (
@@ -28,7 +29,7 @@ from minikafka.broker.modes.leaders.deletion import Deletions, check_readable
 from minikafka.broker.modes.leaders.peers import Peers
 from minikafka.broker.modes.leaders.topics_in_work import TopicsInWork, in_work
 from minikafka.broker.turns.side_by_side import all_of
-from minikafka.leaders.model import PartitionView
+from minikafka.leaders.model import PartitionView, Replicas
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import topics
 from minikafka.zk.nodes.leaders.topics import TopicView
@@ -141,7 +142,8 @@ class LeadersTopics:
             if validate_only:
                 return
             assert view.topic_id is not None, view
-            wanted = {number: new.replicas for number, new in added.items()}
+            wanted = _numbered(view, (new.replicas for _, new in sorted(added.items())))
+            await self._creations.check_deleted(topic, view.topic_id, wanted)
             try:
                 await self._creations.add(topic, view.topic_id, view.version, wanted)
             except MultiFailed:
@@ -169,13 +171,17 @@ class LeadersTopics:
 
 
 def _assignment(view: TopicView) -> Assignment:
-    """Return the replicas of a topic's partitions. Raises KafkaError if the partitions are not numbered from 0."""
-    if [tp.partition for tp in view.views] != list(range(len(view.views))):
-        raise KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"the partitions of topic {view.name} are not numbered from 0",
-        )
-    return {tp.partition: assignment_of(one) for tp, one in view.views.items()}
+    """Return the replicas of a topic's partitions, in order. They are numbered from 0, also if a partition is missing.
+
+    A partition is missing if its reassignment was empty, so that it was deleted alone.
+    """
+    return dict(enumerate(map(assignment_of, view.views.values())))
+
+
+def _numbered(view: TopicView, added: Iterable[Replicas]) -> dict[int, Replicas]:
+    """Return the replicas of new partitions under the lowest numbers that no partition of the topic has."""
+    numbers = {tp.partition for tp in view.views}
+    return dict(zip((number for number in count() if number not in numbers), added))  # noqa: B905
 
 
 def assignment_of(view: PartitionView) -> ReplicaAssignment:
