@@ -325,7 +325,7 @@ def test_missing_number_is_free_when_every_broker_has_deleted_its_replica(
         assert "former partitions of topic 'a' yet: 2; start them" in refused.message
         await cluster.start(2)
         assert "a-2" not in directories(cluster, 2)
-        assert (await extend(cluster, 3, [replicas])).ok
+        assert (await extend(cluster, 3, [range(len(replicas))])).ok
 
     run_admin(scenario)
 
