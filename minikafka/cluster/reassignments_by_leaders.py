@@ -16,6 +16,7 @@ from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock, Rng, WatchKind, ZooKeeper
 from minikafka.cluster.directory import ClusterError
 from minikafka.cluster.reassign_node import (
+    OtherRequest,
     Plan,
     ReassignmentNode,
     check_alive,
@@ -49,37 +50,54 @@ class ReassignmentsByLeaders:
             if view.replicas is not None and (assigned := ReplicaAssignment(view.replicas))
         }
 
-    async def submit(self) -> None:
-        """Create the request of every partition, in one multi.
+    async def submit(self) -> bool:
+        """Create the request of every partition, in one multi; return False if requests of the plan were there already.
 
-        Raises ClusterError if a partition has a request or does not exist, or if a target broker is not registered.
+        Requests of an earlier command that ask for the same are resumed: only requests that are missing, for partitions
+        that do not have their target replicas, are created. Raises ClusterError if a partition has another request or
+        does not exist, or if a new target broker is not registered.
         """
-        await check_alive(self._zookeeper, tree.REGISTRATIONS, self._plan)
-        views = await self._views()
-        if unknown := [tp for tp, view in views.items() if view.replicas is None]:
-            raise ClusterError(f"there is no partition {', '.join(map(str, unknown))}")
-        for topic in dict.fromkeys(tp.topic for tp in self._plan):
-            await reassignments.ensure_parent(self._zookeeper, topic)
-        creates = [reassignments.request(tp, target) for tp, target in self._plan.items()]
-        try:
-            await self._zookeeper.multi(creates)
-        except (MultiFailed, NodeExists):
-            moving = [tp for tp, view in (await self._views()).items() if view.reassignment]
-            names = ", ".join(map(str, moving)) or "a partition"
-            raise ClusterError(
-                f"{names} has a request in {self.place}: another reassignment or deletion is in progress; wait until "
-                "it has ended (minikafka reassign --list), or leave --via-zookeeper out"
-            ) from None
+        while True:
+            views = await self._views()
+            if unknown := [tp for tp, view in views.items() if view.replicas is None]:
+                raise ClusterError(f"there is no partition {', '.join(map(str, unknown))}")
+            asked = {
+                tp: view.reassignment.replicas for tp, view in views.items() if view.reassignment
+            }
+            if others := {tp: to for tp, to in asked.items() if to != self._plan[tp]}:
+                raise OtherRequest(self.place, others)
+            missing = {
+                tp: target
+                for tp, target in self._plan.items()
+                if tp not in asked and not (asked and views[tp].replicas == target)
+            }
+            await check_alive(self._zookeeper, tree.REGISTRATIONS, missing)
+            for topic in dict.fromkeys(tp.topic for tp in missing):
+                await reassignments.ensure_parent(self._zookeeper, topic)
+            creates = [reassignments.request(tp, target) for tp, target in missing.items()]
+            try:
+                if creates:
+                    await self._zookeeper.multi(creates)
+            except (MultiFailed, NodeExists):
+                continue  # since the read, another command has created a request
+            return not asked
 
-    async def finished(self) -> None:
-        """Wait until the leaders have removed every request of the plan."""
-        for tp in self._plan:
-            path = reassignments.path_of(tp)
-            while True:
-                watch = self._zookeeper.watch(WatchKind.EXISTS, path)
-                if await self._zookeeper.exists(path, watch=True) is None:
-                    break
-                await watch.wait()
+    async def left(self) -> AsyncIterator[list[TopicPartition]]:
+        """Yield the partitions of the plan whose requests are still there, until the leaders have removed them all."""
+        while True:
+            watches = {
+                tp: self._zookeeper.watch(WatchKind.EXISTS, reassignments.path_of(tp))
+                for tp in self._plan
+            }
+            found = [
+                tp
+                for tp in self._plan
+                if await self._zookeeper.exists(reassignments.path_of(tp), watch=True) is not None
+            ]
+            if not found:
+                return
+            yield found
+            await watches[found[0]].wait()
 
     async def take_back(self) -> list[TopicPartition]:
         """Remove the requests of partitions that have no leader; return these partitions."""

@@ -168,6 +168,39 @@ async def test_interrupted_reassign_withdraws_its_request(cluster: LocalCluster)
     assert await replicas_of(cluster, "taken-back") == [(1, 2)]
 
 
+async def test_reassign_command_that_was_killed_is_resumed_by_the_same_command(
+    cluster: LocalCluster,
+) -> None:
+    await create(cluster, "resumed", (1, 2))
+    through = f"--via-zookeeper={cluster.zookeeper}"
+    words = [sys.executable, "-m", "minikafka", "reassign", *move("resumed", 0, 2, 3), through]
+    pipe = asyncio.subprocess.PIPE
+    await cluster.hold("reassignment.A2")
+    processes = []
+    try:
+        for _ in range(2):
+            process = await asyncio.create_subprocess_exec(
+                *words, env=ENVIRONMENT, stdout=pipe, stderr=pipe
+            )
+            processes.append(process)
+            await cluster.held("reassignment.A2")
+            if process is processes[0]:
+                process.kill()
+                await process.communicate()
+        assert process.stderr is not None
+        assert b"already in progress: following it" in await process.stderr.readline()
+        other = await call("reassign", *move("resumed", 0, 3, 1), through)
+        assert other.code == 1
+        assert "resumed-0 to 2,3; wait until it has ended" in other.err
+        assert "to cancel: minikafka reassign --cancel --topic resumed --partition 0" in other.err
+    finally:
+        await cluster.release("reassignment.A2")
+        out, err = await processes[-1].communicate()
+    assert processes[-1].returncode == 0, err
+    assert b"Reassignment of partition resumed-0 is completed." in out
+    await wait_for_replicas(cluster, "resumed", (2, 3))
+
+
 @pytest.mark.row("K3")
 async def test_interrupted_reassign_reports_what_completed(cluster: LocalCluster) -> None:
     slow, first, second = await by_role(cluster)

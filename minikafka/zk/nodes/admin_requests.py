@@ -59,6 +59,15 @@ def reassignments(plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Create
     return Create(REASSIGNMENTS, layout.encode_reassignments(plan))
 
 
+def extended(node: Node, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Set:
+    """Return the operation that adds these reassignments to the request in the node `REASSIGNMENTS`.
+
+    The operation fails if the node's version is no longer the version in `node`.
+    """
+    wanted = targets(node, Faults()) | dict(plan)
+    return Set(REASSIGNMENTS, layout.encode_reassignments(wanted), node.stat.version)
+
+
 def asks_for(node: Node | None, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> bool:
     """Return True if the node `REASSIGNMENTS` still contains every reassignment in `plan`."""
     if node is None:

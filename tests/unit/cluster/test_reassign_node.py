@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+from collections.abc import AsyncIterator
 
 import pytest
 from support.controller_bench import until
@@ -18,7 +20,7 @@ from minikafka.cli.reassign.moves import Move
 from minikafka.cli.reassign.zookeeper import ViaNode
 from minikafka.client import NewTopic
 from minikafka.cluster.directory import ClusterError
-from minikafka.cluster.reassign_node import ReassignmentNode
+from minikafka.cluster.reassign_node import Plan, ReassignmentNode
 from minikafka.zk import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -52,6 +54,11 @@ class Bench:
     async def replicas(self) -> dict[TopicPartition, tuple[int, ...]]:
         return {tp: a.replicas for tp, a in (await self.request.assignments()).items()}
 
+    async def finished(self) -> None:
+        """Wait until the controller has removed the plan from the node."""
+        async for _ in self.request.left():
+            pass
+
     @property
     def has_node(self) -> bool:
         return layout.REASSIGN_PARTITIONS in self.cluster.ensemble.nodes
@@ -69,22 +76,129 @@ async def test_reassignment_request_ends_when_the_controller_deletes_the_node() 
         bench = Bench(cluster)
         await bench.begin()
         await bench.request.submit()
-        await bench.request.finished()
+        await bench.finished()
         assert (await bench.replicas(), bench.has_node) == (PLAN, False)
-        await bench.request.finished()
+        await bench.finished()
         await bench.session.close()
 
 
-async def test_second_reassignment_request_is_refused_while_the_node_exists() -> None:
+@pytest.mark.parametrize("step", ["U1", "A2"])
+async def test_identical_request_is_resumed_while_the_first_one_is_in_progress(step: str) -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        bench.hold(step)
+        assert await bench.request.submit()
+        await bench.held()
+        for plan in (PLAN, {T1: PLAN[T1]}):
+            again = ReassignmentNode(bench.session, plan)
+            assert not await again.submit()
+            assert [left async for left in first(again)] == [list(plan)]
+        bench.release(step)
+        await bench.finished()
+        assert await bench.replicas() == PLAN
+        await bench.session.close()
+
+
+async def first(request: ReassignmentNode) -> AsyncIterator[list[TopicPartition]]:
+    """Yield the first item of `left` only."""
+    async for left in request.left():
+        yield left
+        return
+
+
+@pytest.mark.parametrize(
+    ("plan", "running"),
+    [
+        ({T0: (2, 1)}, "t-0 to 1,2, t-1 to 2,0"),
+        (PLAN | {T0: (2, 1)}, "t-0 to 1,2"),
+        (PLAN | {TopicPartition("u", 0): (1, 2)}, ""),
+        ({TopicPartition("u", 0): (1, 2)}, "t-0 to 1,2, t-1 to 2,0"),
+    ],
+    ids=["another target", "one other target", "more partitions", "other partitions"],
+)
+async def test_request_that_differs_from_the_one_in_progress_is_refused_with_its_moves(
+    plan: Plan, running: str
+) -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        bench.hold("A2")
+        await bench.request.submit()
+        await bench.held()
+        other = ReassignmentNode(bench.session, plan)
+        if running:
+            text = re.escape(f"in /admin/reassign_partitions: {running}; wait until it has ended")
+            with pytest.raises(ClusterError, match=f"{text}.*cancel it"):
+                await other.submit()
+        else:
+            assert not await other.submit(), "a larger plan resumes the moves in progress"
+        assert await other.take_back() == [tp for tp in plan if tp not in PLAN and not running]
+        bench.release("A2")
+        await bench.finished()
+        assert await bench.replicas() == PLAN
+        await bench.session.close()
+
+
+async def test_moves_that_an_interrupted_command_has_taken_back_are_asked_for_again() -> None:
+    """One of two moves has begun and stays in the node; the same command then asks for the other one again."""
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        bench.hold("A2")
+        await ReassignmentNode(bench.session, {T0: PLAN[T0]}).submit()
+        await bench.held()
+        assert not await bench.request.submit()
+        assert await bench.request.take_back() == [T1]
+        assert not await bench.request.submit()
+        bench.release("A2")
+        await bench.finished()
+        assert await bench.replicas() == PLAN
+        await bench.session.close()
+
+
+async def test_request_is_resumed_after_some_of_its_moves_have_completed() -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        first_move = ReassignmentNode(bench.session, {T0: PLAN[T0]})
+        await first_move.submit()
+        async for _ in first_move.left():
+            pass
+        bench.hold("A2")
+        await ReassignmentNode(bench.session, {T1: PLAN[T1]}).submit()
+        await bench.held()
+        assert not await bench.request.submit()
+        assert [left async for left in first(bench.request)] == [[T1]]
+        bench.release("A2")
+        await bench.finished()
+        await bench.session.close()
+
+
+async def test_node_without_a_readable_request_is_named_in_the_refusal() -> None:
+    async with MemoryCluster() as cluster:
+        bench = Bench(cluster)
+        await bench.begin()
+        cluster.ensemble.put(layout.REASSIGN_PARTITIONS, b"{")
+        with pytest.raises(ClusterError, match="without a readable move: delete this node"):
+            await bench.request.submit()
+        await bench.session.close()
+
+
+async def test_partition_with_its_target_replicas_does_not_stay_in_the_node() -> None:
+    """The controller does not read the request: nothing of it has begun, also where there is nothing to do."""
     async with MemoryCluster() as cluster:
         bench = Bench(cluster)
         await bench.begin()
         bench.hold("U1")
-        await bench.request.submit()
-        with pytest.raises(ClusterError, match="another reassignment is in progress"):
-            await bench.request.submit()
+        await ReassignmentNode(bench.session, {T1: PLAN[T1]}).submit()
+        await bench.held()
+        plan = {T0: (0, 1), T1: PLAN[T1]}
+        request = ReassignmentNode(bench.session, plan)
+        cluster.ensemble.put(layout.REASSIGN_PARTITIONS, layout.encode_reassignments(plan))
+        assert await request.take_back() == [T1]
+        assert not bench.has_node
         bench.release("U1")
-        await bench.request.finished()
         await bench.session.close()
 
 
@@ -105,7 +219,7 @@ async def test_reassignment_request_is_withdrawn_if_the_controller_has_not_begun
             assert await user.admin.list_reassignments() == {}
         assert await bench.replicas() == before
         await bench.request.submit()
-        await bench.request.finished()
+        await bench.finished()
         assert await bench.replicas() == PLAN, "it can be asked for again"
         await bench.session.close()
 
@@ -120,7 +234,7 @@ async def test_reassignment_request_that_has_begun_is_not_withdrawn() -> None:
         assert await bench.request.take_back() == []
         assert bench.has_node
         bench.release("A2")
-        await bench.request.finished()
+        await bench.finished()
         assert await bench.replicas() == PLAN
         await bench.session.close()
 
@@ -168,7 +282,7 @@ async def test_reassign_command_that_ends_early_withdraws_only_partitions_not_ye
         expected = "was taken back" if step == "U1" else "the controller continues them"
         assert expected in seen.err
         bench.release(step)
-        await bench.request.finished()
+        await bench.finished()
         await bench.session.close()
 
 

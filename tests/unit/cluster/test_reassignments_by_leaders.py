@@ -44,11 +44,32 @@ async def test_each_partition_has_a_request_of_its_own(ensemble: ZooKeeperInMemo
     assert (await request.assignments())[T0] == ReplicaAssignment((2, 3, 1), (3,), (1,))
 
 
-async def test_no_request_is_written_if_a_partition_has_one(ensemble: ZooKeeperInMemory) -> None:
-    await tool(ensemble, {T1: (3, 1)}).submit()
-    with pytest.raises(ClusterError, match=r"t-1 has a request in /leaders/.*in progress"):
+async def test_no_request_is_written_if_a_partition_has_another_one(
+    ensemble: ZooKeeperInMemory,
+) -> None:
+    await tool(ensemble, {T1: (1, 3)}).submit()
+    with pytest.raises(ClusterError, match=r"in progress in /leaders/.*: t-1 to 1,3; wait.*cancel"):
         await tool(ensemble, PLAN).submit()
     assert layout.reassignment_path(T0) not in ensemble.nodes
+    ensemble.put(layout.reassignment_path(T1), b"")
+    with pytest.raises(ClusterError, match=r"t-1 to no brokers \(a deletion\); wait"):
+        await tool(ensemble, PLAN).submit()
+
+
+async def test_identical_requests_are_resumed_and_missing_ones_are_created(
+    ensemble: ZooKeeperInMemory,
+) -> None:
+    await tool(ensemble, {T1: (3, 1)}).submit()
+    request = tool(ensemble, PLAN)
+    assert not await request.submit()
+    assert layout.reassignment_path(T0) in ensemble.nodes
+    ensemble.delete(layout.reassignment_path(T0))
+    ensemble.put(layout.replicas_path(T0), b"2,3")  # this move has completed
+    assert not await request.submit()
+    assert layout.reassignment_path(T0) not in ensemble.nodes
+    async for left in request.left():
+        assert left == [T1]
+        ensemble.delete(layout.reassignment_path(T1))
 
 
 async def test_request_for_an_unknown_broker_or_partition_is_refused(
@@ -60,10 +81,15 @@ async def test_request_for_an_unknown_broker_or_partition_is_refused(
         await tool(ensemble, {TopicPartition("t", 9): (1, 2)}).submit()
 
 
+async def finished(request: ReassignmentsByLeaders) -> None:
+    async for _ in request.left():
+        pass
+
+
 async def test_requests_end_when_the_leaders_have_removed_them(ensemble: ZooKeeperInMemory) -> None:
     request = tool(ensemble, PLAN)
     await request.submit()
-    waiting = asyncio.ensure_future(request.finished())
+    waiting = asyncio.ensure_future(finished(request))
     leader = InMemoryClient(ensemble)
     await leader.attach()
     await leader.delete(layout.reassignment_path(T0), 0)
