@@ -20,6 +20,8 @@ from minikafka.rpc import messages
 from minikafka.rpc.liveness import CONNECTION_LOST
 
 T0 = TopicPartition("t", 0)
+AT_ONCE = 500
+"""Milliseconds in which a death is found and handled. No session of a killed broker expires meanwhile."""
 SESSION_MS = 6_000
 """Session timeout of the in-memory ZooKeeper. Sessions of killed brokers expire only when a test ends them."""
 
@@ -77,6 +79,29 @@ class Scene:
     async def sleep(self, ms: int) -> None:
         await self.cluster.clock.sleep(ms)
 
+    async def start_again(self, number: int) -> None:
+        """Start a killed broker, and wait until all its replicas are in sync."""
+        await self.cluster.start(number)
+        await self.cluster.until_all_are_known()
+        await self.cluster.until_all_are_in_sync()
+
+    async def kill_leader(self) -> int:
+        """Kill the leader, and check that it is replaced at once; return its id."""
+        dead, killed_at = self.leader(), self.now
+        self.cluster.kill(dead)
+        await self.produce()
+        assert self.now - killed_at < AT_ONCE
+        assert self.leader() != dead
+        return dead
+
+    async def lead(self, number: int) -> None:
+        """Make the broker the leader, as an administrator does."""
+        others = [id_ for id_ in sorted(self.cluster.storages) if id_ != number]
+        await self.client.admin.alter_reassignments({T0: (number, *others)})
+        await self.client.admin.elect_leaders([T0])
+        while self.leader() != number:
+            await self.sleep(10)
+
     def server(self, number: int) -> MemoryServer:
         """Return the control listener of a broker."""
         process = self.cluster.processes[number]
@@ -114,6 +139,73 @@ def test_killed_leader_is_replaced_at_once(seed: int) -> None:
         await scene.check_nothing_lost()
 
     run(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_leader_that_is_killed_again_in_one_term_is_replaced_at_once_each_time(seed: int) -> None:
+    async def scenario(scene: Scene) -> None:
+        term, number = scene.controller.capabilities.diagnostics.epoch, scene.leader()
+        for deaths in range(1, 4):
+            assert await scene.kill_leader() == number
+            assert scene.summary()["suspicions"] == deaths
+            await scene.start_again(number)
+            await scene.lead(number)
+        assert scene.controller.capabilities.diagnostics.epoch == term
+        assert scene.summary()["false_suspicions"] == 0
+        await scene.check_nothing_lost()
+
+    run(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_leaders_that_are_killed_in_turn_are_replaced_at_once(seed: int) -> None:
+    """Each broker of the partition dies twice, the controller at last, all in terms of at most two controllers."""
+
+    async def scenario(scene: Scene) -> None:
+        for _ in range(4):
+            await scene.start_again(await scene.kill_leader())
+        await scene.check_nothing_lost()
+
+    run(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_leader_that_is_killed_in_each_of_many_terms_is_replaced_at_once(seed: int) -> None:
+    """Between the deaths of the leader, the controller is killed and replaced."""
+
+    async def scenario(scene: Scene) -> None:
+        number, terms = scene.leader(), set()
+        for _ in range(3):
+            terms.add(scene.controller.capabilities.diagnostics.epoch)
+            await scene.kill_leader()
+            await scene.start_again(number)
+            former, killed_at = scene.controller.config.broker_id, scene.now
+            scene.cluster.kill(former)
+            await scene.produce()
+            assert scene.now - killed_at < AT_ONCE
+            await scene.start_again(former)
+            [number] = set(scene.cluster.brokers) - {former, scene.controller.config.broker_id}
+            await scene.lead(number)
+        assert len(terms) == 3
+        await scene.check_nothing_lost()
+
+    run(scenario, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_follower_that_is_killed_again_leaves_the_isr_at_once_each_time(seed: int) -> None:
+    async def scenario(scene: Scene) -> None:
+        leader, controller = scene.leader(), scene.controller.config.broker_id
+        [number] = set(scene.cluster.brokers) - {leader, controller}
+        for _ in range(3):
+            killed_at = scene.now
+            scene.cluster.kill(number)
+            await scene.produce()
+            assert scene.now - killed_at < AT_ONCE
+            await scene.start_again(number)
+        assert (scene.leader(), scene.summary()["suspicions"]) == (leader, 3)
+
+    run(scenario, seed=seed, replica_lag_time_max_ms=30_000)
 
 
 @pytest.mark.key("minikafka.fast.failover.enable")
