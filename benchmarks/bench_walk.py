@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from benchmarks.micro import Outcome, main, timed
 from minikafka.record.batch import Record, build
-from minikafka.record.walk import AT_ONCE_BYTES, RecordRules, judge
+from minikafka.record.rules import RecordRules
+from minikafka.record.walk import AT_ONCE_BYTES, judge
 
 RULES = RecordRules(1 << 20)
 

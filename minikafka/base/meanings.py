@@ -89,6 +89,7 @@ _MEANINGS: Final[Mapping[ErrorCode, str]] = {
     _CODE.UNKNOWN_TOPIC_ID: "there is no topic with this id",
     _CODE.INCONSISTENT_TOPIC_ID: "the topic has another id: it was created again",
     _CODE.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id",
+    _CODE.FETCH_SESSION_TOPIC_ID_ERROR: "the fetch session names topics in the other way, by name or by id",
     _CODE.MISMATCHED_ENDPOINT_TYPE: "the request was sent to a listener of another kind",
     _CODE.TRANSACTION_ABORTABLE: "the partition is not part of the transaction, which must be aborted",
 }

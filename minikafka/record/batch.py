@@ -119,7 +119,7 @@ def check_produced(field: memoryview, header: Header, internal: bool) -> int:
         or (producer_id >= 0 and sequence < 0)
         or count * _LEAST_RECORD_BYTES > length
     ):
-        error = _refusal(len(field), header, internal)
+        error = _refusal(field, header, internal)
         if error:
             return error
     return 0 if crc32c(field[CRC_START:]) == crc else _CORRUPT
@@ -146,8 +146,34 @@ def _refusal_by_magic(magic: int, is_whole: bool) -> int:
     return 0 if magic == 2 and is_whole else _INVALID_RECORD
 
 
-def _refusal(size: int, header: Header, internal: bool) -> int:
+def end_of_batch(view: memoryview, start: int, end: int) -> int:
+    """Return the end of the batch in the records field [start, end), without the bytes after it that are ignored.
+
+    As in Kafka, these are bytes that are no whole batch and could become one if more bytes followed. Return `end` if
+    there are other bytes after the batch, or no whole batch at all.
+    """
+    stop = start + OVERHEAD + int.from_bytes(view[start + 8 : start + OVERHEAD], signed=True)
+    is_whole = start + HEADER_BYTES <= stop < end
+    return stop if is_whole and not _refusal_of_rest(view[stop:end]) else end
+
+
+def _refusal_of_rest(rest: memoryview) -> int:
+    """Return the error code for the bytes after a batch, 0 if they are ignored."""
+    if len(rest) < OVERHEAD:
+        return 0
+    length = int.from_bytes(rest[8:OVERHEAD], signed=True)
+    if length < _LEAST_LEGACY_BYTES:
+        return _CORRUPT
+    if len(rest) <= _MAGIC_AT:
+        return 0
+    if not 0 <= rest[_MAGIC_AT] <= 2:
+        return _CORRUPT
+    return _INVALID_RECORD if OVERHEAD + length <= len(rest) else 0
+
+
+def _refusal(field: memoryview, header: Header, internal: bool) -> int:
     """Return the error code for a header that is not of the usual form, 0 if the header is valid."""
+    size = len(field)
     length, attributes, producer_id = header[BATCH_LENGTH], header[ATTRIBUTES], header[PRODUCER_ID]
     if length < _LEAST_LEGACY_BYTES:
         return _CORRUPT
@@ -161,9 +187,10 @@ def _refusal(size: int, header: Header, internal: bool) -> int:
     if attributes & CODEC_MASK > _LAST_CODEC:
         return _UNSUPPORTED_CODEC
     count = header[COUNT]
+    if length + OVERHEAD < size:
+        return _refusal_of_rest(field[length + OVERHEAD :]) or _INVALID_RECORD
     refused = (
-        length + OVERHEAD < size  # another batch follows
-        or header[BASE_OFFSET] != 0
+        header[BASE_OFFSET] != 0
         or (attributes & CONTROL and not internal)
         or count <= 0
         or count != header[LAST_OFFSET_DELTA] + 1

@@ -13,13 +13,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from operator import attrgetter
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from minikafka.base.config import TopicConfig
-from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import CorruptBatch, ErrorCode
 from minikafka.base.ports import Buffer
 from minikafka.record.batch import DECOMPRESSED_LIMIT
@@ -30,16 +28,19 @@ from minikafka.record.header import (
     BATCH_LENGTH,
     CODEC_MASK,
     COUNT,
+    CRC,
     CRC_AT,
     CRC_START,
     HEADER,
     HEADER_BYTES,
+    LOG_APPEND_TIME,
     MAX_TIMESTAMP,
     NO_TIMESTAMP,
     OVERHEAD,
     Header,
 )
 from minikafka.record.inflate import GZIP, LZ4, NONE, SNAPPY, ZSTD, inflate, memory_of
+from minikafka.record.rules import KEEP, LISTED_MAX, RecordErrors, RecordRules, Span
 from minikafka.record.varints import read_varint
 
 AT_ONCE_BYTES: Final = 64 << 10
@@ -47,17 +48,6 @@ AT_ONCE_BYTES: Final = 64 << 10
 STEPS_AT_ONCE: Final = 4
 """Number of steps of a walk that are taken without a pause: enough for a small compressed batch. A batch of more than
 `AT_ONCE_BYTES` needs more steps."""
-KEEP: Final = -1
-"""Value of `RecordRules.codec` that keeps the producer's codec; smaller than every codec."""
-_CODECS: Final = {
-    "producer": KEEP,
-    "uncompressed": NONE,
-    "gzip": GZIP,
-    "snappy": SNAPPY,
-    "lz4": LZ4,
-    "zstd": ZSTD,
-}
-
 _PIECE_BYTES: Final = 32 << 10
 _STREAM_BYTES: Final = 4 * _PIECE_BYTES
 """Memory of a `_Stream`, and of the objects around it."""
@@ -77,73 +67,20 @@ _SPARE_MAX: Final = _LEAST_BODY + _VARINT_MAX - 1
 """If a record has at most this many bytes in addition to key, value and header data, every length in the record
 has at most `_VARINT_MAX` bytes."""
 _INVALID: Final = int(ErrorCode.INVALID_RECORD)
+_CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _unpack_header: Final = HEADER.unpack_from
 _UINT32: Final = Struct(">I")
 _group_head: Final = Struct(">57xi").pack
 """Packs a batch header that is zero except for the record count, which is enough for the compiled reader."""
 _INVALID_TIMESTAMP: Final = int(ErrorCode.INVALID_TIMESTAMP)
+_NOT_PLAIN: Final = CODEC_MASK | LOG_APPEND_TIME
+"""Attribute bits of a batch that takes several steps: a codec, or the timestamp type that only brokers set."""
 _key: Final = attrgetter("key")
 _value: Final = attrgetter("value")
 _headers: Final = attrgetter("headers")
 _offset: Final = attrgetter("offset")
 _timestamp: Final = attrgetter("timestamp")
-
-Span: TypeAlias = tuple[int, int]
-"""The earliest and the latest timestamp that a record may have; NO_TIMESTAMP is always allowed."""
-
-
-class _OutsideOfSpan(Exception):
-    """A record has a timestamp outside of the allowed span."""
-
-
-class RecordRules(NamedTuple):
-    """The requirements of a topic for batches: size, keys (if compacted), codec, compression level, timestamps.
-
-    `distances`: how far (ms) timestamps may lie before and after the time of the append; None: no limit.
-    """
-
-    size_max: int
-    needs_keys: bool = False
-    codec: int = KEEP
-    level: int | None = None
-    is_demanding: bool = False
-    """True if the records must be read even if `minikafka.records.check.enable` is false."""
-    distances: tuple[int, int] | None = None
-
-
-def rules_of(config: TopicConfig) -> RecordRules:
-    """Return the rules for the batches of a topic with these settings."""
-    codec = _CODECS[config.compression_type]
-    levels = {
-        GZIP: config.compression_gzip_level,
-        LZ4: config.compression_lz4_level,
-        ZSTD: config.compression_zstd_level,
-    }
-    needs_keys = "compact" in config.cleanup_policy
-    distances = (
-        _distance(config, config.message_timestamp_before_max_ms),
-        _distance(config, config.message_timestamp_after_max_ms),
-    )
-    is_limited = (
-        distances != (LONG_MAX, LONG_MAX) and config.message_timestamp_type != "LogAppendTime"
-    )
-    return RecordRules(
-        config.max_message_bytes,
-        needs_keys,
-        codec,
-        levels.get(codec),
-        needs_keys or codec != KEEP or is_limited,
-        distances if is_limited else None,
-    )
-
-
-def _distance(config: TopicConfig, distance: int) -> int:
-    """Return the maximum distance of a timestamp in one direction.
-
-    If the topic does not set `distance`, return the limit of the older key, which applies to both directions.
-    """
-    return config.message_timestamp_difference_max_ms if distance == LONG_MAX else distance
 
 
 def judge(
@@ -157,12 +94,12 @@ def judge(
     """Return 0 if consumers can read the records of the produced batch [start, end), otherwise an error code.
 
     Return a `Walk` if the check takes several steps. A batch takes several steps if it is compressed, must get
-    another codec, is larger than `room` or `AT_ONCE_BYTES`, or is refused by the compiled reader. Also return 0 for
-    an invalid header, which `check_produced` refuses. The CRC is not checked here. `wall_ms`: current Unix time,
-    with which timestamps are compared.
+    another codec or timestamp type, is larger than `room` or `AT_ONCE_BYTES`, or has a record that is refused. Also
+    return 0 for an invalid header, which `check_produced` refuses. The CRC is checked here only if the header is
+    replaced. `wall_ms`: current Unix time, with which timestamps are compared.
     """
     size = end - start
-    size_max, needs_keys, wanted, _, _, distances = rules
+    size_max, needs_keys, wanted, _, _, distances, _ = rules
     if size > size_max:
         return _TOO_LARGE
     if size < HEADER_BYTES:
@@ -175,16 +112,12 @@ def judge(
     span = None
     if distances is not None:
         span = wall_ms - distances[0], wall_ms + distances[1]
-        if not _header_is_within(header, span):
-            return _INVALID_TIMESTAMP
-    if codec == NONE and wanted <= NONE and size <= room and size <= AT_ONCE_BYTES:
+    if not attributes & _NOT_PLAIN and wanted <= NONE and size <= room and size <= AT_ONCE_BYTES:
         is_padded = end + len(_OVERREAD) <= len(view)
         batch = view[start:end] if is_padded else _padded(view, start, end)
-        try:
-            if _reads_well(batch, needs_keys, span, 0):
-                return 0
-        except _OutsideOfSpan:
-            return _INVALID_TIMESTAMP
+        is_timely = span is None or _header_is_within(header, span)
+        if is_timely and _reads_well(batch, needs_keys, span, 0):
+            return 0
     return Walk(view[start:end], header, rules, span)
 
 
@@ -197,15 +130,11 @@ def _header_is_within(header: Header, span: Span) -> bool:
     return bool(header[MAX_TIMESTAMP] <= span[1] and (base >= span[0] or base == NO_TIMESTAMP))
 
 
-def _check_span(timestamps: Iterable[int], span: Span, base: int) -> None:
-    """Raise _OutsideOfSpan if a timestamp other than NO_TIMESTAMP is outside of the span.
-
-    The timestamps are relative to `base`.
-    """
+def _is_within(timestamps: Iterable[int], span: Span, base: int) -> bool:
+    """True if every timestamp is NO_TIMESTAMP or within the span. The timestamps are relative to `base`."""
     found = set(timestamps)
     found.discard(NO_TIMESTAMP - base)
-    if found and not (span[0] - base <= min(found) and max(found) <= span[1] - base):
-        raise _OutsideOfSpan
+    return not found or (span[0] - base <= min(found) and max(found) <= span[1] - base)
 
 
 def _padded(view: memoryview, start: int, end: int) -> memoryview:
@@ -216,9 +145,9 @@ def _padded(view: memoryview, start: int, end: int) -> memoryview:
 def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: int) -> bool:
     """Return True if the compiled reader can read every record of an uncompressed batch.
 
-    Return False if `needs_keys` is set and a record has no key. Return False if a varint may be too long for the
-    Java client, because the compiled reader accepts such a varint. Raises _OutsideOfSpan if a timestamp, relative
-    to `base`, is outside of the span.
+    Return False if `needs_keys` is set and a record has no key, or if a timestamp, relative to `base`, is outside of
+    the span. Return False if a varint may be too long for the Java client, because the compiled reader accepts such a
+    varint.
     """
     data = bytes(batch)
     if _LONG_VARINT in data:
@@ -229,8 +158,8 @@ def _reads_well(batch: memoryview, needs_keys: bool, span: Span | None, base: in
         offsets = list(map(_offset, found))
         if not -_OFFSET_LIMIT < min(offsets) - first <= max(offsets) - first < _OFFSET_LIMIT:
             return False
-        if span is not None:
-            _check_span(map(_timestamp, found), span, base)
+        if span is not None and not _is_within(map(_timestamp, found), span, base):
+            return False
         if needs_keys and None in map(_key, found):
             return False
         return _has_short_nulls(data, found)
@@ -274,16 +203,19 @@ class Walk:
     """The walk over the records of one batch, step by step.
 
     When `is_done` is True, `verdict` is the result: 0 if consumers can read the records, an error code if not, or
-    the records in a new batch with the topic's codec.
+    the records in a new batch with the topic's codec and timestamp type. `errors`: the records for which the batch is
+    refused; None if there are none, or if the records cannot be read.
     """
 
     __slots__ = (
+        "_at",
         "_batch",
         "_deflater",
         "_header",
         "_rules",
         "_span",
         "_steps",
+        "errors",
         "inflated",
         "is_done",
         "verdict",
@@ -305,6 +237,9 @@ class Walk:
         """Begin from the first record again; free the memory of the steps so far."""
         self._deflater = None
         self._steps = self._walk()
+        self._at = 0
+        """Index of the next record in the batch."""
+        self.errors: RecordErrors | None = None
         self.inflated = 0
         """Number of decompressed bytes so far."""
 
@@ -312,6 +247,8 @@ class Walk:
         """Return the largest number of bytes that the walk and its verdict take, without the batch itself."""
         rules, codec = self._rules, self._header[ATTRIBUTES] & CODEC_MASK
         size = _STREAM_BYTES + memory_of(codec, self._batch[HEADER_BYTES:])
+        if self._header[ATTRIBUTES] & LOG_APPEND_TIME:
+            size += len(self._batch)
         if self._is_recompressed():
             ratio = _RATIOS_MAX.get(codec, rules.size_max)
             size += deflater_memory(rules.codec, rules.level)
@@ -337,36 +274,74 @@ class Walk:
         self.is_done = True
 
     def _walk(self) -> Generator[None, None, int | bytearray]:
+        """Read the records in steps; return the verdict."""
+        is_dated = self._header[ATTRIBUTES] & LOG_APPEND_TIME
+        if is_dated and (
+            self._rules.log_append_time or self._header[MAX_TIMESTAMP] == NO_TIMESTAMP
+        ):
+            return self._refuse_timestamp_type()
         if self._is_recompressed():
             self._deflater = Deflater(self._rules.codec, self._rules.level)
-        stream = _Stream(self._chunks())
-        left = self._header[COUNT]
+        if (is_dated or self._deflater is not None) and not self._has_right_crc():
+            return _CORRUPT
         try:
-            while left:
-                count, stop = _whole_records(stream.data, stream.position, left)
-                if count:
-                    if not self._read_group(stream.data[stream.position : stop], count):
-                        yield
-                        yield from self._read_each(stream.data[stream.position : stop], count)
-                    left -= count
-                    stream.position = stop
-                elif _is_large(stream):
-                    yield from self._read_record(stream)
-                    left -= 1
-                elif not stream.more():
-                    return _INVALID
-                if self._deflater is not None and self._deflater.size > self._rules.size_max:
-                    return _TOO_LARGE
-                yield
-            while stream.position == len(stream.data):
-                if not stream.more():
-                    return 0 if self._deflater is None else self._recompressed(self._deflater)
-                yield
-        except _OutsideOfSpan:
-            return _INVALID_TIMESTAMP
+            verdict = yield from self._read_all()
         except CorruptBatch:
-            pass
-        return _INVALID
+            self.errors = None
+            return _INVALID
+        if verdict or self.errors is not None:
+            return verdict if self.errors is None else self.errors.code
+        if self._span is not None and not _header_is_within(self._header, self._span):
+            return _INVALID_TIMESTAMP
+        return self._rewritten() if is_dated or self._deflater is not None else 0
+
+    def _read_all(self) -> Generator[None, None, int]:
+        """Read the records in steps, until the last one or until enough bad records are found.
+
+        Return 0 if they can be read, otherwise an error code. Raises CorruptBatch.
+        """
+        stream = _Stream(self._chunks())
+        while left := self._header[COUNT] - self._at:
+            count, stop = _whole_records(stream.data, stream.position, left)
+            if count:
+                if self._read_group(stream.data[stream.position : stop], count):
+                    self._at += count
+                else:
+                    yield
+                    yield from self._read_each(stream.data[stream.position : stop], count)
+                stream.position = stop
+            elif _is_large(stream):
+                yield from self._read_record(stream)
+            elif not stream.more():
+                return _INVALID
+            if self.errors is not None and self.errors.is_full:
+                return self.errors.code
+            if self._deflater is not None and self._deflater.size > self._rules.size_max:
+                return _TOO_LARGE
+            yield
+        while stream.position == len(stream.data):
+            if not stream.more():
+                return 0
+            yield
+        raise CorruptBatch("bytes follow the last record")
+
+    def _has_right_crc(self) -> bool:
+        """True if the batch has the CRC in its header. A new header would hide that the records were damaged."""
+        return crc32c(self._batch[CRC_START:]) == self._header[CRC]
+
+    def _refuse_timestamp_type(self) -> int:
+        """Refuse every record, because only a broker may set the timestamp type LogAppendTime."""
+        self.errors = RecordErrors(None)
+        for index in range(min(self._header[COUNT], LISTED_MAX)):
+            self.errors.add_timestamp(index)
+        return self.errors.code
+
+    def _refused(self) -> RecordErrors:
+        """Return the list of bad records. The batch is not stored, so its records are no longer compressed."""
+        self._deflater = None
+        if self.errors is None:
+            self.errors = RecordErrors(self._span)
+        return self.errors
 
     def _chunks(self) -> Iterator[Buffer]:
         """Yield the decompressed records in pieces of at most 32 KiB. Raises CorruptBatch.
@@ -385,14 +360,18 @@ class Walk:
                     self._deflater.add(piece)
                 yield piece
 
-    def _recompressed(self, deflater: Deflater) -> bytearray:
-        """Return the batch with the recompressed records and a header with new length, codec and CRC."""
-        batch = bytearray(self._batch[:HEADER_BYTES])
-        batch += deflater.finish()
-        self._deflater = None
+    def _rewritten(self) -> bytearray:
+        """Return the batch with the codec and timestamp type of the topic, and a header that fits."""
         header = list(self._header)
-        header[BATCH_LENGTH] = len(batch) - OVERHEAD
-        header[ATTRIBUTES] = header[ATTRIBUTES] & ~CODEC_MASK | self._rules.codec
+        batch = bytearray(self._batch[:HEADER_BYTES])
+        if self._deflater is None:
+            batch += self._batch[HEADER_BYTES:]
+        else:
+            batch += self._deflater.finish()
+            self._deflater = None
+            header[BATCH_LENGTH] = len(batch) - OVERHEAD
+            header[ATTRIBUTES] = header[ATTRIBUTES] & ~CODEC_MASK | self._rules.codec
+        header[ATTRIBUTES] &= ~LOG_APPEND_TIME
         HEADER.pack_into(batch, 0, *header)
         _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
         return batch
@@ -409,21 +388,25 @@ class Walk:
         stream = _Stream(iter(()), records)
         for _ in range(count):
             yield from self._read_record(stream)
+            if self.errors is not None and self.errors.is_full:
+                return
             yield
 
     def _read_record(self, stream: _Stream) -> Generator[None, None, None]:
-        """Walk one record by the rules of Kafka's DefaultRecord. Raises CorruptBatch, _OutsideOfSpan."""
+        """Walk one record by the rules of Kafka's DefaultRecord. Raises CorruptBatch."""
         size, stream.position = _varint(stream.data, stream.position)
         end = stream.passed + stream.position + size
         yield from stream.skip(1, end)  # attributes
         yield from stream.fill()
         timestamp, stream.position = read_varint(stream.data, stream.position)
-        if self._span is not None:
-            _check_span((timestamp,), self._span, self._header[BASE_TIMESTAMP])
         _, stream.position = _varint(stream.data, stream.position)  # offset
         key, stream.position = _varint(stream.data, stream.position)
+        base = self._header[BASE_TIMESTAMP]
         if key < 0 and self._rules.needs_keys:
-            raise CorruptBatch("a record of a compacted topic has no key")
+            self._refused().add_without_key(self._at)
+        elif self._span is not None and not _is_within((timestamp,), self._span, base):
+            self._refused().add_timestamp(self._at, base + timestamp)
+        self._at += 1
         yield from stream.skip(key, end)
         yield from stream.fill()
         value, stream.position = _varint(stream.data, stream.position)

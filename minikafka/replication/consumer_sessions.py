@@ -44,16 +44,26 @@ class SessionFetch(Protocol):
 class CachedPartition:
     """One partition in a session.
 
-    `row`: the partition's fields in the latest request that named the partition. `high_watermark` and
-    `log_start_offset`: the values in the partition's latest response. `partition`: the replica whose `readers`
-    contain this object, or None.
+    `topic`: the topic as requests name it. `name`: in a session with topic ids, the name of the topic. It is kept when
+    the topic is deleted, so that a new topic with this name gets INCONSISTENT_TOPIC_ID. `row`: the partition's fields
+    in the latest request that named the partition. `high_watermark` and `log_start_offset`: the values in the
+    partition's latest response. `partition`: the replica whose `readers` contain this object, or None.
     """
 
-    __slots__ = ("high_watermark", "log_start_offset", "partition", "row", "session", "topic")
+    __slots__ = (
+        "high_watermark",
+        "log_start_offset",
+        "name",
+        "partition",
+        "row",
+        "session",
+        "topic",
+    )
 
     def __init__(self, session: ConsumerSession, topic: bytes, row: RequestRow) -> None:
         self.session = session
         self.topic = topic
+        self.name: bytes | None = None
         self.row = row
         self.partition: Partition | None = None
         self.high_watermark = self.log_start_offset = -1
@@ -100,13 +110,24 @@ class ConsumerSession:
     """One fetch session of a consumer. `epoch`: the session epoch that the next request must have.
 
     `dirty`: the partitions that must be read, in order of waiting, longest first. `waiting`: the fetch in progress.
-    Times are monotonic ms.
+    `has_topic_ids`: the requests name topic ids instead of topic names. Times are monotonic ms.
     """
 
-    __slots__ = ("created", "dirty", "epoch", "id", "is_open", "items", "used", "waiting")
+    __slots__ = (
+        "created",
+        "dirty",
+        "epoch",
+        "has_topic_ids",
+        "id",
+        "is_open",
+        "items",
+        "used",
+        "waiting",
+    )
 
-    def __init__(self, session_id: int, now: int) -> None:
+    def __init__(self, session_id: int, now: int, *, has_topic_ids: bool = False) -> None:
         self.id = session_id
+        self.has_topic_ids = has_topic_ids
         self.epoch = FIRST_EPOCH
         self.items: dict[tuple[bytes, int], CachedPartition] = {}
         self.dirty: dict[CachedPartition, None] = {}
@@ -240,12 +261,12 @@ class FetchSessionCache:
         if session is not None:
             session.close()
 
-    def create(self, size: int, now: int) -> ConsumerSession | None:
+    def create(self, size: int, now: int, *, has_topic_ids: bool = False) -> ConsumerSession | None:
         """Return an empty session for `size` partitions, None if there is no space and no session can be evicted."""
         while len(self) >= self._slots or not self.has_room(size):
             if size > PARTITIONS_MAX or not self._evict_for(size, now):
                 return None
-        session = ConsumerSession(self._new_id(), now)
+        session = ConsumerSession(self._new_id(), now, has_topic_ids=has_topic_ids)
         self._sessions[session.id] = session
         return session
 

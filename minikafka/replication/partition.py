@@ -30,7 +30,7 @@ from minikafka.record.header import (
     PRODUCER_ID,
     TRANSACTIONAL,
 )
-from minikafka.record.walk import rules_of
+from minikafka.record.rules import rules_of
 from minikafka.replication.early import FIRST_BATCHES_MS, EarlyBatches, result_of_unexpected
 from minikafka.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
 from minikafka.replication.progress import FollowerProgress

@@ -19,6 +19,7 @@ from typing import Final, Protocol, TypeAlias
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.metrics import Histogram
 from minikafka.base.ports import Clock, Slice
+from minikafka.record.rules import RecordErrors
 from minikafka.replication.partition import Partition, ProduceWaiter
 from minikafka.replication.verification import NO_GUARD
 from minikafka.replication.waiters import Waiter
@@ -54,9 +55,20 @@ class Slot:
 
 
 class PendingPartition:
-    """One partition of a Produce request: its part of the response, and the offset for which the part waits."""
+    """One partition of a Produce request: its part of the response, and the offset for which the part waits.
 
-    __slots__ = ("append_time", "base_offset", "error", "number", "partition", "required")
+    `bad_records`: the records for which the batch was refused, if the refusal names records.
+    """
+
+    __slots__ = (
+        "append_time",
+        "bad_records",
+        "base_offset",
+        "error",
+        "number",
+        "partition",
+        "required",
+    )
 
     def __init__(
         self,
@@ -66,13 +78,19 @@ class PendingPartition:
         append_time: int = -1,
         partition: Partition | None = None,
         required: int = ALREADY,
+        bad_records: RecordErrors | None = None,
     ) -> None:
+        self.bad_records = bad_records
         self.number = number
         self.error = error
         self.base_offset = base_offset
         self.append_time = append_time
         self.partition = partition
         self.required = required
+
+    def rows(self) -> int:
+        """Return the number of rows of this partition in the response: one, and one for each bad record."""
+        return 1 if self.bad_records is None else 1 + len(self.bad_records)
 
     def waits(self) -> bool:
         """Return True while the high watermark has not reached the required offset."""
@@ -132,7 +150,7 @@ class AnswerQueue:
         self.send = send
         self.entries: deque[SingleProduce | Slot | MultiProduce] = deque()
         self.rows = 0
-        """Number of partitions in the entries of the type MultiProduce."""
+        """Number of partitions and bad records in the entries of the type MultiProduce."""
         self.measured = 0
         """Number of responses to send, up to and including the measured response; 0 without a measurement."""
         self.measured_since = 0
@@ -169,15 +187,15 @@ class AnswerQueue:
     def wait_many(self, multi: MultiProduce) -> None:
         """Queue the response of a request for several partitions."""
         self.entries.append(multi)
-        self.rows += len(multi.parts)
         for part in multi.parts:
+            self.rows += part.rows()
             if part.partition is not None:
                 part.partition.produce_waits(self)
 
     def add_part(self, multi: MultiProduce, part: PendingPartition) -> None:
         """Let a queued response wait for one more partition."""
         multi.parts.append(part)
-        self.rows += 1
+        self.rows += part.rows()
         if part.partition is not None:
             part.partition.produce_waits(self)
 
@@ -211,7 +229,7 @@ class AnswerQueue:
                 if answer is None:
                     break
                 if type(entry) is MultiProduce:
-                    self.rows -= len(entry.parts)
+                    self.rows -= sum(part.rows() for part in entry.parts)
                 else:
                     slots += 1
                 out.extend(answer)

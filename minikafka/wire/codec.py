@@ -268,6 +268,8 @@ def _converter(field: Field[Any]) -> Convert:
     element = array_element(field.type)
     if element is not None:
         return _array_converter(element)
+    if is_dataclass(field.type):
+        return lambda value, names: _build(field.type, value, names)
     kafka_type = field.metadata["kafka_type"]
     if kafka_type == "error_code":
         return lambda code, names: KioErrorCode(code)

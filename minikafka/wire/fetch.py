@@ -1,14 +1,14 @@
-"""Fetch requests and responses, versions 4 to 12 (key 1), encoded and decoded.
+"""Fetch requests and responses, versions 4 to 17 (key 1), encoded and decoded.
 
 Consumers may send any of these versions; followers send version 12 in an incremental session (KIP-227) with the last
-fetched epoch of KIP-595. A response is a list of buffers: encoded headers, and slices of records, which are not
-copied.
+fetched epoch of KIP-595. From version 13 a topic is its 16-byte id (KIP-516); in earlier versions it is its name in
+UTF-8. A response is a list of buffers: encoded headers, and slices of records, which are not copied.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -16,19 +16,28 @@ from minikafka.base.errors import ProtocolViolation
 from minikafka.base.fetch_rows import PartitionData, RequestRow
 from minikafka.base.ports import Slice
 from minikafka.record.varints import read_uvarint, uvarint
-from minikafka.wire.primitives import skip_tags
+from minikafka.wire.current_leaders import Leaders
+from minikafka.wire.primitives import skip_tags, tags
 
 FLEXIBLE: Final = 12
 FOLLOWER_VERSION: Final = 12
 """The version that minikafka's followers send."""
+TOPIC_IDS_SINCE: Final = 13
+"""The first version in which topics are ids."""
+_REPLICA_STATE_SINCE: Final = 15
+"""The first version with the replica id in a tagged field (KIP-903)."""
+LEADERS_SINCE: Final = 16
+"""The first version whose response names current leaders (KIP-951)."""
 
 STEP_ROWS: Final = 256
 """Number of partitions that are encoded or decoded in one step, in at most 0.3 ms."""
 Result = TypeVar("Result")
+_ReadTopic: TypeAlias = Callable[[bytearray, int, int], tuple[bytes, int]]
+"""(buffer, position, end of the request) -> (topic, position after it)."""
 
 
 class FetchRequest(NamedTuple):
-    """A decoded request; topics and rack are UTF-8 bytes.
+    """A decoded request; the rack is UTF-8 bytes, and so are topics before version 13, in which they become ids.
 
     Defaults of fields that the request's version lacks: all epochs and log start offsets -1, session id 0, rack b"".
     """
@@ -55,6 +64,10 @@ _V9: Final = Struct(">iiqqi")
 _V12: Final = Struct(">iiqiqix")
 """A partition of a version 12 request; the pad byte is an empty section of tagged fields."""
 _HEAD_V12: Final = Struct(">iiiibii")
+_HEAD_V15: Final = Struct(">iiibii")
+_TOPIC_ID_BYTES: Final = 16
+_REPLICA_STATE: Final = 1
+"""Tag of the field with the replica id."""
 
 
 def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) -> FetchRequest:
@@ -82,7 +95,7 @@ def decode_in_steps(
     """Do what `decode` does, as a generator that yields after each topic and every `STEP_ROWS` partitions."""
     try:
         if version >= FLEXIBLE:
-            return (yield from _decode_flexible(buf, view, body, end))
+            return (yield from _decode_flexible(buf, view, body, end, version))
         return (yield from _decode(buf, view, body, end, version))
     except (struct.error, IndexError):
         raise ProtocolViolation("a Fetch request is shorter than its fields") from None
@@ -183,27 +196,29 @@ def _partitions(
 
 
 def _decode_flexible(
-    buf: bytearray, view: memoryview, body: int, end: int
+    buf: bytearray, view: memoryview, body: int, end: int, version: int
 ) -> Generator[None, None, FetchRequest]:
+    read_topic = _topic_id if version >= TOPIC_IDS_SINCE else _compact_string
     position = body
     position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
-    replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = (
-        _HEAD_V12.unpack_from(buf, position)
-    )
-    count, position = read_uvarint(buf, position + _HEAD_V12.size)
+    head, position = _flexible_head(buf, position, version)
+    replica_id, max_wait, min_bytes, max_bytes, isolation, session_id, session_epoch = head
+    count, position = read_uvarint(buf, position)
     topics = []
     for _ in range(count - 1):
-        topic, position = _compact_string(buf, position, end)
+        topic, position = read_topic(buf, position, end)
         partitions: list[RequestRow] = []
         position = yield from _flexible_partitions(buf, view, position, end, partitions)
         position = position + 1 if buf[position] == 0 else skip_tags(buf, position)
         topics.append((topic, partitions))
         yield
-    forgotten, position = yield from _flexible_forgotten(buf, view, position, end)
+    forgotten, position = yield from _flexible_forgotten(buf, view, position, end, read_topic)
     size, start = read_uvarint(buf, position)
     position = _within(start + max(size - 1, 0), start, end)
     rack = bytes(buf[start:position])
     _within(skip_tags(buf, position), body, end)
+    if version >= _REPLICA_STATE_SINCE and buf[position]:
+        replica_id = _replica_id(buf, position)
     return FetchRequest(
         replica_id,
         max_wait,
@@ -218,13 +233,32 @@ def _decode_flexible(
     )
 
 
+def _flexible_head(buf: bytearray, position: int, version: int) -> tuple[tuple[int, ...], int]:
+    """Return the fields before the topics, the replica id first, and the position after them."""
+    if version >= _REPLICA_STATE_SINCE:
+        return (-1, *_HEAD_V15.unpack_from(buf, position)), position + _HEAD_V15.size
+    return _HEAD_V12.unpack_from(buf, position), position + _HEAD_V12.size
+
+
+def _replica_id(buf: bytearray, position: int) -> int:
+    """Return the replica id in a request's section of tagged fields, -1 if the section lacks it."""
+    count, position = read_uvarint(buf, position)
+    for _ in range(count):
+        tag, position = read_uvarint(buf, position)
+        size, position = read_uvarint(buf, position)
+        if tag == _REPLICA_STATE:
+            return int(_INT32.unpack_from(buf, position)[0])
+        position += size
+    return -1
+
+
 def _flexible_forgotten(
-    buf: bytearray, view: memoryview, position: int, end: int
+    buf: bytearray, view: memoryview, position: int, end: int, read_topic: _ReadTopic
 ) -> Generator[None, None, tuple[list[tuple[bytes, list[int]]], int]]:
     count, position = read_uvarint(buf, position)
     forgotten = []
     for _ in range(count - 1):
-        topic, position = _compact_string(buf, position, end)
+        topic, position = read_topic(buf, position, end)
         size, position = read_uvarint(buf, position)
         stop = _within(position + 4 * max(size - 1, 0), position, end)
         forgotten.append((topic, (yield from _numbers(view[position:stop]))))
@@ -279,6 +313,13 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes, int
     return bytes(buf[position:stop]), stop
 
 
+def _topic_id(buf: bytearray, position: int, end: int) -> tuple[bytes, int]:
+    stop = position + _TOPIC_ID_BYTES
+    if stop > end:
+        raise ProtocolViolation("a topic id exceeds the end of its request")
+    return bytes(buf[position:stop]), stop
+
+
 _RESPONSE_V4: Final = Struct(">ihqqi")
 _RESPONSE_V5: Final = Struct(">ihqqqi")
 _TAIL_V11: Final = Struct(">ii")
@@ -291,6 +332,9 @@ _PREFIX: Final = Struct(">iiBihi")
 _PREFIX_V7: Final = Struct(">iiihii")
 _PREFIX_V4: Final = Struct(">iiii")
 _DIVERGING: Final = Struct(">iqB")
+_DIVERGING_EPOCH: Final = 0
+_CURRENT_LEADER: Final = 1
+"""Tags of the fields of a partition in a response."""
 
 
 def encode_response(
@@ -299,9 +343,14 @@ def encode_response(
     error: int,
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
+    leaders: Leaders | None = None,
 ) -> list[Slice]:
-    """Return the whole response as a list of buffers, length prefix included."""
-    return finished(encode_response_in_steps(correlation, version, error, session_id, topics))
+    """Return the whole response as a list of buffers, length prefix included.
+
+    `leaders`: the current leaders to name, from version 16 on.
+    """
+    steps = encode_response_in_steps(correlation, version, error, session_id, topics, leaders)
+    return finished(steps)
 
 
 def encode_response_in_steps(
@@ -310,10 +359,12 @@ def encode_response_in_steps(
     error: int,
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
+    leaders: Leaders | None = None,
 ) -> Generator[None, None, list[Slice]]:
     """Do what `encode_response` does, as a generator that yields after every `STEP_ROWS` partitions."""
     if version >= FLEXIBLE:
-        return (yield from _encode_flexible(correlation, error, session_id, topics))
+        head = bytearray(_PREFIX.pack(0, correlation, 0, 0, error, session_id))
+        return (yield from _encode_flexible(head, version >= TOPIC_IDS_SINCE, topics, leaders))
     if version >= 7:
         head = bytearray(_PREFIX_V7.pack(0, correlation, 0, error, session_id, len(topics)))
     else:
@@ -353,17 +404,18 @@ def _partition_header(data: PartitionData, version: int) -> bytes:
 
 
 def _encode_flexible(
-    correlation: int,
-    error: int,
-    session_id: int,
+    head: bytearray,
+    has_ids: bool,
     topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
+    leaders: Leaders | None,
 ) -> Generator[None, None, list[Slice]]:
-    head = current = bytearray(_PREFIX.pack(0, correlation, 0, 0, error, session_id))
+    current = head
     current += uvarint(len(topics) + 1)
     out: list[Slice] = []
     total = rows = 0
     for topic, partitions in topics:
-        current += uvarint(len(topic) + 1) + topic + uvarint(len(partitions) + 1)
+        current += topic if has_ids else uvarint(len(topic) + 1) + topic
+        current += uvarint(len(partitions) + 1)
         for row in partitions:
             current += _flexible_header(row)
             slices, size, diverging = row.slices, row.size, row.diverging
@@ -376,15 +428,25 @@ def _encode_flexible(
             rows += 1
             if not rows % STEP_ROWS:
                 yield
-            if diverging is None:
+            if diverging is None and leaders is None:
                 current += b"\0"
             else:
-                current += b"\x01\0" + uvarint(_DIVERGING.size) + _DIVERGING.pack(*diverging, 0)
+                current += _row_tags(topic, row, leaders)
         current += b"\0"
-    current += b"\0"
+    current += b"\0" if leaders is None else leaders.node_endpoints()
     out.append(current)
     _INT32.pack_into(head, 0, total + len(current) - 4)
     return out
+
+
+def _row_tags(topic: bytes, row: PartitionData, leaders: Leaders | None) -> bytes:
+    """Return the tagged fields of a partition: its diverging epoch and its current leader, if there are any."""
+    fields = []
+    if row.diverging is not None:
+        fields.append((_DIVERGING_EPOCH, _DIVERGING.pack(*row.diverging, 0)))
+    if leaders is not None and (leader := leaders.of(topic, row.partition)):
+        fields.append((_CURRENT_LEADER, leader))
+    return tags(fields)
 
 
 def _flexible_header(data: PartitionData) -> bytes:

@@ -57,6 +57,12 @@ def compact_int32_array(numbers: Sequence[int]) -> bytes:
     return uvarint(len(numbers) + 1) + Struct(f">{len(numbers)}i").pack(*numbers)
 
 
+def tags(fields: Sequence[tuple[int, bytes]]) -> bytes:
+    """Return a section of tagged fields: (tag, value), in ascending order of their tags."""
+    values = [uvarint(tag) + uvarint(len(value)) + value for tag, value in fields]
+    return uvarint(len(fields)) + b"".join(values)
+
+
 def skip_tags(buf: Buffer, pos: int) -> int:
     """Return the position after a section of tagged fields. Raises ProtocolViolation if the section is cut off."""
     count, pos = read_uvarint(buf, pos)

@@ -13,9 +13,20 @@ from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.record.varints import read_uvarint, uvarint
-from minikafka.wire.primitives import skip_tags
+from minikafka.wire.current_leaders import Leaders
+from minikafka.wire.primitives import (
+    NO_TAGS,
+    array,
+    compact_array,
+    compact_string,
+    skip_tags,
+    string,
+    tags,
+)
 
 FLEXIBLE: Final = 9
+LEADERS_SINCE: Final = 10
+"""The first version whose response names current leaders (KIP-951)."""
 NULL_RECORDS: Final = -1
 ELEMENTS_MAX: Final = 10_000
 """Maximum number of topics and partitions, counted together, in one request."""
@@ -48,10 +59,26 @@ class ProduceRequest(NamedTuple):
     head_end: int
 
 
-PartitionAnswer: TypeAlias = tuple[int, int, int, int, int]
-"""Fields: partition, error code, base offset, log append time (-1), log start offset (-1)."""
+RecordTexts: TypeAlias = tuple[str, Sequence[tuple[int, str]]]
+"""The message about a refused batch, and (index in the batch, message) of each bad record (KIP-467)."""
+NO_TEXTS: Final[RecordTexts] = "", ()
+
+
+class PartitionAnswer(NamedTuple):
+    """One partition of a response. `texts`: the bad records of a refused batch, from version 8 on."""
+
+    partition: int
+    error: int
+    base_offset: int = -1
+    append_time: int = -1
+    log_start_offset: int = -1
+    texts: RecordTexts = NO_TEXTS
+
+
 SingleAnswer: TypeAlias = Callable[[int, int, int, int], bytes]
 """(correlation, error, base offset, log start offset) -> the whole response."""
+Refuse: TypeAlias = Callable[[int, int], bytes]
+"""(correlation, error) -> the whole response of a refused request for one partition."""
 
 
 def decode_in_steps(
@@ -203,11 +230,11 @@ def _compact_string(buf: bytearray, position: int, end: int) -> tuple[bytes | No
     return bytes(buf[position:stop]), stop
 
 
-def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
+def single_answer(topic: bytes, partition: int, version: int, refuse: Refuse) -> SingleAnswer:
     """Return a function that encodes a whole response with only this partition.
 
     The arguments of the returned function are correlation id, error code, base offset and log start offset. The log
-    append time in the response is -1.
+    append time in the response is -1. `refuse` encodes the response if there is an error code.
     """
     flexible = version >= FLEXIBLE
     if flexible:
@@ -227,20 +254,30 @@ def single_answer(topic: bytes, partition: int, version: int) -> SingleAnswer:
     pack, size = layout.pack, layout.size - 4
 
     def answer(correlation: int, error: int, base_offset: int, log_start_offset: int) -> bytes:
+        if error:
+            return refuse(correlation, error)
         return pack(size, correlation, head, error, base_offset, -1, log_start_offset, tail)
 
     def answer_without_start(
         correlation: int, error: int, base_offset: int, log_start_offset: int
     ) -> bytes:
+        if error:
+            return refuse(correlation, error)
         return pack(size, correlation, head, error, base_offset, -1, tail)
 
     return answer if with_start else answer_without_start
 
 
 def encode_response(
-    correlation: int, version: int, topics: Sequence[tuple[bytes, Sequence[PartitionAnswer]]]
+    correlation: int,
+    version: int,
+    topics: Sequence[tuple[bytes, Sequence[PartitionAnswer]]],
+    leaders: Leaders | None = None,
 ) -> bytes:
-    """Return the whole response for any number of partitions, length prefix included."""
+    """Return the whole response for any number of partitions, length prefix included.
+
+    `leaders`: the current leaders to name, from version 10 on.
+    """
     flexible = version >= FLEXIBLE
     out = bytearray(_INT32.pack(correlation))
     out += b"\0" + uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))
@@ -251,23 +288,45 @@ def encode_response(
             out += _INT16.pack(len(topic)) + topic + _INT32.pack(len(partitions))
         for answer in partitions:
             out += _encode_partition(answer, version)
+            if flexible:
+                out += _leader_tags(topic, answer, leaders)
         if flexible:
-            out += b"\0"
-    out += _INT32.pack(0) + (b"\0" if flexible else b"")
+            out += NO_TAGS
+    out += _INT32.pack(0)
+    if flexible:
+        out += NO_TAGS if leaders is None else leaders.node_endpoints()
     return _INT32.pack(len(out)) + bytes(out)
 
 
 _ANSWER: Final = Struct(">ihqq")
 _LOG_START: Final = Struct(">q")
+_CURRENT_LEADER: Final = 0
+"""Tag of a partition's current leader."""
 
 
 def _encode_partition(answer: PartitionAnswer, version: int) -> bytes:
-    partition, error, base_offset, append_time, log_start_offset = answer
+    """Return the fields of one partition, without its tagged fields."""
+    partition, error, base_offset, append_time, log_start_offset, texts = answer
     out = _ANSWER.pack(partition, error, base_offset, append_time)
     if version >= 5:
         out += _LOG_START.pack(log_start_offset)
     if version >= FLEXIBLE:
-        out += b"\x01\0\0"
-    elif version >= 8:
-        out += _INT32.pack(0) + _INT16.pack(-1)
-    return out
+        return out + _encode_texts(texts, compact_array, compact_string, NO_TAGS)
+    return out + _encode_texts(texts, array, string, b"") if version >= 8 else out
+
+
+def _encode_texts(
+    texts: RecordTexts,
+    length: Callable[[int], bytes],
+    text: Callable[[str | None], bytes],
+    end: bytes,
+) -> bytes:
+    """Return the bad records and the message. `end`: the end of each record's structure."""
+    message, errors = texts
+    rows = [_INT32.pack(index) + text(found) + end for index, found in errors]
+    return length(len(rows)) + b"".join(rows) + text(message or None)
+
+
+def _leader_tags(topic: bytes, answer: PartitionAnswer, leaders: Leaders | None) -> bytes:
+    leader = b"" if leaders is None else leaders.of(topic, answer.partition)
+    return tags([(_CURRENT_LEADER, leader)]) if leader else NO_TAGS

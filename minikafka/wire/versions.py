@@ -55,7 +55,7 @@ LIST_TRANSACTIONS: Final = 66
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
     PRODUCE: (0, 11),
-    FETCH: (4, 12),
+    FETCH: (4, 17),
     LIST_OFFSETS: (0, 9),
     METADATA: (0, 12),
     OFFSET_COMMIT: (0, 9),
@@ -110,7 +110,6 @@ NOT_SERVED: Final[dict[tuple[int, int, int], str]] = {
         0,
         3,
     ): "their clients read the message formats 0 and 1, to which brokers here do not convert records",
-    (FETCH, 13, 17): "fetch sessions here name topics, and these versions name topic ids",
 }
 """(API key, lowest, highest version) of each range that Kafka 3.9 serves and a broker here does not → the reason."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from support.memory_cluster import MemoryCluster
 
@@ -38,7 +39,13 @@ class Connected:
         self.transactional_id: str | None = None
         self.answered: list[dict[TopicPartition, int]] = []
         self.append_times: list[int] = []
-        queue = AnswerQueue(self.replicas.purgatory, self._sent)
+        self.rows: dict[TopicPartition, Any] = {}
+        """The partitions in the last response."""
+        self.leaders: list[dict[TopicPartition, tuple[int, int]]] = []
+        """Id and leader epoch of the current leaders in each response, from version 10 on."""
+        self.nodes: list[dict[int, tuple[str, int]]] = []
+        """Host and port of the brokers that each response names."""
+        queue = self.answers = AnswerQueue(self.replicas.purgatory, self._sent)
         client = ClientConnection(1, "PLAINTEXT")
         self.resumed = 0
         self.buf = bytearray()
@@ -68,15 +75,19 @@ class Connected:
             size = 4 + int.from_bytes(data[:4], "big")
             answer = decode_response(PRODUCE, self.version, data[4:size])
             data = data[size:]
-            rows = [row for topic in answer.responses for row in topic.partition_responses]
-            self.append_times += [row.log_append_time for row in rows]
-            self.answered.append(
-                {
-                    TopicPartition(topic.name, row.index): int(row.error_code)
-                    for topic in answer.responses
-                    for row in topic.partition_responses
-                }
+            self.rows = {
+                TopicPartition(topic.name, row.index): row
+                for topic in answer.responses
+                for row in topic.partition_responses
+            }
+            self.append_times += [row.log_append_time for row in self.rows.values()]
+            self.answered.append({tp: int(row.error_code) for tp, row in self.rows.items()})
+            leaders = {tp: getattr(row, "current_leader", None) for tp, row in self.rows.items()}
+            self.leaders.append(
+                {tp: (one.leader_id, one.leader_epoch) for tp, one in leaders.items() if one}
             )
+            nodes = getattr(answer, "node_endpoints", ())
+            self.nodes.append({node.node_id: (node.host, node.port) for node in nodes})
 
     async def lead(self, tp: TopicPartition, leader: int, epoch: int, *isr: int) -> None:
         state = PartitionState(tp, leader, epoch, isr, 5, 100, (0, 9), is_new=True)

@@ -6,25 +6,39 @@ requests list only the partitions whose fetch position has changed. An error sta
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from minikafka.client.connection import Connection
 from minikafka.record.batch import records
 from minikafka.wire.codec import decode_response, request
+from minikafka.wire.fetch import TOPIC_IDS_SINCE
 from minikafka.wire.versions import FETCH
 
 Key = tuple[str, int]
 
 
 class SessionConsumer:
-    """A consumer connected to one broker. `positions`: next offset by partition. `received`: values read so far."""
+    """A consumer connected to one broker. `positions`: next offset by partition. `received`: values read so far.
 
-    def __init__(self, connection: Connection, *, version: int = 12, rack: str = "") -> None:
+    `ids`: topic name -> topic id, which requests from version 13 on have instead of the name.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        version: int = 12,
+        rack: str = "",
+        ids: Mapping[str, bytes] | None = None,
+    ) -> None:
         self.connection = connection
         self.version = version
         self.rack = rack
+        self.ids = dict(ids or {})
+        self.leader_epoch = -1
+        """The leader epoch in every request, from version 9 on."""
         self.session_id = 0
         self.epoch = 0
         self.positions: dict[Key, int] = {}
@@ -37,6 +51,10 @@ class SessionConsumer:
         self.answered: list[Key] = []
         """The partitions in the last response."""
         self.preferred: dict[Key, int] = {}
+        self.leaders: dict[Key, Any] = {}
+        """The current leaders in the responses, from version 12 on; leader id -1 if there is none."""
+        self.nodes: dict[int, tuple[str, int]] = {}
+        """Host and port of the brokers that the last response named."""
 
     @classmethod
     async def connect(
@@ -73,8 +91,8 @@ class SessionConsumer:
             isolation_level=0,
             session_id=self.session_id,
             session_epoch=self.epoch if epoch is None else epoch,
-            topics=_by_topic(changed, partition_max_bytes),
-            forgotten_topics_data=_forgotten(forgotten),
+            topics=self._by_topic(changed, partition_max_bytes),
+            forgotten_topics_data=self._forgotten(forgotten),
             rack_id=self.rack,
         )
         data = await self.connection.request(FETCH, self.version, body, max_wait_ms + 30_000)
@@ -92,13 +110,18 @@ class SessionConsumer:
 
     def _process(self, response: Any) -> None:
         self.answered.clear()
+        found = getattr(response, "node_endpoints", ())
+        self.nodes = {node.node_id: (node.host, node.port) for node in found}
+        names = {topic_id: name for name, topic_id in self.ids.items()}
         for topic in response.responses:
+            name = names[topic.topic_id.bytes] if self.version >= TOPIC_IDS_SINCE else topic.topic
             for row in topic.partitions:
-                key = (topic.topic, row.partition_index)
+                key = (name, row.partition_index)
                 self.answered.append(key)
                 self.errors[key] = int(row.error_code)
                 self.high_watermarks[key] = row.high_watermark
                 self.log_starts[key] = row.log_start_offset
+                self.leaders[key] = getattr(row, "current_leader", None)
                 self.preferred[key] = getattr(row, "preferred_read_replica", -1)
                 for record in records(bytes(row.records or b"")):
                     if record.offset >= self.positions[key]:
@@ -125,17 +148,19 @@ class SessionConsumer:
         self.session_id = self.epoch = 0
         self.sent.clear()
 
+    def _by_topic(self, positions: dict[Key, int], max_bytes: int) -> list[dict[str, Any]]:
+        topics: dict[str, list[dict[str, int]]] = {}
+        for (topic, number), offset in positions.items():
+            row = {"partition": number, "fetch_offset": offset, "partition_max_bytes": max_bytes}
+            row["current_leader_epoch"] = self.leader_epoch
+            topics.setdefault(topic, []).append(row)
+        return [{**self._topic(topic), "partitions": rows} for topic, rows in topics.items()]
 
-def _by_topic(positions: dict[Key, int], max_bytes: int) -> list[dict[str, Any]]:
-    topics: dict[str, list[dict[str, int]]] = {}
-    for (topic, number), offset in positions.items():
-        row = {"partition": number, "fetch_offset": offset, "partition_max_bytes": max_bytes}
-        topics.setdefault(topic, []).append(row)
-    return [{"topic": topic, "partitions": rows} for topic, rows in topics.items()]
+    def _forgotten(self, keys: Iterable[Key]) -> list[dict[str, Any]]:
+        topics: dict[str, list[int]] = {}
+        for topic, number in keys:
+            topics.setdefault(topic, []).append(number)
+        return [{**self._topic(topic), "partitions": numbers} for topic, numbers in topics.items()]
 
-
-def _forgotten(keys: Iterable[Key]) -> list[dict[str, Any]]:
-    topics: dict[str, list[int]] = {}
-    for topic, number in keys:
-        topics.setdefault(topic, []).append(number)
-    return [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()]
+    def _topic(self, name: str) -> dict[str, Any]:
+        return {"topic": name, "topic_id": self.ids.get(name)}

@@ -23,6 +23,7 @@ from minikafka.base.fetch_rows import (
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
 from minikafka.broker.fetch.consumer_fetches import WAITING_MAX, ConsumerFetches
+from minikafka.broker.fetch.topic_ids import TopicIds
 from minikafka.broker.turns.fair_queue import take_steps
 from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
 from minikafka.replication.consumer_sessions import ConsumerSession
@@ -34,11 +35,21 @@ from minikafka.replication.sessions import (
     INVALID_SESSION_EPOCH,
     SESSION_NOT_FOUND,
 )
-from minikafka.wire.fetch import FetchRequest, encode_response, encode_response_in_steps
+from minikafka.wire.current_leaders import Leaders
+from minikafka.wire.fetch import (
+    LEADERS_SINCE,
+    TOPIC_IDS_SINCE,
+    FetchRequest,
+    encode_response,
+    encode_response_in_steps,
+)
 
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_MOVED: Final = (_NOT_LEADER, int(ErrorCode.FENCED_LEADER_EPOCH))
+"""The error codes with which a response names the current leader."""
+_OTHER_TOPICS: Final = int(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
 _NO_ZSTD: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _NOTHING: Final[Sequence[Slice]] = ()
 _DIVERGES: Final = -1
@@ -56,7 +67,7 @@ WAIT_ROWS_MAX: Final = 4_096
 in memory."""
 _Steps: TypeAlias = Generator[None, None, None]
 _Named: TypeAlias = tuple[bytes, RequestRow]
-"""A topic, and one partition of this topic as decoded from the request (a "row")."""
+"""A topic as the request names it, and one partition of it as decoded from the request (a "row")."""
 _Read: TypeAlias = tuple[bytes, RequestRow, PartitionData]
 
 
@@ -73,11 +84,14 @@ class ConsumerFetch:
         "correlation",
         "done",
         "fetches",
+        "find",
         "has_work",
+        "ids",
         "is_large",
         "is_leader_only",
         "is_overdue",
         "is_updated",
+        "leaders",
         "max_bytes",
         "min_bytes",
         "rack",
@@ -109,6 +123,11 @@ class ConsumerFetch:
         self.rack = ""
         if request.rack and fetches.is_selecting and not self.is_leader_only:
             self.rack = request.rack.decode("utf-8", "replace")
+        self.ids = TopicIds(fetches.replicas) if version >= TOPIC_IDS_SINCE else None
+        """The names of the topics if the request names topic ids, else None."""
+        self.find = fetches.replicas.find if self.ids is None else self.ids.find
+        """(topic as the request names it, partition number) -> the partition if it is hosted, else None."""
+        self.leaders: Leaders | None = None
         self.rows: list[_Named] = []
         """The partitions to read. In a session, these are the partitions that may have changed."""
         self.session: ConsumerSession | None = None
@@ -143,6 +162,8 @@ class ConsumerFetch:
 
         If the request has no partitions, answer and return False.
         """
+        if self.ids is not None:
+            self.ids.resolve(topic for topic, _ in self.request.topics)
         self.rows = [(topic, row) for topic, rows in self.request.topics for row in rows]
         if not self.rows:
             self._refuse(0)
@@ -179,6 +200,8 @@ class ConsumerFetch:
             return SESSION_NOT_FOUND
         if request.session_epoch != session.epoch:
             return INVALID_SESSION_EPOCH
+        if session.has_topic_ids != (self.ids is not None):
+            return _OTHER_TOPICS
         session.begin_fetch()
         self.session = session
         cache.touch(session, self.arrived)
@@ -203,11 +226,15 @@ class ConsumerFetch:
 
     def _take_dirty(self, session: ConsumerSession) -> _Steps:
         """Set `rows` to the dirty partitions of the session, whose replicas may have something new to send."""
-        find = self.fetches.replicas.find
+        find, ids = self.find, self.ids
         rows: list[_Named] = []
         for at, item in enumerate(tuple(session.dirty), 1):
             if not at % _STEP_ROWS:
                 yield
+            if ids is not None:
+                if item.name is None:
+                    item.name = ids.name(item.topic)
+                ids.names[item.topic] = item.name
             session.watch(item, find)
             rows.append((item.topic, item.row))
         self.rows = rows
@@ -237,7 +264,7 @@ class ConsumerFetch:
         """
         if part.error or part.size or part.diverging is not None or part.preferred != LEADER:
             return None
-        partition = self.fetches.replicas.find(topic, row[PARTITION])
+        partition = self.find(topic, row[PARTITION])
         if partition is None or row[FETCH_OFFSET] < self._end(partition):
             return None
         return partition
@@ -245,13 +272,17 @@ class ConsumerFetch:
     def _new_session(self, found: list[_Read]) -> Generator[None, None, int]:
         """Create a session with these partitions; return its id, or 0 if the session cache is full."""
         cache = self.fetches.replicas.fetch_sessions.consumers
-        session = cache.create(len(found), self.fetches.clock.now())
+        has_ids = self.ids is not None
+        session = cache.create(len(found), self.fetches.clock.now(), has_topic_ids=has_ids)
         if session is None:
             return 0
         for at, (topic, row, part) in enumerate(found, 1):
             if not at % _STEP_ROWS:
                 yield
-            session.add(topic, row).must_respond(part)
+            item = session.add(topic, row)
+            item.must_respond(part)
+            if self.ids is not None:
+                item.name = self.ids.names[topic]
         for at, (topic, row, part) in enumerate(found, 1):
             if not at % _STEP_ROWS:
                 yield
@@ -339,7 +370,7 @@ class ConsumerFetch:
             if not at % _STEP_ROWS:
                 yield
             number, _, offset, _, _, max_bytes = row
-            partition = self.fetches.replicas.find(topic, number)
+            partition = self.find(topic, number)
             if partition is None or self._refusal(partition, row):
                 return True
             if self.session is None:
@@ -418,7 +449,7 @@ class ConsumerFetch:
         elif self.request.session_epoch == INITIAL_EPOCH:
             session_id = yield from self._new_session(found)
         answer = yield from encode_response_in_steps(
-            self.correlation, self.version, 0, session_id, list(topics.items())
+            self.correlation, self.version, 0, session_id, list(topics.items()), self.leaders
         )
         if not self.done:
             self._send(answer)
@@ -430,9 +461,9 @@ class ConsumerFetch:
         Records are deferred if they take more than `EAGER_BYTES`, or if `left` is at most `deferred_from`.
         """
         number, _, offset, last_epoch, _, _ = row
-        partition = self.fetches.replicas.find(topic, number)
+        partition = self.find(topic, number)
         if partition is None:
-            error = self.fetches.replicas.error_for_wire(topic, number)
+            error = self._error(topic, number)
             return self._refused(topic, number, error)
         traffic = partition.log.traffic
         traffic.fetch_requests += 1
@@ -464,6 +495,12 @@ class ConsumerFetch:
             aborted = partition.log.aborted_transactions(offset, end)
         return PartitionData(number, 0, hw, stable, start, slices, len(data), None, aborted)
 
+    def _error(self, topic: bytes, number: int) -> int:
+        """Return the error code for a partition that `find` does not return."""
+        if self.ids is None:
+            return self.fetches.replicas.error_for_wire(topic, number)
+        return self.ids.error(topic, number)
+
     def _records(
         self, partition: Partition, row: RequestRow, left: int, deferred_from: int
     ) -> tuple[bytes | Deferred, int]:
@@ -491,8 +528,14 @@ class ConsumerFetch:
         return data, next_offset
 
     def _refused(self, topic: bytes, number: int, error: int) -> PartitionData:
-        tp = TopicPartition(topic.decode("utf-8", "replace"), number)
-        self.fetches.replicas.refusals.note("Fetch", tp, error)
+        name = topic if self.ids is None else self.ids.names.get(topic)
+        if name is not None:
+            tp = TopicPartition(name.decode("utf-8", "replace"), number)
+            refusals = self.fetches.replicas.refusals
+            refusals.note("Fetch", tp, error)
+            if self.version >= LEADERS_SINCE and error in _MOVED:
+                self.leaders = self.leaders or Leaders()
+                self.leaders.add(topic, number, *refusals.leader(tp, self.fetches.client.listener))
         if error == _STORAGE_ERROR and self.version < _STORAGE_ERROR_SINCE:
             error = _NOT_LEADER
         return PartitionData(number, error, -1, -1, -1, _NOTHING, 0)

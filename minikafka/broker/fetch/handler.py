@@ -1,9 +1,17 @@
-"""Fetch (key 1), versions 4 to 12, for consumers and for followers.
+"""Fetch (key 1), versions 4 to 17, for consumers and for followers.
 
 Consumers read below the high watermark, or below the last stable offset with isolation level read_committed. They
 wait for min_bytes, for at most max_wait_ms. Followers read up to the written log end. Epochs are fenced as in
 KIP-320, and divergence is reported as in KIP-595. Version notes: 5 log start offset, 7 sessions, 9 current leader
-epoch, 10 topics with compression.type zstd, 11 rack id, 12 flexible and last fetched epoch.
+epoch, 10 topics with compression.type zstd, 11 rack id, 12 flexible and last fetched epoch, 13 topic ids, 15 replica
+id in a tagged field, 16 current leaders. Nothing is on tiered storage, so version 14 brings no further error. Brokers
+themselves send version 12.
+
+Topic ids (KIP-516): UNKNOWN_TOPIC_ID means that this broker knows no topic with the id. A session whose topic was
+deleted gets UNKNOWN_TOPIC_OR_PARTITION, and INCONSISTENT_TOPIC_ID once a topic with the same name exists: it never
+reads the records of the new topic. A session names topics either by name or by id: a request that names them in the
+other way gets FETCH_SESSION_TOPIC_ID_ERROR. With NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH, version 16 names the
+current leader and its address (KIP-951).
 
 A read_committed consumer also gets the aborted transactions that have batches in its records, from the transaction
 indexes, and skips their batches. The last stable offset moves only with the high watermark. So a waiting fetch is tried

@@ -11,7 +11,9 @@ from typing import Final
 
 from minikafka.base.ports import Clock
 from minikafka.broker.turns.record_walks import PendingWalk, RecordWalks
-from minikafka.record.walk import AT_ONCE_BYTES, STEPS_AT_ONCE, RecordRules, judge
+from minikafka.record.header import LOG_APPEND_TIME
+from minikafka.record.rules import RecordErrors, RecordRules
+from minikafka.record.walk import AT_ONCE_BYTES, STEPS_AT_ONCE, Walk, judge
 
 _WALKED_MAX: Final = 256 << 10
 """When this many bytes of records were walked (checked) in a tick, further records are walked in steps. A receive
@@ -22,13 +24,17 @@ _TIMED_BYTES: Final = 8 << 10
 """The clock is read to apply `_WALK_MS` only after the walk over a batch of more bytes than this."""
 
 
+_ATTRIBUTES_LOW: Final = 22
+"""Position in a batch of the low byte of its attributes."""
+
+
 class BatchChecks:
     """The checks of one connection. `resume()` is called when a check that takes several turns has ended.
 
     `checks_all`: check all batches, not only those of topics that need it (`minikafka.records.check.enable`).
     """
 
-    __slots__ = ("_checks_all", "_clock", "_held", "_resume", "_walks", "walked")
+    __slots__ = ("_checks_all", "_clock", "_held", "_resume", "_walks", "errors", "walked")
 
     def __init__(
         self,
@@ -44,6 +50,8 @@ class BatchChecks:
         self._checks_all = checks_all
         self._held: tuple[int, PendingWalk] | None = None
         """Position of a batch, and the walk whose steps are taken in later turns."""
+        self.errors: RecordErrors | None = None
+        """The bad records of the batch that was refused last, if the refusal names records."""
         self.walked = 0
         """Number of bytes of records that were walked in this tick."""
 
@@ -57,8 +65,8 @@ class BatchChecks:
         """
         if self._held is not None and self._held[0] == start:
             walk = self._held[1].walk
-            return walk.verdict if walk.is_done else None
-        if not self._checks_all and not rules.is_demanding:
+            return self._verdict(walk) if walk.is_done else None
+        if not self._checks_all and not rules.is_demanding and not _sets_append_time(view, start):
             return 0
         verdict = judge(view, start, end, rules, _WALKED_MAX - self.walked, wall_ms)
         if isinstance(verdict, int):
@@ -70,10 +78,14 @@ class BatchChecks:
                     break
             self._count(verdict.inflated, now)
             if verdict.is_done:
-                return verdict.verdict
+                return self._verdict(verdict)
         self._held = start, PendingWalk(verdict, self._resume)
         self._walks.add(self._held[1])
         return None
+
+    def _verdict(self, walk: Walk) -> int | bytearray:
+        self.errors = walk.errors
+        return walk.verdict
 
     def _count(self, size: int, now: int) -> None:
         self.walked += size
@@ -90,3 +102,9 @@ class BatchChecks:
         if self._held is not None:
             self._walks.release(self._held[1])
             self._held = None
+
+
+def _sets_append_time(view: memoryview, start: int) -> bool:
+    """True if the batch claims the timestamp type LogAppendTime, so that its header must be replaced or refused."""
+    at = start + _ATTRIBUTES_LOW
+    return at < len(view) and bool(view[at] & LOG_APPEND_TIME)

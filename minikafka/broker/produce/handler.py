@@ -18,7 +18,15 @@
   records, or a missing key in a compacted topic.
 - A request whose records take long to read, or that has more than 64 partitions or 4 MiB, is handled in steps. The
   connection's next requests wait. A request with more than 10,000 topics and partitions closes the connection.
-- Version notes: 5 log start offset, 8 record errors (always empty), 9 flexible, 11 TRANSACTION_ABORTABLE.
+- The response names the records without a key for a compacted topic (INVALID_RECORD), and the records with a timestamp
+  outside of the topic's limits (INVALID_TIMESTAMP), with Kafka's texts (KIP-467). One response names at most 1,000
+  records: the check of a batch ends when it has found so many.
+- A batch with the timestamp type LogAppendTime, which only a broker may set, gets the topic's type CreateTime. If the
+  topic has LogAppendTime too, every record gets INVALID_TIMESTAMP.
+- Bytes after the batch are ignored, unless another batch follows (INVALID_RECORD) or they begin no batch
+  (CORRUPT_MESSAGE).
+- Version notes: 5 log start offset, 8 record errors, 9 flexible, 10 the current leader and its address with
+  NOT_LEADER_OR_FOLLOWER (KIP-951), 11 TRANSACTION_ABORTABLE.
 Deliberately ignored: the offsets in a produced batch.
 """
 
@@ -37,12 +45,14 @@ from minikafka.broker.produce.batch_checks import BatchChecks
 from minikafka.broker.produce.guards import Found, Guards, Verifier
 from minikafka.broker.produce.large import LargeProduce, Steps
 from minikafka.broker.produce.refused_batches import RETRIABLE, Refusal, producer_of
-from minikafka.broker.produce.response import Topics, encoder
+from minikafka.broker.produce.response import Topics, encoder, leader_finder, single_pack
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.services import ClientConnection
 from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.record.batch import end_of_batch
 from minikafka.record.header import CODEC_MASK
 from minikafka.record.inflate import ZSTD
+from minikafka.record.rules import LISTED_MAX, RecordErrors
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import (
     ALREADY,
@@ -58,7 +68,6 @@ from minikafka.wire.produce import (
     PartitionRecords,
     ProduceRequest,
     decode_in_steps,
-    single_answer,
     single_records,
     tail_bytes,
 )
@@ -143,6 +152,7 @@ class ProduceApi:
         "client",
         "clock",
         "close",
+        "find_leader",
         "guards",
         "head_size",
         "is_handled",
@@ -188,6 +198,7 @@ class ProduceApi:
             self.large.resume,
             checks_all=replicas.config.minikafka_records_check_enable,
         )
+        self.find_leader = leader_finder(replicas.refusals, client.listener)
         self.answers = answers
         self.clock = clock
         self.memo: dict[bytes, SingleHead] = {}
@@ -361,7 +372,7 @@ class ProduceApi:
         if pack is None:
             if len(self.packs) >= _MEMO_MAX:
                 self.packs.clear()
-            pack = self.packs[key] = single_answer(topic, number, version)
+            pack = self.packs[key] = single_pack(topic, number, version, self.find_leader)
         return pack
 
     def _append_part(
@@ -397,12 +408,15 @@ class ProduceApi:
         ):
             return PendingPartition(number, _UNSUPPORTED_COMPRESSION)
         guard = found((topic, number))
-        required = guard if guard < 0 else self._append(partition, view, start, end, acks, guard)
+        self.checks.errors = None
+        stop = end_of_batch(view, start, end)
+        required = guard if guard < 0 else self._append(partition, view, start, stop, acks, guard)
         if required is None:
             return None
         if required < 0:
             _count_refusal(partition, -required, end - start)
-            return self._refuse(topic, number, -required, view[start:end])
+            bad = self.checks.errors
+            return self._refuse(topic, number, -required, view[start:end], bad)
         append_time = self.wall_ms if partition.log_append_time else -1
         if acks >= 0:
             required = ALREADY
@@ -426,7 +440,9 @@ class ProduceApi:
             yield False
         acks = request.acks
         topics: Topics = [(topic, []) for topic, _ in request.topics]
-        multi = MultiProduce([], encoder(topics, correlation, version), NEVER)
+        encode = encoder(topics, correlation, version, self.find_leader)
+        multi = MultiProduce([], encode, NEVER)
+        room = LISTED_MAX
         if acks:
             self.answers.wait_many(multi)
             self.answers.measure(self.now)
@@ -437,6 +453,9 @@ class ProduceApi:
                 while (answer := self._append_part(*batch)) is None:
                     yield True
                 self.checks.release(part.start)
+                if answer.bad_records is not None:
+                    answer.bad_records.limit(room)
+                    room -= len(answer.bad_records)
                 answers.append(answer)
                 if acks:
                     self.answers.add_part(multi, answer)
@@ -489,12 +508,23 @@ class ProduceApi:
         if refusal is not None and refusal.response is None:
             refusal.response = response
 
-    def _refuse(self, topic: bytes, number: int, error: int, field: memoryview) -> PendingPartition:
-        """Return the error as the batch's result. If the error is retriable, also refuse later batches (`Refusal`)."""
+    def _refuse(
+        self,
+        topic: bytes,
+        number: int,
+        error: int,
+        field: memoryview,
+        bad: RecordErrors | None = None,
+    ) -> PendingPartition:
+        """Return the error as the batch's result. If the error is retriable, also refuse later batches (`Refusal`).
+
+        `bad`: the bad records, if the check of the records has found some. The error may have another reason.
+        """
         if error in RETRIABLE:
             refusal = Refusal(error, producer_of(field), self.now)
             self.refused.setdefault((topic, number), refusal)
-        return PendingPartition(number, error)
+        is_reason = bad is not None and bad.code == error
+        return PendingPartition(number, error, bad_records=bad if is_reason else None)
 
     def _forget_sent_refusals(self) -> None:
         """Mark each `Refusal` (refused batch) whose response was sent; drop each one that affects no later batch."""

@@ -1,4 +1,4 @@
-"""Log lines about requests that this broker refuses repeatedly, with this broker's state of the partition.
+"""Requests that this broker refuses: the leader to ask instead, and log lines if the refusals last.
 
 Refusals are normal for a moment after an election. Lasting refusals mean that a broker has not received the result
 of the election, that a high watermark does not advance, or that a client does not read the metadata again.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import BrokerId, Node, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.replication.partition import Partition
@@ -88,6 +88,21 @@ class Refusals:
         if run.logged_at is None or now - run.logged_at >= AGAIN_MS:
             run.logged_at = now
             self._log(api, tp, error, run)
+
+    def leader(self, tp: TopicPartition, listener: str) -> tuple[tuple[BrokerId, int], Node | None]:
+        """Return ((id, leader epoch), address) of the leader that a refused client should ask (KIP-951).
+
+        The replica knows its leader before the metadata does. The id and epoch are -1 if there is no such partition;
+        the address is None if the leader is not live or does not have the client's listener.
+        """
+        known = self._partitions.get(tp) or self._metadata.topics.get(tp.topic, {}).get(
+            tp.partition
+        )
+        if known is None:
+            return (-1, -1), None
+        broker = self._metadata.brokers.get(known.leader)
+        node = None if broker is None else broker.node(listener)
+        return (known.leader, known.leader_epoch), node
 
     def _log(self, api: str, tp: TopicPartition, error: int, run: _Run) -> None:
         replica = self._partitions.get(tp)

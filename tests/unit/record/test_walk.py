@@ -17,9 +17,17 @@ from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.record import walk
 from minikafka.record.batch import Record, build, check_produced, records
-from minikafka.record.codecs import compress
-from minikafka.record.header import HEADER, MAX_TIMESTAMP
-from minikafka.record.walk import AT_ONCE_BYTES, KEEP, RecordRules, Walk, judge, rules_of
+from minikafka.record.codecs import compress, crc32c
+from minikafka.record.header import (
+    ATTRIBUTES,
+    CRC_AT,
+    CRC_START,
+    HEADER,
+    LOG_APPEND_TIME,
+    MAX_TIMESTAMP,
+)
+from minikafka.record.rules import KEEP, LISTED_MAX, RecordRules, rules_of
+from minikafka.record.walk import AT_ONCE_BYTES, Walk, judge
 
 INVALID = int(ErrorCode.INVALID_RECORD)
 RULES = RecordRules(1 << 30)
@@ -38,6 +46,15 @@ def walked(
         steps += 1
     assert outcome.is_done
     return outcome.verdict, steps
+
+
+def refused(batch: bytes, rules: RecordRules, room: int = 1 << 30, wall_ms: int = 0) -> Walk:
+    """Check a batch that is refused; return the walk, whose `errors` are the bad records."""
+    outcome = judge(memoryview(batch), 0, len(batch), rules, room, wall_ms)
+    assert isinstance(outcome, Walk)
+    while outcome.step():
+        pass
+    return outcome
 
 
 @pytest.mark.parametrize(("batch", "is_sound"), CASES.values(), ids=CASES)
@@ -287,26 +304,27 @@ class TestTimestamps:
         broker = BrokerConfig.from_mapping({"broker.id": 0})
         assert rules_of(TopicConfig.from_broker(broker, settings)).distances == limits
 
-    def test_timestamp_in_the_batch_header_is_checked_before_the_records(self) -> None:
-        batch = bytearray(raw_batch(b"no record", 1))
+    def test_largest_timestamp_in_the_batch_header_must_be_within_the_limits_too(self) -> None:
+        batch = bytearray(build([Record(timestamp=10_000, value=b"m")]))
         header = list(HEADER.unpack_from(batch))
         header[MAX_TIMESTAMP] = 12_001
         HEADER.pack_into(batch, 0, *header)
-        assert walked(batch, self.RULES, wall_ms=10_000) == (ErrorCode.INVALID_TIMESTAMP, 0)
+        check = refused(batch, self.RULES, wall_ms=10_000)
+        assert (check.verdict, check.errors) == (ErrorCode.INVALID_TIMESTAMP, None)
 
     def test_one_walk_step_checks_timestamps_of_at_most_32_kib_of_records(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A small compressed batch can hold a million timestamps."""
         looked: list[int] = []
-        check = walk._check_span
+        check = walk._is_within
 
-        def counted(timestamps: Iterable[int], *limits: Any) -> None:
+        def counted(timestamps: Iterable[int], *limits: Any) -> bool:
             found = list(timestamps)
             looked.append(len(found))
-            check(found, *limits)
+            return check(found, *limits)
 
-        monkeypatch.setattr(walk, "_check_span", counted)
+        monkeypatch.setattr(walk, "_is_within", counted)
         count = 100_000
         batch = build([Record(timestamp=10_000, value=b"")] * count, codec=4)
         verdict, steps = walked(batch, self.RULES, wall_ms=10_000)
@@ -326,3 +344,147 @@ class TestTimestamps:
         assert (limited.distances, limited.is_demanding) == ((5, 2**63 - 1), True)
         limits["message.timestamp.type"] = "LogAppendTime"
         assert rules_of(TopicConfig.from_broker(broker, limits)).distances is None
+
+
+class TestRecordErrors:
+    """The bad records of a refused batch (KIP-467): the limits are 1000 ms before and 2000 ms after 10 000."""
+
+    KEYED = RecordRules(1 << 30, needs_keys=True)
+
+    @pytest.mark.parametrize("codec", range(5))
+    @pytest.mark.parametrize("room", [1 << 30, 0], ids=["at once", "in steps"])
+    @pytest.mark.parametrize("piece", [16, 32 << 10], ids=["tiny pieces", "whole pieces"])
+    def test_batch_for_a_compacted_topic_names_its_records_without_keys(
+        self, codec: int, room: int, piece: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(walk, "_PIECE_BYTES", piece)
+        made = [Record(key=None if n in (10, 90) else b"k", value=b"v" * n) for n in range(100)]
+        check = refused(build(made, codec=codec), self.KEYED, room)
+        assert check.verdict == INVALID
+        assert check.errors is not None
+        message, errors = check.errors.texts("topic-3")
+        text = "Compacted topic cannot accept message without key in topic partition topic-3"
+        assert errors == [(10, text), (90, text)]
+        assert message == (
+            "One or more records have been rejected due to 2 record errors in total, and only showing the first "
+            f"three errors at most: [RecordError(batchIndex=10, message='{text}'), "
+            f"RecordError(batchIndex=90, message='{text}')]"
+        )
+
+    @pytest.mark.parametrize("codec", [0, 4])
+    @pytest.mark.parametrize("piece", [16, 32 << 10], ids=["tiny pieces", "whole pieces"])
+    def test_batch_names_its_records_outside_the_timestamp_limits(
+        self, codec: int, piece: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(walk, "_PIECE_BYTES", piece)
+        times = [10_000, 8_999, -1, 12_000, 12_001]
+        batch = build([Record(timestamp=time, value=b"m") for time in times], codec=codec)
+        check = refused(batch, TestTimestamps.RULES, wall_ms=10_000)
+        assert check.verdict == ErrorCode.INVALID_TIMESTAMP
+        assert check.errors is not None
+        message, errors = check.errors.texts("t-0")
+        assert message == "One or more records have been rejected due to invalid timestamp"
+        allowed = "out of range. The timestamp should be within [9000, 12000]"
+        assert errors == [
+            (1, f"Timestamp 8999 of message with offset 1 is {allowed}"),
+            (4, f"Timestamp 12001 of message with offset 4 is {allowed}"),
+        ]
+
+    def test_one_bad_timestamp_decides_the_error_code_of_the_batch(self) -> None:
+        rules = TestTimestamps.RULES._replace(needs_keys=True)
+        rows = [(b"k", 10_000), (None, 5), (b"k", 5), (None, 10_000)]
+        batch = build([Record(key=key, timestamp=time, value=b"m") for key, time in rows])
+        check = refused(batch, rules, wall_ms=10_000)
+        assert check.verdict == ErrorCode.INVALID_TIMESTAMP
+        assert check.errors is not None
+        found = {index: text.split()[0] for index, text in check.errors.texts("t-0")[1]}
+        assert found == {1: "Compacted", 2: "Timestamp", 3: "Compacted"}, "the key comes first"
+
+    def test_check_ends_when_it_has_found_the_largest_number_of_bad_records(self) -> None:
+        batch = build([Record(value=b"")] * 100_000, codec=4)
+        check = refused(batch, self.KEYED)
+        assert check.verdict == INVALID
+        assert check.errors is not None
+        assert len(check.errors) == LISTED_MAX
+        assert check.inflated < 200_000
+
+    def test_unreadable_batch_names_no_records(self) -> None:
+        batch = raw_batch(record(0) + record(1)[:-1] + b"\xff", 2)
+        check = refused(batch, self.KEYED)
+        assert (check.verdict, check.errors) == (INVALID, None)
+
+    def test_restarted_check_names_each_record_once(self) -> None:
+        batch = build([Record(value=b"")] * 3, codec=4)
+        check = judge(memoryview(batch), 0, len(batch), self.KEYED, 1 << 30, 0)
+        assert isinstance(check, Walk)
+        for _ in range(3):
+            check.step()
+        check.restart()
+        while check.step():
+            pass
+        assert check.errors is not None
+        assert [index for index, _ in check.errors.texts("t-0")[1]] == [0, 1, 2]
+
+
+class TestLogAppendTime:
+    """Batches with the timestamp type LogAppendTime, which only a broker may set."""
+
+    def batch(self, *timestamps: int, codec: int = 0, largest: int | None = None) -> bytearray:
+        made = [Record(timestamp=time, key=b"k", value=b"m") for time in timestamps]
+        batch = bytearray(build(made, codec=codec, attributes=LOG_APPEND_TIME))
+        if largest is not None:
+            header = list(HEADER.unpack_from(batch))
+            header[MAX_TIMESTAMP] = largest
+            HEADER.pack_into(batch, 0, *header)
+            struct.pack_into(">I", batch, CRC_AT, crc32c(bytes(batch[CRC_START:])))
+        return batch
+
+    @pytest.mark.parametrize("codec", range(5))
+    @pytest.mark.parametrize("wanted", [KEEP, 0, 4])
+    def test_batch_gets_the_timestamp_type_of_a_topic_with_create_time(
+        self, codec: int, wanted: int
+    ) -> None:
+        batch = self.batch(9_000, 12_000, codec=codec)
+        rules = TestTimestamps.RULES._replace(codec=wanted)
+        verdict, _ = walked(batch, rules, wall_ms=10_000)
+        assert isinstance(verdict, bytearray)
+        header = HEADER.unpack_from(verdict)
+        assert check_produced(memoryview(verdict), header, False) == 0
+        assert header[ATTRIBUTES] == (codec if wanted == KEEP else wanted)
+        assert [one.timestamp for one in records(verdict)] == [9_000, 12_000]
+        assert bytes(batch) == bytes(self.batch(9_000, 12_000, codec=codec)), "not in place"
+
+    def test_timestamps_of_the_batch_are_checked(self) -> None:
+        for bad in ((10_000, 8_999), (10_000, 12_001)):
+            check = refused(self.batch(*bad), TestTimestamps.RULES, wall_ms=10_000)
+            assert check.verdict == ErrorCode.INVALID_TIMESTAMP
+            assert check.errors is not None
+            assert [index for index, _ in check.errors.texts("t-0")[1]] == [1]
+
+    @pytest.mark.parametrize(
+        ("rules", "largest"),
+        [(RULES._replace(log_append_time=True), None), (RULES, -1)],
+        ids=["topic with LogAppendTime", "no time"],
+    )
+    def test_every_record_is_refused_where_the_topic_sets_the_time_itself(
+        self, rules: RecordRules, largest: int | None
+    ) -> None:
+        check = refused(self.batch(9_000, 12_000, largest=largest), rules)
+        assert check.verdict == ErrorCode.INVALID_TIMESTAMP
+        assert check.errors is not None
+        message, errors = check.errors.texts("t-0")
+        assert message == "One or more records have been rejected due to invalid timestamp"
+        text = "Producer should not set timestamp type to LogAppendTime."
+        assert [(index, text in found) for index, found in errors] == [(0, True), (1, True)]
+
+
+@pytest.mark.parametrize("wanted", [KEEP, 4], ids=["timestamp type", "codec"])
+def test_damaged_batch_gets_no_new_checksum(wanted: int) -> None:
+    """A batch whose header is replaced would otherwise hide the damage from every reader."""
+    made = [Record(timestamp=10_000, key=b"k", value=b"value")]
+    attributes = LOG_APPEND_TIME if wanted == KEEP else 0
+    batch = bytearray(build(made, attributes=attributes))
+    rules = RULES._replace(codec=wanted)
+    assert isinstance(walked(batch, rules)[0], bytearray)
+    batch[batch.index(b"value")] ^= 1
+    assert walked(batch, rules)[0] == ErrorCode.CORRUPT_MESSAGE

@@ -6,14 +6,26 @@ import pytest
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.fetch_rows import PartitionData
+from minikafka.base.model import Node
 from minikafka.wire import fetch
 from minikafka.wire.codec import decode_request, decode_response, encode_request, request
+from minikafka.wire.current_leaders import Leaders
 
-VERSIONS = range(4, 13)
+VERSIONS = range(4, 18)
 BODY = 14 + len("client")
 
 
-def frame(version: int) -> bytearray:
+def topic_of(version: int, name: bytes) -> bytes:
+    """Return a topic as a request of this version names it: its name, or an id that contains the name."""
+    return name if version < fetch.TOPIC_IDS_SINCE else name.rjust(16, b"-")
+
+
+def named(name: str, **fields: object) -> dict[str, object]:
+    """Return the fields of a topic in a request of any version."""
+    return {"topic": name, "topic_id": topic_of(13, name.encode()), **fields}
+
+
+def frame(version: int, *, broker: int = -1) -> bytearray:
     row = {
         "partition": 3, "current_leader_epoch": 8, "fetch_offset": 100, "last_fetched_epoch": 7,
         "log_start_offset": 2, "partition_max_bytes": 4096,
@@ -21,7 +33,8 @@ def frame(version: int) -> bytearray:
     body = request(
         1,
         version,
-        replica_id=-1,
+        replica_id=broker,
+        replica_state={"replica_id": broker, "replica_epoch": 5},
         max_wait=500,
         min_bytes=1,
         max_bytes=1 << 20,
@@ -29,10 +42,10 @@ def frame(version: int) -> bytearray:
         session_id=0,
         session_epoch=-1,
         topics=[
-            {"topic": "a", "partitions": [row, {**row, "partition": 4}]},
-            {"topic": "bb", "partitions": [row]},
+            named("a", partitions=[row, {**row, "partition": 4}]),
+            named("bb", partitions=[row]),
         ],
-        forgotten_topics_data=[{"topic": "gone", "partitions": [1, 2]}],
+        forgotten_topics_data=[named("gone", partitions=[1, 2])],
         rack_id="cellar",
     )
     return bytearray(encode_request(1, version, 7, "client", body))
@@ -48,15 +61,31 @@ def test_request_encoded_by_kio_is_decoded_in_every_version(version: int) -> Non
     last = 7 if version >= 12 else -1
     start = 2 if version >= 5 else -1
     row = (3, epoch, 100, last, start, 4096)
-    assert decoded.topics == [(b"a", [row, (4, *row[1:])]), (b"bb", [row])]
-    assert decoded.forgotten == ([(b"gone", [1, 2])] if version >= 7 else [])
+    a, bb, gone = (topic_of(version, name) for name in (b"a", b"bb", b"gone"))
+    assert decoded.topics == [(a, [row, (4, *row[1:])]), (bb, [row])]
+    assert decoded.forgotten == ([(gone, [1, 2])] if version >= 7 else [])
     assert decoded.rack == (b"cellar" if version >= 11 else b"")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_replica_id_of_a_broker_is_decoded_in_every_version(version: int) -> None:
+    buf = frame(version, broker=9)
+    assert fetch.decode(buf, memoryview(buf), BODY, len(buf), version).replica_id == 9
+
+
+def test_directory_id_and_unknown_tags_of_a_version_17_request_are_ignored() -> None:
+    row = {"partition": 3, "fetch_offset": 100, "replica_directory_id": b"d" * 16}
+    topics = [named("a", partitions=[row, {"partition": 4, "fetch_offset": 7}])]
+    buf = bytearray(encode_request(1, 17, 7, "client", request(1, 17, topics=topics)))
+    assert b"d" * 16 in buf
+    ((_, rows),) = fetch.decode(buf, memoryview(buf), BODY, len(buf), 17).topics
+    assert [(row[0], row[2]) for row in rows] == [(3, 100), (4, 7)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_request_decoder_yields_after_each_topic_and_every_256_partitions(version: int) -> None:
     rows = [{"partition": n, "fetch_offset": n} for n in range(10 * fetch.STEP_ROWS + 1)]
-    topics = [{"topic": "a", "partitions": rows}, {"topic": "b", "partitions": rows[:1]}]
+    topics = [named("a", partitions=rows), named("b", partitions=rows[:1])]
     body = request(1, version, topics=topics)
     buf = bytearray(encode_request(1, version, 7, "client", body))
     steps = fetch.decode_in_steps(buf, memoryview(buf), BODY, len(buf), version)
@@ -64,16 +93,17 @@ def test_request_decoder_yields_after_each_topic_and_every_256_partitions(versio
     decoded = fetch.decode(buf, memoryview(buf), BODY, len(buf), version)
     (a, first), (b, second) = decoded.topics
     assert [row[0] for row in first] == list(range(10 * fetch.STEP_ROWS + 1))
-    assert (a, b, len(second)) == (b"a", b"b", 1)
+    assert (a, b, len(second)) == (topic_of(version, b"a"), topic_of(version, b"b"), 1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_response_encoder_yields_after_every_256_partitions_of_a_topic(version: int) -> None:
     rows = [PartitionData(n, 0, n, n, 0, (), 0) for n in range(10 * fetch.STEP_ROWS)]
-    steps = fetch.encode_response_in_steps(7, version, 0, 0, [(b"a", rows)])
+    topics = [(topic_of(version, b"a"), rows)]
+    steps = fetch.encode_response_in_steps(7, version, 0, 0, topics)
     assert sum(1 for _ in steps) == 10
     (topic,) = decode_response(
-        1, version, b"".join(fetch.encode_response(7, version, 0, 0, [(b"a", rows)]))[4:]
+        1, version, b"".join(fetch.encode_response(7, version, 0, 0, topics))[4:]
     ).responses
     assert [row.high_watermark for row in topic.partitions] == list(range(len(rows)))
 
@@ -106,10 +136,13 @@ def test_truncated_request_is_not_completed_with_bytes_of_the_next_request(versi
 def test_kio_decodes_a_response_of_any_version(version: int) -> None:
     data = PartitionData(3, 0, 50, 50, 1, (b"abc", b"defg"), 7)
     empty = PartitionData(4, 6, -1, -1, -1, (), 0)
-    slices = fetch.encode_response(9, version, 0, 77, [(b"a", [data, empty]), (b"b", [empty])])
+    a, b = topic_of(version, b"a"), topic_of(version, b"b")
+    slices = fetch.encode_response(9, version, 0, 77, [(a, [data, empty]), (b, [empty])])
     whole = b"".join(slices)
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4
     entity = decode_response(1, version, whole[4:])
+    if version >= fetch.TOPIC_IDS_SINCE:
+        assert [topic.topic_id.bytes for topic in entity.responses] == [a, b]
     parts = entity.responses[0].partitions
     assert [part.partition_index for part in parts] == [3, 4]
     assert [int(part.error_code) for part in parts] == [0, 6]
@@ -124,7 +157,8 @@ def test_response_distinguishes_null_and_empty_aborted_transactions(
 ) -> None:
     data = PartitionData(3, 0, 50, 45, 1, (b"abc",), 3, None, aborted)
     after = PartitionData(4, 0, 60, 60, 1, (b"de",), 2)
-    whole = b"".join(fetch.encode_response(9, version, 0, 77, [(b"a", [data, after])]))
+    topics = [(topic_of(version, b"a"), [data, after])]
+    whole = b"".join(fetch.encode_response(9, version, 0, 77, topics))
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4
     first, second = decode_response(1, version, whole[4:]).responses[0].partitions
     assert (first.high_watermark, first.last_stable_offset) == (50, 45)
@@ -134,6 +168,26 @@ def test_response_distinguishes_null_and_empty_aborted_transactions(
     assert bytes(first.records) == b"abc"
     assert (second.partition_index, bytes(second.records)) == (4, b"de")
     assert second.aborted_transactions is None
+
+
+def test_response_names_the_leaders_of_refused_partitions_and_their_addresses() -> None:
+    fine = PartitionData(3, 0, 50, 50, 1, (b"abc",), 3)
+    moved, lost = (PartitionData(number, 6, -1, -1, -1, (), 0) for number in (4, 5))
+    diverging = PartitionData(6, 0, -1, -1, -1, (), 0, (3, 40))
+    topic = b"i" * 16
+    leaders = Leaders()
+    leaders.add(topic, 4, (2, 17), Node(2, "host", 9093, "cellar"))
+    leaders.add(topic, 5, (-1, -1), None)
+    rows = [(topic, [fine, moved, lost, diverging])]
+    whole = b"".join(fetch.encode_response(9, 16, 0, 77, rows, leaders))
+    assert int.from_bytes(whole[:4], "big") == len(whole) - 4
+    entity = decode_response(1, 16, whole[4:])
+    parts = entity.responses[0].partitions
+    found = [(part.current_leader.leader_id, part.current_leader.leader_epoch) for part in parts]
+    assert found == [(-1, -1), (2, 17), (-1, -1), (-1, -1)]
+    assert (parts[3].diverging_epoch.epoch, parts[3].diverging_epoch.end_offset) == (3, 40)
+    (node,) = entity.node_endpoints
+    assert (node.node_id, node.host, node.port, node.rack) == (2, "host", 9093, "cellar")
 
 
 @pytest.mark.row("C32")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.base.model import Node
 from minikafka.wire import produce
 from minikafka.wire.codec import decode_response, encode_request, request
+from minikafka.wire.current_leaders import Leaders
 
 VERSIONS = range(3, 10)
 
@@ -97,8 +99,15 @@ def test_truncated_request_raises_a_protocol_violation(version: int) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_response_for_one_partition_has_the_bytes_of_the_general_encoder(version: int) -> None:
     start = 11 if version >= 5 else -1
-    general = produce.encode_response(9, version, [(b"topic", [(5, 0, 42, -1, start)])])
-    assert produce.single_answer(b"topic", 5, version)(9, 0, 42, 11) == general
+    answer = produce.PartitionAnswer(5, 0, 42, -1, start)
+    general = produce.encode_response(9, version, [(b"topic", [answer])])
+
+    def refuse(correlation: int, error: int) -> bytes:
+        return b"%d %d" % (correlation, error)
+
+    single = produce.single_answer(b"topic", 5, version, refuse)
+    assert single(9, 0, 42, 11) == general
+    assert single(9, 6, 42, 11) == b"9 6"
     entity = decode_response(0, version, general[4:])
     part = entity.responses[0].partition_responses[0]
     assert (entity.responses[0].name, part.index, int(part.error_code), part.base_offset) == (
@@ -107,3 +116,23 @@ def test_response_for_one_partition_has_the_bytes_of_the_general_encoder(version
         0,
         42,
     )
+
+
+@pytest.mark.parametrize("version", range(8, 12))
+def test_response_has_the_bad_records_and_the_leader_of_each_partition(version: int) -> None:
+    refused = produce.PartitionAnswer(5, 87, texts=("all", [(10, "first"), (90, "second")]))
+    moved = produce.PartitionAnswer(6, 6)
+    leaders = Leaders()
+    leaders.add(b"topic", 6, (2, 17), Node(2, "host", 9093, None))
+    rows = [(b"topic", [refused, moved])]
+    whole = produce.encode_response(9, version, rows, leaders if version >= 10 else None)
+    assert int.from_bytes(whole[:4], "big") == len(whole) - 4
+    entity = decode_response(0, version, whole[4:])
+    first, second = entity.responses[0].partition_responses
+    found = [(one.batch_index, one.batch_index_error_message) for one in first.record_errors]
+    assert (first.error_message, found) == ("all", [(10, "first"), (90, "second")])
+    assert (second.error_message, list(second.record_errors)) == (None, [])
+    if version >= 10:
+        assert (first.current_leader.leader_id, second.current_leader.leader_id) == (-1, 2)
+        (node,) = entity.node_endpoints
+        assert (node.node_id, node.host, node.port, node.rack) == (2, "host", 9093, None)

@@ -86,7 +86,7 @@ def test_flexible_versions_are_the_same_as_in_kafka(message: type) -> None:
 def test_api_versions_outside_the_version_table_are_not_served() -> None:
     assert versions.is_served(versions.FETCH, 4)
     assert not versions.is_served(versions.FETCH, 3)
-    assert not versions.is_served(versions.FETCH, 13)
+    assert not versions.is_served(versions.FETCH, 18)
     assert not versions.is_served(versions.FETCH, -1)
     assert not versions.is_served(4, 0)
 

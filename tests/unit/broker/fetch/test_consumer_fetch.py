@@ -223,7 +223,8 @@ def test_consumer_with_a_session_reads_the_same_records_as_without_a_session(see
 
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         rng = random.Random(seed)
-        consumer = await consumer_of(cluster)
+        ids = cluster.brokers[0].metadata.topic_ids
+        consumer = await consumer_of(cluster, version=(12, 17)[seed % 2], ids=ids)
         written: dict[Key, list[bytes]] = {}
         for step in range(150):
             for _ in range(rng.randrange(3)):

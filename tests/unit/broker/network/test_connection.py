@@ -28,7 +28,8 @@ from minikafka.broker.turns.fair_queue import TURN_MS
 from minikafka.broker.turns.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
 from minikafka.client import Client, NewTopic, Record
 from minikafka.record.codecs import compress
-from minikafka.record.walk import RecordRules, Walk, judge
+from minikafka.record.rules import RecordRules
+from minikafka.record.walk import Walk, judge
 from minikafka.wire.codec import decode_response, encode_request, request
 from minikafka.wire.versions import DELETE_TOPICS, DESCRIBE_CONFIGS, FETCH, METADATA, PRODUCE
 

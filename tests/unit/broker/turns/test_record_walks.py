@@ -27,7 +27,8 @@ from minikafka.client.admin_results import Resource, ResourceType
 from minikafka.log.log import Log
 from minikafka.record.batch import Record, build, records
 from minikafka.record.codecs import compress
-from minikafka.record.walk import RecordRules, Walk, judge
+from minikafka.record.rules import RecordRules
+from minikafka.record.walk import Walk, judge
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import Purgatory
 from minikafka.wire.codec import decode_response, encode_request, request
