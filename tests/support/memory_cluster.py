@@ -357,6 +357,11 @@ class MemoryCluster:
         own = {"transport": self.transport, "clock": self.clock, "rng": SeededRng(0)}
         return Client(self.bootstrap, **own, **options)
 
+    def topic_id(self, topic: str) -> bytes | None:
+        """Return the id of a topic, None while no broker knows the topic."""
+        known = (broker.metadata.topic_ids.get(topic) for broker in self.brokers.values())
+        return next(filter(None, known), None)
+
     def ledger(self, number: int) -> list[Line]:
         """Return the ledger lines in the storage of one broker."""
         storage, directory = self.storages[number], directory_of(LOG_DIR)

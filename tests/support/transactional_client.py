@@ -51,6 +51,7 @@ MOVING = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -277,6 +278,7 @@ class CommittedReader(LeaderClient):
             "fetch_offset": self.position,
             "partition_max_bytes": max_bytes,
         }
+        topic_id = self.cluster.topic_id(self.tp.topic)
         answer = await self.ask_leader(
             self.tp,
             FETCH,
@@ -287,7 +289,7 @@ class CommittedReader(LeaderClient):
             max_bytes=max_bytes,
             isolation_level=self.isolation,
             session_epoch=-1,
-            topics=[{"topic": self.tp.topic, "partitions": [row]}],
+            topics=[{"topic": self.tp.topic, "topic_id": topic_id, "partitions": [row]}],
             rack_id="",
         )
         assert not answer.error_code, answer

@@ -52,7 +52,11 @@ class Fetcher(CommittedReader):
             "max_bytes": 1 << 20,
             "isolation_level": READ_COMMITTED,
             "topics": [
-                {"topic": self.tp.topic, "partitions": [{**row, "partition_max_bytes": 1 << 20}]}
+                {
+                    "topic": self.tp.topic,
+                    "topic_id": self.cluster.topic_id(self.tp.topic),
+                    "partitions": [{**row, "partition_max_bytes": 1 << 20}],
+                }
             ],
         }
         answer = await self.send(9092 + broker, FETCH, version, **values)
