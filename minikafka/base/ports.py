@@ -144,7 +144,9 @@ class File(Protocol):
 class Storage(Protocol):
     """A file system. Calls are synchronous, because the page cache is fast.
 
-    Every OSError is raised as `StorageFailed`.
+    A power loss may take back every change of a directory's names (a file or directory created, renamed or removed)
+    until the directory has been fsynced. A method with a parameter `sync` does so before it returns, unless `sync` is
+    False; after any other change, the caller calls `sync_directory`. Every OSError is raised as `StorageFailed`.
     """
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -179,8 +181,11 @@ class Storage(Protocol):
     def is_link(self, path: str) -> bool:
         """True if the path itself is a symbolic link, whether or not its target exists."""
 
-    def make_directories(self, path: str) -> bool:
-        """Create a directory with its parents; False if it already existed."""
+    def make_directories(self, path: str, *, sync: bool = True) -> bool:
+        """Create a directory with its parents, and fsync the parent of each unless `sync` is False.
+
+        Return False if the directory already existed.
+        """
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         """Rename a file or directory, and fsync the parent directory unless `sync` is False."""

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.coordination import CONTROLLER, MODES
-from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.base.errors import ConfigError, MinikafkaError, StorageFailed
 from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_directory
 from minikafka.base.ports import Clock, Rng
 from minikafka.base.zookeeper import EMBEDDED, EXTERNAL, KINDS, MANAGED, OWN
@@ -33,6 +33,7 @@ from minikafka.cluster.settings import ClusterSettings, decode_settings, encode_
 from minikafka.ledger.writer import directory_of
 from minikafka.log import checkpoints
 from minikafka.runtime.locks import close_to_others, holder_of, open_lock, try_lock
+from minikafka.runtime.storage import DiskStorage
 
 if TYPE_CHECKING:
     from minikafka.base.config import BrokerConfig
@@ -295,7 +296,7 @@ class ClusterDirectory:
         lock = self.path / "lock"
         while True:
             is_new = not self.path.exists()
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make_durable(self.path)
             close_to_others(self.path)
             try:
                 file = os.fdopen(open_lock(str(lock)), "ab")
@@ -343,15 +344,31 @@ class Memory:
                     shutil.rmtree(created, ignore_errors=True)
 
 
+def _make_durable(path: Path) -> None:
+    """Create a directory that will exist after a power loss, with its parents, if it does not exist. Raises OSError."""
+    try:
+        DiskStorage().make_directories(str(path))
+    except StorageFailed as failure:
+        raise failure.cause from None
+
+
 def write_private(file: Path, text: str) -> None:
-    """Replace a file atomically; only the owner may read the new file. Raises OSError, which names the file."""
+    """Replace a file atomically and durably; only the owner may read the new file.
+
+    Raises OSError, which names the file.
+    """
     new_file = file.with_name(f"{file.name}.new")
     try:
         new_file.unlink(missing_ok=True)
         descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
         new_file.replace(file)
+        DiskStorage().sync_directory(str(file.parent))
+    except StorageFailed as failure:
+        raise failure.cause from None
     except OSError as error:
         error.filename = error.filename or str(file)
         raise

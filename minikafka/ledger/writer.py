@@ -114,7 +114,7 @@ class LedgerWriter:
 
         The first call after the start opens the newest file.
         """
-        self._storage.make_directories(self._directory)
+        self._storage.make_directories(self._directory, sync=False)
         self._number = self._number or max(self._numbers(), default=1)
         path = f"{self._directory}/{file_name(self._number)}"
         file = self._storage.open(path, create=True)

@@ -6,6 +6,7 @@ start. Without the marker every log is recovered from its recovery point (R25).
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -86,9 +87,21 @@ class LogDirectory:
         return properties
 
     def write_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace meta.properties."""
+        """Replace meta.properties. A directory without this file may be new, so its name is made durable first."""
+        self._sync_own_name()
         data = checkpoints.encode_properties(properties)
         self.storage.write_atomically(f"{self.path}/{checkpoints.META_PROPERTIES}", data)
+
+    def _sync_own_name(self) -> None:
+        parent, slash, _ = self.path.rpartition("/")
+        try:
+            self.storage.sync_directory(parent or slash or ".")
+        except StorageFailed as failure:
+            if failure.cause.errno != errno.EACCES:
+                raise
+            logger.warning(
+                "the name of %s is not made durable, because its parent cannot be read", self.path
+            )
 
     def open_logs(self, config: TopicConfig) -> None:
         """Open every log with these topic settings. Recover logs after an unclean stop; remove deleted logs."""
@@ -116,11 +129,33 @@ class LogDirectory:
             self._adopt(log)
             high_watermark = min(high_watermarks.get(tp, 0), log.log_end_offset)
             self.high_watermarks[tp] = max(high_watermark, log.log_start_offset)
+        self._lower_checkpoints(recovery_points, first_dirty, high_watermarks)
         stop = "a clean stop" if clean else "an unclean stop"
         if self.logs:
             logger.info("%s: opened %d logs after %s", self.path, len(self.logs), stop)
         else:
             logger.info("%s: has no logs yet", self.path)
+
+    def _lower_checkpoints(
+        self,
+        recovery_points: Mapping[TopicPartition, int],
+        first_dirty: Mapping[TopicPartition, int],
+        high_watermarks: Mapping[TopicPartition, int],
+    ) -> None:
+        """Write the checkpoints again, durably, if a log ends below an offset in them.
+
+        The log will grow beyond this offset. The next start would then not check new records that may be damaged, the
+        cleaner would leave new records out, and new records would count as committed.
+        """
+        logs = self.logs.items()
+        if any(log.recovery_point < recovery_points.get(tp, 0) for tp, log in logs):
+            self.write_recovery_points(sync=True)
+        if any(
+            first_dirty.get(tp, 0) > offset for tp, offset in self.first_dirty_offsets().items()
+        ):
+            self.write_first_dirty_offsets()
+        if any(high_watermarks.get(tp, 0) > log.log_end_offset for tp, log in logs):
+            self._write_offsets(checkpoints.HIGH_WATERMARKS, self.high_watermarks, sync=True)
 
     def _read_topic_id(self, directory: str) -> bytes | None:
         """Return the topic id (16 bytes) in a log's `partition.metadata`, None if the file is missing or invalid."""
@@ -204,9 +239,11 @@ class LogDirectory:
             self.storage.write_atomically(path, data, sync=False)
         self._topic_id_files[topic_id] = path
         log.topic_id = topic_id
+        log.has_durable_name = False
 
     def _adopt(self, log: Log) -> None:
         log.write_checkpoints = partial(self._write_checkpoints_of, log)
+        log.lower_high_watermark = partial(self._lower_high_watermark, log.tp)
         log.retired = self.retired
         log.gaps.on_marked = self.write_first_dirty_offsets
         self.logs[log.tp] = log
@@ -217,6 +254,15 @@ class LogDirectory:
         has_entry = log.tp in self._named.get(checkpoints.LOG_START_OFFSETS, ())
         if has_entry or _starts_inside(log):
             self.write_log_starts(sync=True)
+
+    def _lower_high_watermark(self, tp: TopicPartition, offset: int) -> None:
+        """Limit the checkpointed high watermark to this offset, and make the checkpoint durable if it has changed.
+
+        With a higher checkpoint, a restart could take records that are appended later for committed records.
+        """
+        if self.high_watermarks.get(tp, 0) > offset:
+            self.high_watermarks[tp] = offset
+            self._write_offsets(checkpoints.HIGH_WATERMARKS, self.high_watermarks, sync=True)
 
     def sync(self) -> None:
         """Fsync the directory, so that created and renamed logs survive a power loss."""
@@ -315,8 +361,8 @@ class LogDirectory:
         """Make every log durable, write recovery points and log start offsets, and mark the stop as clean."""
         for log in self.logs.values():
             log.close()
-        self.write_recovery_points()
-        self.write_log_starts()
+        self.write_recovery_points(sync=True)
+        self.write_log_starts(sync=True)
         marker = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
         self.storage.write_atomically(marker, checkpoints.CLEAN_SHUTDOWN_CONTENT)
         self.retired.close()

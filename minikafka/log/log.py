@@ -52,7 +52,8 @@ _unpack_header: Final = HEADER.unpack_from
 class Log(LogEnd):
     """The log of one replica.
 
-    `write_checkpoints` makes recovery point and log start offset durable; it is called before records are truncated.
+    `write_checkpoints` makes recovery point and log start offset durable, and `lower_high_watermark` a lower high
+    watermark; both are called before records are truncated.
     `before_removal` is called before segments are truncated or removed; a `Replacement` in progress sets it.
     `layout_generation` increases when truncation, deletion or compaction makes byte positions invalid. A caller that
     keeps a position also keeps this number, and looks up the position again when the number has changed.
@@ -323,8 +324,7 @@ class Log(LogEnd):
         with self.failing_for_good(is_repeatable=True):
             self._lower_checkpoints(self.segments.batch_begin(offset))
         with self.failing_for_good():
-            while self.segments[-1].base_offset > offset:
-                self._delete_segment(-1)
+            self._delete_segments_above(offset)
             segment = self.segments[-1]
             self.segments.forget_unsynced(segment)
             position, end_offset = segment.truncate(segment.find(offset, segment.file.size()))
@@ -341,8 +341,7 @@ class Log(LogEnd):
         with self.failing_for_good(is_repeatable=True):
             self._lower_checkpoints(offset)
         with self.failing_for_good():
-            while self.segments:
-                self._delete_segment(-1)
+            self._delete_segments_above(-1)
             self.pending = []
             self.segments.append(self._create_or_plan_segment(offset))
             self.log_start_offset = max(offset, log_start_offset)
@@ -354,10 +353,11 @@ class Log(LogEnd):
             self.producers.clear()
 
     def _lower_checkpoints(self, offset: int) -> None:
-        """Limit recovery point, log start offset and first dirty offset to this offset, and persist them."""
+        """Limit recovery point, log start, first dirty offset and high watermark to this offset, and persist them."""
         if self.before_removal is not None:
             self.before_removal()
         self.gaps.truncated(offset)
+        self.lower_high_watermark(offset)
         before = self.recovery_point, self.log_start_offset
         if offset < max(before):
             self.recovery_point = min(self.recovery_point, offset)

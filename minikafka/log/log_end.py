@@ -14,6 +14,7 @@ from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer, Storage
 from minikafka.base.traffic import Traffic
+from minikafka.log.checkpoints import PARTITION_METADATA
 from minikafka.log.recovery import Loaded
 from minikafka.log.segments.index import OFFSET_ENTRY
 from minikafka.log.segments.index_files import sync_files
@@ -52,9 +53,11 @@ class LogEnd:
         "directory",
         "epochs",
         "gaps",
+        "has_durable_name",
         "layout_generation",
         "log_end_offset",
         "log_start_offset",
+        "lower_high_watermark",
         "pending",
         "position",
         "producers",
@@ -86,7 +89,10 @@ class LogEnd:
         self.traffic = Traffic()  # `Replicas` sets the counters that all logs of the topic share
         self.config = config
         self.topic_id: bytes | None = None
+        self.has_durable_name = False
+        """True if the log's directory and its topic id will exist after a power loss, as far as this process knows."""
         self.write_checkpoints: Callable[[], object] = bool  # the log directory sets it
+        self.lower_high_watermark: Callable[[int], object] = bool  # the log directory sets it
         self.recovery_point = min(recovery_point, loaded.log_end_offset)
         self.segments = Segments(loaded.segments, self.recovery_point)
         self.epochs = loaded.epochs
@@ -108,11 +114,17 @@ class LogEnd:
         self._activate()
 
     def configure(self, config: TopicConfig) -> None:
-        """Replace the topic settings; they apply to the active segment too."""
+        """Replace the topic settings; they apply to the active segment too. Raises StorageFailed.
+
+        If flush.messages or more records are not fsynced, fsync the log. They may be left from a process that was
+        killed, and may count as committed without a further write.
+        """
         self.config = config
         self._sync_after_records = config.flush_messages
         self.gaps.configure(config)
         self._activate()
+        if self.written_log_end_offset - self.recovery_point >= self._sync_after_records:
+            self.sync()
 
     def flush(self) -> None:
         """Write the pending batches to the page cache; advance the written log end. Raises StorageFailed."""
@@ -156,6 +168,9 @@ class LogEnd:
         sync_files(self.storage, self.segments.unsynced_derived())
         self.epochs.sync()
         self.storage.sync_directory(self.directory)
+        if not self.has_durable_name:
+            sync_name(self.storage, self.directory)
+            self.has_durable_name = True
         self.segments.all_synced()
         self.recovery_point = self.log_end_offset
 
@@ -300,6 +315,27 @@ class LogEnd:
                 raise
             raise self._fail(failure) from failure
 
+    def _delete_segments_above(self, offset: int) -> None:
+        """Delete the segments whose base offset is above `offset`, durably.
+
+        Without the fsync, a segment could be back after a power loss, behind a gap or behind records of a later leader.
+        """
+        count = len(self.segments)
+        while self.segments and self.segments[-1].base_offset > offset:
+            self._delete_segment(-1)
+        if len(self.segments) < count:
+            self.storage.sync_directory(self.directory)
+
     def _delete_segment(self, slot: int) -> None:
         self.layout_generation += 1
         self.segments.delete(slot)
+
+
+def sync_name(storage: Storage, directory: str) -> None:
+    """Make a log's directory and its topic id durable. Raises StorageFailed.
+
+    Without the topic id, the log could be taken for the log of a later topic with the same name.
+    """
+    sync_files(storage, [f"{directory}/{PARTITION_METADATA}"])
+    storage.sync_directory(directory)
+    storage.sync_directory(directory.rpartition("/")[0])

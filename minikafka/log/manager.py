@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -22,6 +23,7 @@ from minikafka.base.ports import Clock, Executor, Storage
 from minikafka.log.checkpoints import LOG_START_OFFSETS
 from minikafka.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from minikafka.log.log import Log
+from minikafka.log.log_end import sync_name
 from minikafka.log.segments.index_files import sync_files
 from minikafka.log.segments.segment import DELETED, Segment
 from minikafka.log.segments.segment import LOG as LOG_SUFFIX
@@ -371,7 +373,7 @@ class LogManager:
             if unsynced:
                 log.epochs.ensure_file()
                 count, removals = len(unsynced), log.segments.removals
-                await self.executor.run(self._sync(log, unsynced))
+                await self._sync(log, unsynced)
                 log.sealed_synced(count, removals)
 
     async def sync_overdue(self, now: int) -> None:
@@ -392,14 +394,31 @@ class LogManager:
                 log.epochs.ensure_file()
                 end_offset, generation = log.written_log_end_offset, log.layout_generation
                 segments = [*log.segments.unsynced, log.segments[-1]]
-                await self.executor.run(self._sync(log, segments))
+                await self._sync(log, segments)
                 log.synced(end_offset, generation)
 
-    def _sync(self, log: Log, segments: Iterable[Segment]) -> Callable[[], None]:
-        """Return a function that fsyncs the log files of these segments, and all files derived from unsynced ones."""
+    async def _sync(self, log: Log, segments: Iterable[Segment]) -> None:
+        """Fsync the log files of these segments, all files derived from unsynced ones, and the names of the log."""
         logs = [segment.path(LOG_SUFFIX) for segment in segments]
         paths = [*logs, *log.segments.unsynced_derived(), log.epochs.path]
-        return partial(_sync_files, self.storage, log.directory, paths)
+        await self.executor.run(partial(_sync_files, self.storage, log.directory, paths))
+        await self._sync_name(log)
+
+    async def sync_names(self) -> None:
+        """Make the directory and the topic id of each log with records durable, outside the event loop.
+
+        Raises StorageFailed.
+        """
+        for log in list(self.logs.values()):
+            if log.segments[-1].is_made:
+                await self._sync_name(log)
+
+    async def _sync_name(self, log: Log) -> None:
+        if not log.has_durable_name:
+            topic_id = log.topic_id
+            with _unless_moved():
+                await self.executor.run(partial(sync_name, self.storage, log.directory))
+            log.has_durable_name = log.topic_id == topic_id
 
     # Failure and close.
 
@@ -470,9 +489,18 @@ def _remove_files(storage: Storage, paths: list[str]) -> None:
 
 def _sync_files(storage: Storage, directory: str, paths: list[str]) -> None:
     """Fsync the files and their directory; skip files that were deleted or renamed meanwhile."""
-    try:
-        sync_files(storage, paths)
+    for path in paths:
+        with _unless_moved():
+            sync_files(storage, [path])
+    with _unless_moved():
         storage.sync_directory(directory)
+
+
+@contextmanager
+def _unless_moved() -> Iterator[None]:
+    """Return a context manager that ignores the error of a file or directory that no longer has its name."""
+    try:
+        yield
     except StorageFailed as failure:
         if failure.cause.errno != errno.ENOENT:
             raise

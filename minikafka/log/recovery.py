@@ -72,7 +72,7 @@ def load(
     `clean`: the log was closed properly, so it needs recovery only if its epoch file is missing.
     `accept_gaps`: the log is or was compacted, so it may have missing offsets.
     """
-    if storage.make_directories(directory) or _is_unused(storage.names(directory)):
+    if storage.make_directories(directory, sync=False) or _is_unused(storage.names(directory)):
         return _new(storage, directory, config.index_interval_bytes, max(log_start_offset, 0))
     segments = _open_segments(storage, directory, config.index_interval_bytes)
     _delete_below(segments, log_start_offset)

@@ -557,14 +557,14 @@ class Partition(ReadLimits):
         self.isr_state = Committed(self.isr_state.isr)
 
     def configure(self, config: TopicConfig) -> None:
-        """Replace the settings of the topic."""
-        self.log.configure(config)
+        """Replace the settings of the topic. Raises StorageFailed, when all settings are replaced."""
         self.min_isr = config.min_insync_replicas
         self.log_append_time = config.message_timestamp_type == "LogAppendTime"
         self.max_message_bytes = config.max_message_bytes
         self.record_rules = rules_of(config)
         if self.is_leader:
             self._isr_changed()
+        self.log.configure(config)
 
     @property
     def _required_isr(self) -> int:

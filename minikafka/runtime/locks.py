@@ -6,6 +6,7 @@ Whoever can open a file can lock it (flock(2)), even for reading. Invariant: no 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -20,8 +21,17 @@ _KIND, _PID, _FILE = 1, 4, 5
 
 
 def open_lock(path: str) -> int:
-    """Open or create a lock file and return its descriptor. Its mode is then 0600. Raises OSError."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Open or create a lock file and return its descriptor. Its mode is then 0600.
+
+    Raises OSError, also for a symbolic link.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", path) from None
+        raise
     try:
         status = os.fstat(descriptor)
         if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.geteuid():

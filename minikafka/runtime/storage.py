@@ -184,18 +184,31 @@ class DiskStorage:
         """True if the path itself is a symbolic link, whether or not its target exists."""
         return os.path.islink(path)
 
-    def make_directories(self, path: str) -> bool:
-        """Create a directory with its parents; return False if it already existed."""
+    def make_directories(self, path: str, *, sync: bool = True) -> bool:
+        """Create a directory with its parents, and fsync its parent directory; return False if it already existed.
+
+        If the fsync fails, the new directory is removed: the next call would take its name for durable.
+        """
         with _failing_as(path):
             try:
                 os.mkdir(path)
             except FileNotFoundError:
-                os.makedirs(path)
+                self.make_directories(os.path.dirname(path) or ".", sync=sync)
+                os.mkdir(path)
             except FileExistsError:
                 if os.path.isdir(path):
                     return False
                 raise
+            if sync:
+                self._sync_new(path)
             return True
+
+    def _sync_new(self, path: str) -> None:
+        try:
+            self.sync_directory(os.path.dirname(path) or ".")
+        except StorageFailed:
+            os.rmdir(path)
+            raise
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         """Move a file or directory, and fsync the parent directory."""

@@ -65,12 +65,16 @@ class Upkeep:
         self._tasks.spawn(self._retain(), "log-retention")
 
     async def _keep_files(self) -> None:
-        """Periodically delete renamed files after file.delete.delay.ms (R66), and fsync logs after flush.ms."""
+        """Periodically delete renamed files after file.delete.delay.ms (R66), and fsync logs after flush.ms.
+
+        Also make the names of new logs durable, whatever the topic's flush settings are.
+        """
         while True:
             await self._clock.sleep(_FILES_INTERVAL_MS)
             try:
                 await self._logs.delete_renamed(self._clock.now())
                 await self._logs.delete_retired(self._clock.now())
+                await self._logs.sync_names()
                 await self._logs.sync_overdue(self._clock.now())
             except StorageFailed as failure:
                 self._directory_failed(failure)

@@ -71,6 +71,7 @@ class Store:
         recovery = Recovery(self._storage, self.folder, durable=durable)
         if recovery.is_empty():
             recovery.refuse_loss(state.zxid)
+            self._sync_names()
             self.write_snapshot(state)
             end = durable_end.without_log(state.zxid)
         else:
@@ -83,15 +84,18 @@ class Store:
         self.transactions_since_roll = recovery.replayed
 
     def _lock_directory(self) -> None:
-        if self._storage.make_directories(self.folder):
-            self._storage.sync_directory(self.directory)
-            self._storage.sync_directory(self.directory.rpartition("/")[0] or "/")
+        self._storage.make_directories(self.folder)
         path = f"{self.directory}/{LOCK}"
         self._lock = self._storage.lock(path)
         if self._lock is None:
             raise DirectoryInUse(
                 f"{self.directory} is in use: {self._storage.lock_holder(path)} holds {path}; stop it first"
             )
+
+    def _sync_names(self) -> None:
+        """Make the names of the directories durable, also if a start that was killed has created them."""
+        self._storage.sync_directory(self.directory)
+        self._storage.sync_directory(self.directory.rpartition("/")[0] or "/")
 
     def close(self) -> None:
         """Close the log and unlock the directory. Does not sync, but notes up to where the log is durable."""

@@ -7,15 +7,23 @@ retention.ms may be gone after the restart, whatever the other files of the log 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from random import Random
 
 import pytest
 from support.logs import TP, config, offsets, produce, read_all
 from support.memory_cluster import MemoryCluster
-from support.memory_storage import MemoryStorage
+from support.memory_storage import (
+    MemoryStorage,
+    Names,
+    Remains,
+    all_names,
+    former_bytes,
+    names_of_last_fsync,
+    some_names,
+)
 from support.seeded_loop import run_seeded
 
+from minikafka.base.config import TopicConfig
 from minikafka.client import Client, NewTopic, Record
 from minikafka.log.directory import LogDirectory
 from minikafka.log.log import Log
@@ -43,9 +51,6 @@ KEYS = {
 PAGE = 64
 """Size of a page that is lost as a whole; the files of these tests are small."""
 
-Remains = Callable[[str, bytes], bytes]
-
-
 INDEXES = {"timeindex": 12, "index": 8}
 """Suffix of each kind of index file → size of an entry."""
 
@@ -55,30 +60,30 @@ def is_index(path: str) -> int:
     return INDEXES.get(path.rpartition(".")[2], 0)
 
 
-def zeros(path: str, data: bytes) -> bytes:
+def zeros(path: str, data: bytes, former: bytes) -> bytes:
     return bytes(len(data))
 
 
-def nothing(path: str, data: bytes) -> bytes:
+def nothing(path: str, data: bytes, former: bytes) -> bytes:
     return b""
 
 
-def zeroed_indexes(path: str, data: bytes) -> bytes:
+def zeroed_indexes(path: str, data: bytes, former: bytes) -> bytes:
     return bytes(len(data)) if is_index(path) else data
 
 
-def one_zeroed_entry(path: str, data: bytes) -> bytes:
+def one_zeroed_entry(path: str, data: bytes, former: bytes) -> bytes:
     return bytes(size) if (size := is_index(path)) else data
 
 
-def first_entries(path: str, data: bytes) -> bytes:
+def first_entries(path: str, data: bytes, former: bytes) -> bytes:
     """Keep only the first entry of each index file, as if an earlier version of the file had remained."""
     return data[:size] if (size := is_index(path)) else data
 
 
-def some_pages(path: str, data: bytes, *, seed: int = 0) -> bytes:
+def some_pages(path: str, data: bytes, former: bytes) -> bytes:
     """Replace some pages by zeros, and cut the file behind one of them."""
-    rng = Random(f"{seed} {path}")
+    rng = Random(path)
     pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
     kept = [page if rng.random() < 0.5 else bytes(len(page)) for page in pages]
     return b"".join(kept[: rng.randint(0, len(kept))])
@@ -111,9 +116,9 @@ class Producing:
         return {offset: value for offset, (time, value) in rows if time >= oldest}
 
 
-def cut_power(cluster: MemoryCluster, remains: Remains) -> None:
+def cut_power(cluster: MemoryCluster, remains: Remains, names: Names = names_of_last_fsync) -> None:
     for number in list(cluster.brokers):
-        left = cluster.storages[number].power_cut(remains)
+        left = cluster.storages[number].power_cut(remains, names)
         cluster.kill(number)
         cluster.ensemble.end_session(cluster.sessions[number].session_id)
         cluster.storages[number] = left
@@ -158,7 +163,9 @@ def test_power_loss_of_all_brokers_loses_no_acknowledged_record(remains: Remains
     run_seeded(1, scene())
 
 
-@pytest.mark.parametrize("remains", [zeros, nothing, one_zeroed_entry, first_entries, some_pages])
+@pytest.mark.parametrize(
+    "remains", [zeros, nothing, former_bytes, one_zeroed_entry, first_entries, some_pages]
+)
 def test_power_loss_at_any_file_operation_loses_no_fsynced_record(remains: Remains) -> None:
     """Produce to one log and write checkpoints, then check the log as it is after a loss before each operation."""
     storage = MemoryStorage()
@@ -172,28 +179,38 @@ def test_power_loss_at_any_file_operation_loses_no_fsynced_record(remains: Remai
     )
     log = directory.create(TP, settings)
     lost: list[tuple[int, MemoryStorage]] = []
-    storage.before_change = lambda path: lost.append(
-        (log.written_log_end_offset, storage.power_cut(remains))
-    )
+
+    def cut(path: str) -> None:
+        end = log.written_log_end_offset
+        models = (names_of_last_fsync, some_names(len(lost)), all_names)
+        lost.extend((end, storage.power_cut(remains, names)) for names in models)
+
+    storage.before_change = cut
     for number in range(18):
         produce(log, 1, size=60, timestamp=number * SECOND)
         if number % 5 == 4:
             log.checkpoint_indexes()
             directory.write_recovery_points()
     directory.close()
-    assert len(lost) > 150
+    assert len(lost) > 450
     for acknowledged, left in lost:
-        again = LogDirectory(left, "/d")
-        again.open_logs(settings)
-        log = again.logs.get(TP, log)
-        assert log.log_end_offset >= acknowledged
-        assert offsets(read_all(log))[:acknowledged] == list(range(acknowledged))
-        for slot, segment in enumerate(log.segments):
-            end = (
-                log.segments[slot + 1].base_offset if slot + 1 < len(log.segments) else acknowledged
-            )
-            assert first_kept(log, (end - 1) * SECOND + RETENTION) <= segment.base_offset
-        assert first_kept(log, 60 * SECOND + RETENTION) == log.log_end_offset
+        check_log(left, settings, acknowledged)
+
+
+def check_log(left: MemoryStorage, settings: TopicConfig, acknowledged: int) -> None:
+    """Check that the log has every acknowledged record, and that its time indexes let no record expire too early."""
+    directory = LogDirectory(left, "/d")
+    directory.open_logs(settings)
+    if TP not in directory.logs:
+        assert not acknowledged, "the directory of the log is gone"
+        return
+    log = directory.logs[TP]
+    assert log.log_end_offset >= acknowledged
+    assert offsets(read_all(log))[:acknowledged] == list(range(acknowledged))
+    for slot, segment in enumerate(log.segments):
+        end = log.segments[slot + 1].base_offset if slot + 1 < len(log.segments) else acknowledged
+        assert first_kept(log, (end - 1) * SECOND + RETENTION) <= segment.base_offset
+    assert first_kept(log, 60 * SECOND + RETENTION) == log.log_end_offset
 
 
 def first_kept(log: Log, wall_ms: int) -> int:

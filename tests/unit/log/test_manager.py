@@ -11,7 +11,7 @@ import pytest
 from support.few_descriptors import FewDescriptors
 from support.logs import batch, config, produce, read_all, remove_below
 from support.manual_clock import ManualClock
-from support.memory_storage import MemoryStorage
+from support.memory_storage import NAMES, MemoryStorage, former_bytes
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, StorageFailed
@@ -553,6 +553,191 @@ async def test_fsync_does_not_raise_the_recovery_point_if_the_log_was_truncated_
     logs.executor.run = run  # type: ignore[method-assign]
     await logs.sync_overdue(0)
     assert log.recovery_point == 0
+
+
+async def test_fsynced_log_in_a_new_log_directory_survives_a_power_cut() -> None:
+    storage = MemoryStorage()
+    logs = await started(storage, "/data/kafka/logs")
+    log = logs.create(A0, ID, config(flush_messages=1), is_new=True)
+    produce(log, 2)
+    for names in NAMES:
+        after_loss = storage.power_cut(former_bytes, names)
+        again = (await started(after_loss, "/data/kafka/logs")).logs[A0]
+        assert (again.log_end_offset, again.topic_id) == (2, ID)
+
+
+async def test_log_directory_made_by_a_start_that_was_killed_survives_a_power_cut() -> None:
+    storage = MemoryStorage()
+    storage.make_directories("/data/logs", sync=False)
+    storage.root.sync()
+    logs = await started(storage, "/data/logs")
+    produce(logs.create(A0, ID, config(flush_messages=1), is_new=True), 1)
+    again = await started(storage.power_cut(former_bytes), "/data/logs")
+    assert again.logs[A0].log_end_offset == 1
+
+
+async def test_log_directory_whose_parent_cannot_be_read_is_used() -> None:
+    storage = MemoryStorage()
+    storage.make_directories("/data/logs")
+    storage.fail("/data", errno.EACCES)
+    storage.before_change = lambda path: storage.heal() if path != "/data" else None
+    logs = await started(storage, "/data/logs")
+    assert live(logs) == ["/data/logs"]
+
+
+async def test_log_without_forced_fsyncs_gets_a_durable_name_and_topic_id(
+    storage: MemoryStorage,
+) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, ID, SMALL, is_new=True)
+    empty = logs.create(A1, ID, SMALL, is_new=True)
+    produce(log, 1)
+    await logs.sync_names()
+    assert (log.has_durable_name, empty.has_durable_name) == (True, False)
+    again = await started(storage.power_cut(former_bytes))
+    assert again.logs[A0].topic_id == ID
+    before = len(storage.synced)
+    await logs.sync_names()
+    assert len(storage.synced) == before
+
+
+@pytest.mark.parametrize("sync", ["sync_names", "sync_rolled", "sync_overdue"])
+async def test_topic_id_assigned_during_the_fsync_of_the_name_is_fsynced_later(
+    storage: MemoryStorage, sync: str
+) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, None, replace(SMALL, flush_ms=0), is_new=True)
+    produce(log, *[1] * 8)
+
+    async def run(function: Callable[[], Any]) -> Any:
+        result = function()
+        logs.create(A0, ID, log.config, is_new=False)
+        return result
+
+    logs.executor.run = run  # type: ignore[method-assign]
+    await (logs.sync_overdue(0) if sync == "sync_overdue" else getattr(logs, sync)())
+    logs.executor.run = Inline().run  # type: ignore[method-assign]
+    await logs.sync_names()
+    again = await started(storage.power_cut(former_bytes))
+    assert again.logs[A0].topic_id == ID
+
+
+async def test_topic_id_assigned_after_the_fsync_of_the_name_is_fsynced_too(
+    storage: MemoryStorage,
+) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, None, config(flush_messages=1), is_new=True)
+    produce(log, 1)
+    logs.create(A0, ID, log.config, is_new=False)
+    produce(log, 1)
+    again = await started(storage.power_cut(former_bytes))
+    assert (again.logs[A0].log_end_offset, again.logs[A0].topic_id) == (2, ID)
+
+
+@pytest.mark.parametrize("sync", ["sync_rolled", "sync_overdue"])
+async def test_name_of_a_log_is_durable_before_its_recovery_point_rises(
+    storage: MemoryStorage, sync: str
+) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, ID, replace(SMALL, flush_ms=0), is_new=True)
+    produce(log, *[1] * 8)
+    await (logs.sync_overdue(0) if sync == "sync_overdue" else logs.sync_rolled())
+    point = log.recovery_point
+    assert point >= 6
+    again = await started(storage.power_cut(former_bytes))
+    assert (again.logs[A0].log_end_offset, again.logs[A0].topic_id) == (point, ID)
+
+
+async def test_fsync_goes_on_with_the_next_file_when_one_was_removed(
+    storage: MemoryStorage,
+) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, ID, replace(SMALL, flush_ms=0), is_new=True)
+    produce(log, *[1] * 8)
+
+    def remove(path: str) -> None:
+        if path == f"/d/a-0/{3:020d}.snapshot":
+            storage.before_open = lambda path: None
+            storage.remove(path)
+
+    storage.before_open = remove
+    await logs.sync_overdue(0)
+    assert {f"/d/a-0/{6:020d}.snapshot", "/d/a-0"} <= set(storage.synced)
+
+
+async def test_records_of_a_killed_process_are_fsynced_before_they_can_be_acknowledged(
+    storage: MemoryStorage,
+) -> None:
+    logs = await started(storage)
+    produce(logs.create(A0, ID, config(), is_new=True), 2)
+    after_kill = storage.clone()
+    again = await started(after_kill)
+    again.create(A0, ID, config(flush_messages=1), is_new=False)
+    after_loss = await started(after_kill.power_cut(former_bytes))
+    assert after_loss.logs[A0].log_end_offset == 2
+
+
+async def test_deleted_and_created_topic_gets_no_record_of_the_former_topic_after_a_power_cut(
+    storage: MemoryStorage,
+) -> None:
+    logs = await started(storage)
+    settings = config(flush_messages=1)
+    produce(logs.create(A0, ID, settings, is_new=True), 5)
+    logs.rename_for_deletion(A0)
+    logs.sync_directories()
+    produce(logs.create(A0, OTHER_ID, settings, is_new=True), 2)
+    for names in NAMES:
+        again = await started(storage.power_cut(former_bytes, names))
+        assert (again.logs[A0].log_end_offset, again.logs[A0].topic_id) == (2, OTHER_ID)
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+async def test_offsets_that_a_start_lowers_are_durable_before_the_log_grows(is_clean: bool) -> None:
+    storage = MemoryStorage()
+    logs = await started(storage)
+    compacted = replace(SMALL, cleanup_policy=("compact",))
+    log = logs.create(A0, ID, compacted, is_new=True)
+    produce(log, *[1] * 8)
+    log.sync()
+    log.gaps.mark(8)
+    logs.checkpoint_high_watermarks({A0: 8})
+    logs.checkpoint()
+    if is_clean:
+        await logs.close()
+    del storage.files[f"/d/a-0/{6:020d}.log"][len(batch()) :]
+    storage = storage.clone()
+    await started(storage)
+    left = storage.power_cut(former_bytes)
+    for name in (
+        "recovery-point-offset-checkpoint",
+        "cleaner-offset-checkpoint",
+        "replication-offset-checkpoint",
+    ):
+        assert left.read(f"/d/{name}") == b"0\n1\na 0 7\n", name
+
+
+async def test_log_start_offset_is_durable_after_a_clean_stop(storage: MemoryStorage) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, ID, SMALL, is_new=True)
+    produce(log, *[1] * 8)
+    log.advance_log_start_offset(4)
+    await logs.close()
+    again = await started(storage.power_cut(former_bytes))
+    assert (again.logs[A0].log_start_offset, again.logs[A0].recovery_point) == (4, 8)
+
+
+async def test_truncation_lowers_the_checkpointed_high_watermark_first(
+    storage: MemoryStorage,
+) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, ID, SMALL, is_new=True)
+    produce(log, *[1] * 8)
+    logs.checkpoint_high_watermarks({A0: 8})
+    log.truncate_to(2)
+    produce(log, *[1] * 6)
+    log.sync()
+    again = await started(storage.power_cut(former_bytes))
+    assert (again.logs[A0].log_end_offset, again.high_watermarks) == (8, {A0: 2})
 
 
 async def test_one_fsync_makes_several_renames_durable(storage: MemoryStorage) -> None:

@@ -94,3 +94,34 @@ def test_renamed_and_replaced_files_have_durable_names(
     assert synced == [file, directory], "the content first"
     storage.rename(str(old), str(new))
     assert synced == [file, directory, directory]
+
+
+def test_new_directories_have_durable_names_from_the_top(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync, synced = os.fsync, []
+
+    def note(fd: int) -> None:
+        synced.append(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    path = tmp_path / "a" / "b" / "c"
+    assert DiskStorage().make_directories(str(path))
+    assert synced == [place.stat().st_ino for place in (tmp_path, path.parent.parent, path.parent)]
+    assert not DiskStorage().make_directories(str(path))
+    assert DiskStorage().make_directories(str(path / "d"), sync=False)
+    assert len(synced) == 3
+
+
+def test_directory_whose_name_cannot_be_made_durable_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, "I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        with pytest.raises(StorageFailed):
+            DiskStorage().make_directories(str(tmp_path / "a"))
+    assert DiskStorage().make_directories(str(tmp_path / "a")), "a second attempt makes it durable"

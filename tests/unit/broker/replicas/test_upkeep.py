@@ -13,7 +13,7 @@ from support.few_descriptors import FewDescriptors
 from support.logs import produce as produce_to
 from support.loop_clock import LoopClock
 from support.memory_cluster import LOG_DIR, InlineExecutor, MemoryCluster
-from support.memory_storage import MemoryStorage
+from support.memory_storage import MemoryStorage, former_bytes
 from support.seeded_loop import run_seeded
 
 from minikafka.base.config import BrokerConfig, TopicConfig
@@ -352,9 +352,20 @@ async def test_retention_pass_yields_to_the_event_loop_after_a_few_segments() ->
     assert clock.turns >= plans + removals
 
 
+def test_new_log_gets_a_durable_name_and_topic_id_without_forced_fsyncs() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await produce(user, 1)
+        await cluster.clock.sleep(SECOND)
+        left = cluster.storages[0].power_cut(former_bytes)
+        assert left.read(f"{DIRECTORY}/partition.metadata").startswith(b"version: 0\ntopic_id: ")
+
+    run(scenario)
+
+
 def test_retention_without_a_free_descriptor_waits_for_its_next_check() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 1)
+        await cluster.clock.sleep(SECOND)  # the name of the log becomes durable
         few = FewDescriptors(cluster.storages[0])
         few.lacks = lambda path, at: path.startswith(DIRECTORY) and few.failed < 1_000
         await cluster.clock.sleep(10 * MINUTE + 5 * SECOND)

@@ -189,7 +189,7 @@ def test_every_transaction_that_was_acknowledged_is_noted(stops: bool) -> None:
 @pytest.mark.parametrize("remains", [b"", b"\xff" * 9_000, bytes(9_000)])
 def test_note_survives_a_power_loss_that_leaves_any_bytes(remains: bytes) -> None:
     storage, _ = written()
-    left = storage.power_cut(lambda path, data: remains if path == NOTE else data)
+    left = storage.power_cut(lambda path, data, former: remains if path == NOTE else data)
     assert durable_end.read(left, DIRECTORY) == DurableEnd("log.1", 104, 1)
     assert recovered(left).zxid == 10
 
@@ -232,6 +232,6 @@ def test_new_log_is_noted_before_its_transactions_are_acknowledged() -> None:
     for _ in range(3):
         writer.batch(5)
         writer.store.roll()
-        image = storage.power_cut(lambda path, data: b"")
+        image = storage.power_cut(lambda path, data, former: b"")
         image.remove(last_log(image))
         assert "is missing, so that transactions" in refusal(image)

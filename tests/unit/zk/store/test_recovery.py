@@ -7,7 +7,14 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from support.memory_storage import MemoryStorage
+from support.memory_storage import (
+    MemoryStorage,
+    Remains,
+    all_names,
+    former_bytes,
+    names_of_last_fsync,
+    some_names,
+)
 from support.server_states import fingerprint, new_state
 from support.zookeeper_data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
 
@@ -77,16 +84,17 @@ def test_damage_at_any_byte_of_the_last_records_ends_the_log_there() -> None:
             assert check_recovery(image, writer.after.__getitem__) == ends[kept]
 
 
-def remains(random: Random) -> list[Callable[[str, bytes], bytes]]:
+def remains(random: Random) -> list[Remains]:
     """Return what a power loss may leave of bytes that were not fsynced."""
     cut = random.random()
     return [
-        lambda path, data: data,
-        lambda path, data: b"",
-        lambda path, data: data[: int(len(data) * cut)],
-        lambda path, data: bytes(len(data)),
-        lambda path, data: random.randbytes(len(data)),
-        lambda path, data: bytes(len(data) // 2) + data[len(data) // 2 :],
+        former_bytes,
+        lambda path, data, former: data,
+        lambda path, data, former: b"",
+        lambda path, data, former: data[: int(len(data) * cut)],
+        lambda path, data, former: bytes(len(data)),
+        lambda path, data, former: random.randbytes(len(data)),
+        lambda path, data, former: bytes(len(data) // 2) + data[len(data) // 2 :],
     ]
 
 
@@ -98,7 +106,9 @@ def test_crash_at_any_write_or_fsync_loses_nothing_acknowledged(seed: int) -> No
 
     def take_images(path: str) -> None:
         durable = writers[0].durable if writers else -1
-        images.extend((storage.power_cut(left), durable) for left in remains(random))
+        for left in remains(random):
+            names = random.choice([names_of_last_fsync, all_names, some_names(random.random())])
+            images.append((storage.power_cut(left, names), durable))
 
     storage.before_change = take_images
     writers.append(Writer(storage, seed))
@@ -317,7 +327,7 @@ def test_state_that_was_served_survives_a_power_loss() -> None:
     writer.store.close()
     state = recovered(storage)
     assert fingerprint(state) == fingerprint(writer.state)
-    after_loss = storage.power_cut(lambda path, data: b"")
+    after_loss = storage.power_cut(lambda path, data, former: b"")
     assert fingerprint(recovered(after_loss)) == fingerprint(state)
 
 

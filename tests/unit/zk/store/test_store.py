@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.loop_clock import SeededRng
-from support.memory_storage import MemoryStorage
+from support.memory_storage import Content, MemoryStorage, former_bytes
 from support.server_states import fingerprint, new_state
 from support.zookeeper_data import DIRECTORY, FOLDER, Writer, logs, recovered
 
@@ -58,7 +58,16 @@ def test_log_is_durable_before_the_next_one_begins() -> None:
     writer = Writer(storage, seed=1)
     writer.append(5)
     writer.store.roll()
-    after_loss = storage.power_cut(lambda path, data: b"")
+    after_loss = storage.power_cut(lambda path, data, former: b"")
+    assert fingerprint(recovered(after_loss)) == fingerprint(writer.state)
+
+
+def test_new_directory_is_durable_although_an_earlier_start_was_killed_after_creating_it() -> None:
+    storage = MemoryStorage()
+    storage.make_directories(FOLDER, sync=False)
+    writer = Writer(storage, seed=1)
+    writer.batch(5)
+    after_loss = storage.power_cut(former_bytes)
     assert fingerprint(recovered(after_loss)) == fingerprint(writer.state)
 
 
@@ -79,9 +88,9 @@ def test_no_more_than_one_batch_is_ever_not_durable() -> None:
     not_durable = []
 
     def measure(path: str) -> None:
-        content = storage.files.get(path, bytearray())
+        content = storage.files.get(path, Content())
         records = len(content.rstrip(b"\0"))
-        not_durable.append(records - storage.durable.get(id(content), 0))
+        not_durable.append(records - content.durable)
 
     storage.before_change = measure
     data = bytes(900_000)
