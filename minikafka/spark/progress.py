@@ -1,4 +1,4 @@
-"""The lag of a stream behind its topics, which Spark's own Kafka source reports as metrics.
+"""What Spark reports about queries: the metrics of observations, and the lag of a stream behind its topics.
 
 A Python data source cannot add metrics to the progress of a query. But the progress contains the latest
 offsets and the read offsets of each source. A listener on the driver computes the lag from these offsets.
@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from pyspark import SparkContext
+from pyspark.sql import Observation
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -22,6 +25,26 @@ from pyspark.sql.streaming.listener import (
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.source.positions import behind
+
+
+def metrics_of(seen: Observation) -> dict[str, Any]:
+    """Return the metrics of an observation after its query has ended; {} if the query did not run the observed rows.
+
+    `Observation.get` raises an AssertionError if the optimizer has removed the rows from the plan, for example because
+    the other side of a join is empty. It waits for ever if they are not in the plan, for example in an unused view.
+    """
+    if not _has_ended(seen):
+        return {}
+    return seen.get if seen._jo.getRow().size() else {}
+
+
+def _has_ended(seen: Observation) -> bool:
+    """True if Spark has set the metrics of an observation, or has noticed that there are none."""
+    if not seen._jo.future().isCompleted():
+        context = SparkContext._active_spark_context
+        assert context is not None, "a query has run"
+        context._jsc.sc().listenerBus().waitUntilEmpty()
+    return bool(seen._jo.future().isCompleted())
 
 
 @dataclass(frozen=True)

@@ -67,12 +67,15 @@ _JVM_OPTIONS: Final = (
     *([f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"] if _LOGGING.is_file() else []),
 )
 _LOCAL_SETTINGS: Final = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+_DROPS_OBSERVED_ROWS: Final = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+"""A rule that removes rows from a running plan if a result is empty, with the numbers observed of rows already read."""
 _SETTINGS: Final = {
     "spark.driver.extraJavaOptions": " ".join(_JVM_OPTIONS),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+    "spark.sql.adaptive.optimizer.excludedRules": _DROPS_OBSERVED_ROWS,
 }
 
 

@@ -25,6 +25,7 @@ from pyspark.sql import functions as f
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.printable import printable
 from minikafka.spark.datasource import FORMAT
+from minikafka.spark.progress import metrics_of
 from minikafka.spark.sequences import Difference, compare
 from minikafka.spark.session import session
 
@@ -64,10 +65,11 @@ def verify(spark: SparkSession, bootstrap: str, topic: str, source: str, output:
         f.count_if(f.col("state") != "same").alias("suspects"),
     )
     observed.write.mode("overwrite").parquet(output)
-    differences = _differences(spark.read.parquet(output)) if counts.get["suspects"] else []
+    numbers = metrics_of(counts)
+    differences = _differences(spark.read.parquet(output)) if numbers.get("suspects") else []
     return Verdict(
-        lines=counts.get["lines"],
-        records=counts.get["records"],
+        lines=numbers.get("lines", 0),
+        records=numbers.get("records", 0),
         lost=sum(found.lost for found in differences),
         duplicated=sum(found.duplicated for found in differences),
         reordered=sum(found.reordered for found in differences),

@@ -30,6 +30,7 @@ from minikafka.pipeline.streams.places import PLACES, places_table
 from minikafka.pipeline.streams.streams import Trigger, run_stream
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.option_map import SERVERS
+from minikafka.spark.progress import metrics_of
 from minikafka.spark.sink.options import TOPIC
 
 _OUTPUT: Final = "output"
@@ -68,7 +69,7 @@ def _run_batch(spark: SparkSession, definition: Definition, report: Report) -> S
             if one.dead_letter
         ]
     is_counted = not isinstance(definition.sink, ConsoleSink)
-    counts = {name: found.get for name, found in observations.items()} if is_counted else {}
+    counts = {name: metrics_of(found) for name, found in observations.items()} if is_counted else {}
     return _summary(definition, counts, {}, sum(dead) if dead else None)
 
 

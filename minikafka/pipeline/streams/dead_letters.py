@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from minikafka.pipeline.streams.places import PLACE
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.option_map import SERVERS
+from minikafka.spark.progress import metrics_of
 from minikafka.spark.sink.options import TOPIC
 
 _PREFIX: Final = "minikafka.errors"
@@ -52,4 +53,4 @@ def send(records: DataFrame, servers: str, topic: str) -> int:
     seen = Observation()
     options = {SERVERS: servers, TOPIC: topic}
     counted(records, seen).write.format(FORMAT).mode("append").options(**options).save()
-    return number(seen.get)
+    return number(metrics_of(seen))

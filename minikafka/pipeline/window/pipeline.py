@@ -41,6 +41,7 @@ from minikafka.pipeline.window.open_windows import DIRECTORY, Mark, OpenWindows
 from minikafka.pipeline.window.picture import picture_of
 from minikafka.pipeline.window.settings import WindowSettings
 from minikafka.spark.datasource import FORMAT
+from minikafka.spark.progress import metrics_of
 
 __all__ = ["WindowSettings", "run"]
 
@@ -60,8 +61,9 @@ def _batch(spark: SparkSession, settings: WindowSettings, report: Report) -> Sum
     name = _name(settings)
     seen = Observation(name)
     source = spark.read.format(FORMAT).options(**_source_options(settings)).load()
-    records = prepared(source, settings).observe(seen, *metrics(settings, None))
-    found = counted(records, settings, None).persist()
+    records = prepared(source, settings)
+    observed = records.observe(seen, *metrics(settings, None))
+    found = counted(observed, settings, None).persist()
     windows = shown(found, settings)
     with report.stage(name):
         totals = found.agg(f.count(f.lit(1)), f.coalesce(f.sum(RECORDS), f.lit(0))).head()
@@ -70,9 +72,10 @@ def _batch(spark: SparkSession, settings: WindowSettings, report: Report) -> Sum
             save_table(windows.coalesce(1), TableSettings(settings.parquet), "error")
         if settings.to:
             _send(windows, settings)
-        dead = _send_malformed(source, settings, seen.get)
-    facts = account(seen.get, totals[1]) | _dead(settings, dead) | {"windows": totals[0]}
-    summary = _finished(settings, windows, facts, seen.get)
+        counts = _counts(seen, records, settings, None)
+        dead = _send_malformed(source, settings, counts)
+    facts = account(counts, totals[1]) | _dead(settings, dead) | {"windows": totals[0]}
+    summary = _finished(settings, windows, facts, counts)
     found.unpersist()
     return summary
 
@@ -128,14 +131,13 @@ class _Counting:
         """Count the records of a micro-batch."""
         mark = self._open.mark(batch - 1) or Mark()
         seen = Observation()
-        records = prepared(source, self._settings).observe(
-            seen, *metrics(self._settings, mark.watermark)
-        )
-        new = counted(records, self._settings, mark.watermark)
+        records = prepared(source, self._settings)
+        observed = records.observe(seen, *metrics(self._settings, mark.watermark))
+        new = counted(observed, self._settings, mark.watermark)
         windows = self._with_open(new, batch).persist()
         try:
             windows.count()
-            counts = seen.get
+            counts = _counts(seen, records, self._settings, mark.watermark)
             watermark = self._watermark(mark, counts, batch)
             self._divide(windows, watermark, batch)
             self.dead += _send_malformed(source, self._settings, counts)
@@ -190,6 +192,17 @@ def _writer(spark: SparkSession, settings: WindowSettings) -> Iterator[Write]:
     table = TableSettings(settings.parquet)
     with table_stream(spark, table, settings.checkpoint, by_batch=True) as add:
         yield add
+
+
+def _counts(
+    seen: Observation, records: DataFrame, settings: WindowSettings, watermark: int | None
+) -> dict[str, Any]:
+    """Return the metrics of the prepared records. Read them again if no record has a window and Spark dropped them."""
+    if found := metrics_of(seen):
+        return found
+    row = records.agg(*metrics(settings, watermark)).head()
+    assert row is not None, "an aggregate has one row"
+    return row.asDict()
 
 
 def _name(settings: WindowSettings) -> str:

@@ -213,6 +213,42 @@ async def test_batch_of_csv_is_written_as_parquet(spark, client, contents, pipel
     )
 
 
+async def test_records_of_sources_that_a_query_drops_or_does_not_use_are_counted(client, pipeline):
+    topics = ("run-left", "run-none", "run-unused")
+    await client.create_topics(*(NewTopic(topic, 1, 3) for topic in topics))
+    deep = b'{"id":1,"d":' + b"[" * 1500 + b"]" * 1500 + b"}"
+    records = [Record(value=value) for value in (b'{"id":1}', deep, b"[" * 100_000)]
+    await client.produce("run-left", records, partition=0)
+    await client.produce("run-unused", records, partition=0)
+    sources = "".join(
+        f"""
+        [source.{topic.removeprefix("run-")}]
+        topic = "{topic}"
+        decode = {{ format = "json", schema = "id int" }}
+        """
+        for topic in topics
+    )
+    summary = pipeline(
+        """
+        [pipeline]
+        name = "joined"
+        trigger = "batch"
+        """
+        + sources
+        + """
+        [[step]]
+        name = "both"
+        sql = "select `left`.id from `left` join none on `left`.id = none.id"
+        [sink]
+        kind = "parquet"
+        path = "{}/joined"
+        """
+    )
+    assert summary.tables[0].rows == (("left", 3, 2), ("none", 0, 0), ("unused", 0, None))
+    names = ("records_read", "malformed", "rows_written")
+    assert [summary.facts[name] for name in names] == [3, 2, 0]
+
+
 async def test_rows_of_each_micro_batch_are_printed(client, pipeline):
     await client.create_topics(NewTopic("run-printed", 1, 3))
     await client.produce("run-printed", [Record(value=b"a"), Record(value=b"b")], partition=0)

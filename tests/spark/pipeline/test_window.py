@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 
 import pyarrow.dataset as ds
 import pytest
+from pyspark.sql import functions as f
 
 from minikafka.base.errors import ConfigError
 from minikafka.client import NewTopic
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.session.report import Report
 from minikafka.pipeline.window import pipeline
+from minikafka.pipeline.window.counts import RECORDS, counted, metrics
 from minikafka.pipeline.window.pipeline import WindowSettings, run
 from minikafka.record.batch import Record
 from minikafka.runtime.clock import SystemClock
@@ -163,6 +165,60 @@ async def test_sliding_windows_go_to_a_topic_as_json(spark, cluster, client, con
     assert counts == {-1: 1, 0: 2, 1: 1}
 
 
+DEEP = b'{"ts":1772359200000,"d":' + b"[" * 1500 + b"]" * 1500 + b"}"
+OTHER_RULES = "org.apache.spark.sql.execution.adaptive.AQEPropagateNothing"
+RULES = "spark.sql.adaptive.optimizer.excludedRules"
+
+
+@pytest.mark.parametrize("rules", [None, OTHER_RULES], ids=["our-rules", "own-rules"])
+async def test_records_of_which_none_has_a_window_are_counted_once_in_every_path(
+    spark, cluster, client, tmp_path, rules
+):
+    topic = f"no-windows-{rules is None}".lower()
+    await client.create_topics(NewTopic(topic, 2, 3))
+    values = [DEEP, b"[" * 100_000, b'{"ts":"soon"}', b"{}"]
+    await client.produce(topic, [Record(value=value) for value in values], partition=0)
+    before = spark.conf.get(RULES)
+    settings = WindowSettings(cluster.bootstrap, (topic,), size_s=60, time="$.ts")
+    stream = replace(settings, parquet=str(tmp_path / "w"), checkpoint=str(tmp_path / "c"))
+    try:
+        spark.conf.set(RULES, rules or before)
+        for given in (settings, stream):
+            found = run(spark, given, Report())
+            names = ("records", "records_counted", "records_malformed", "records_without_time")
+            assert [found.facts[name] for name in names] == [4, 0, 3, 1]
+            assert found.tables[-1].rows == tuple((topic, 0, offset) for offset in range(4))
+    finally:
+        spark.conf.set(RULES, before)
+
+
+async def test_empty_topic_has_no_windows(spark, cluster, client):
+    await client.create_topics(NewTopic("no-records", 1, 3))
+    found = run(spark, WindowSettings(cluster.bootstrap, ("no-records",), size_s=60), Report())
+    assert (found.facts["records"], found.facts["windows"], found.ok) == (0, 0, True)
+
+
+def test_each_record_is_in_a_window_or_late_at_the_microsecond_of_the_watermark(spark):
+    size, slide = 60_000_000, 20_000_000
+    settings = WindowSettings("", ("t",), size_s=60, slide_s=20)
+    times = [n * slide + step for n in range(-1, 4) for step in (-1, 0, 1)]
+    watermarks = [2 * slide + step for step in (-1, 0, 1)]
+    rows = f.timestamp_micros("id").alias("_time")
+    ids = spark.createDataFrame([(one,) for one in times], "id long").select(rows)
+    place = "'t' topic", "0 partition", "0L offset", "CAST(NULL AS STRING) _error"
+    records = ids.selectExpr("_time", *place)
+    for watermark in watermarks:
+        ends = [[start + size for start in windows_of(one, size, slide)] for one in times]
+        late = sum(max(one) <= watermark for one in ends)
+        in_part = sum(min(one) <= watermark < max(one) for one in ends)
+        found = records.agg(*metrics(settings, watermark)).head()
+        assert (found["late"], found["late_in_part"]) == (late, in_part)
+        windows = counted(records, settings, watermark).collect()
+        expected_ends = Counter(end for one in ends for end in one if end > watermark)
+        assert {row["window_end"]: row["count"] for row in windows} == expected_ends
+        assert sum(row[RECORDS] for row in windows) == len(times) - late
+
+
 async def test_stream_writes_each_window_once_when_the_watermark_passed(
     spark, cluster, client, tmp_path
 ):
@@ -175,15 +231,15 @@ async def test_stream_writes_each_window_once_when_the_watermark_passed(
         parquet=str(tmp_path / "windows"),
         checkpoint=str(tmp_path / "checkpoint"),
     )
-    await client.produce("watched-clicks", [at(0, "a"), at(0.5, "a"), at(4, "a")], partition=0)
+    await client.produce("watched-clicks", [at(0, "a"), at(0.5, "a"), at(2, "a")], partition=0)
     first = run(spark, settings, Report())
-    assert [row[2] for row in first.tables[0].rows] == [2]
+    assert [row[2] for row in first.tables[0].rows] == [2]  # it ends at the watermark
     await client.produce("watched-clicks", [at(0.6, "late"), at(9, "a")], partition=0)
     second = run(spark, settings, Report())
     names = ("records", "records_counted", "records_open", "records_late", "records_open_in_all")
     assert [first.facts[name] for name in names] == [3, 2, 1, 0, 1]
     assert [second.facts[name] for name in names] == [2, 0, 1, 1, 1]
-    assert [(row[0], row[2]) for row in second.tables[0].rows] == [(clock(0), 2), (clock(4), 1)]
+    assert [(row[0], row[2]) for row in second.tables[0].rows] == [(clock(0), 2), (clock(2), 1)]
     written = ds.dataset(tmp_path / "windows").to_table()
     assert sorted(written.column("count").to_pylist()) == [1, 2]
     with pytest.raises(OtherQuery, match="another stream, whose checkpoint was"):
