@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from minikafka.spark import cores
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+QUERY_ID: Final = "sql.streaming.queryId"
+"""Name of the local property in which Spark has the id of the running stream."""
 _SET_BY_STREAMS: Final = (
     "SPARK_LOCAL_DIRS",
     "SPARK_AUTH_SOCKET_TIMEOUT",
@@ -49,15 +51,31 @@ def append_to_topics(options: Mapping[str, str]) -> Callable[[DataFrame, int], N
     options of a write. Raises `ConfigError` for invalid options.
     """
     from minikafka.spark.datasource import FORMAT
+    from minikafka.spark.option_map import CHECKPOINT
     from minikafka.spark.sink.options import parse
 
     given = dict(options)
-    parse(given)
+    is_known = not parse(given).exactly_once or CHECKPOINT in given
 
     def append(batch: DataFrame, _: int) -> None:
-        batch.write.format(FORMAT).mode("append").options(**given).save()
+        writer = batch.write.format(FORMAT).mode("append").options(**given)
+        found = None if is_known else _checkpoint_of(batch.sparkSession)
+        (writer.option(CHECKPOINT, found) if found else writer).save()
 
     return append
+
+
+def _checkpoint_of(spark: SparkSession) -> str | None:
+    """Return the checkpoint of the stream whose micro-batch this thread handles; None if Spark does not tell."""
+    from pyspark.sql.utils import is_remote
+
+    if is_remote():
+        return None
+    query = spark.sparkContext.getLocalProperty(QUERY_ID)
+    jvm: Any = spark._jvm
+    running = spark._jsparkSession.sharedState().activeStreamingQueries()
+    found = query and running.get(jvm.java.util.UUID.fromString(query))
+    return str(found.resolvedCheckpointRoot()) if found else None
 
 
 @contextmanager

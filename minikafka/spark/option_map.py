@@ -19,7 +19,8 @@ SERVERS: Final = "kafka.bootstrap.servers"
 _BOOLEANS: Final = {"true": True, "false": False}
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
-_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+CHECKPOINT: Final = "checkpointLocation"
+_OF_SPARK: Final = frozenset({CHECKPOINT.lower(), "queryname"})
 """Lower-case names of options that Spark itself uses but also passes to data sources."""
 _PROVIDER: Final = "provider"
 """The property of a table from which `CREATE TABLE … USING` takes the data source."""
@@ -51,6 +52,10 @@ class OptionMap:
             raise ConfigError(_NOTHING_GIVEN)
         names = {name.lower(): name for name in (*_PATHS, *ignored, *defaults)}
         effects = {**ignored, **_PATHS}
+        self.checkpoint = {name.lower(): text for name, text in given.items()}.get(
+            CHECKPOINT.lower()
+        )
+        """The checkpoint that the user has given to Spark."""
         self.ignored: dict[str, str] = {}
         self._given = set[str]()
         for name, value in lowered.items():

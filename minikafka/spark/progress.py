@@ -33,18 +33,13 @@ def metrics_of(seen: Observation) -> dict[str, Any]:
     `Observation.get` raises an AssertionError if the optimizer has removed the rows from the plan, for example because
     the other side of a join is empty. It waits for ever if they are not in the plan, for example in an unused view.
     """
-    if not _has_ended(seen):
-        return {}
-    return seen.get if seen._jo.getRow().size() else {}
-
-
-def _has_ended(seen: Observation) -> bool:
-    """True if Spark has set the metrics of an observation, or has noticed that there are none."""
-    if not seen._jo.future().isCompleted():
-        context = SparkContext._active_spark_context
-        assert context is not None, "a query has run"
+    observation: Any = seen._jo
+    context: Any = SparkContext._active_spark_context
+    if not observation.future().isCompleted():
         context._jsc.sc().listenerBus().waitUntilEmpty()
-    return bool(seen._jo.future().isCompleted())
+    if not observation.future().isCompleted() or not observation.getRow().size():
+        return {}
+    return seen.get
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -119,3 +120,67 @@ async def test_foreach_batch_writes_each_micro_batch_once_with_one_id_per_write(
         assert values(spark, servers, "once-good").total() == 100
         forget_last_commit(tmp_path / "both")
     assert not values(spark, servers, "once-bad")
+
+
+@pytest.mark.parametrize("way", ["writer of a topic", "foreachBatch of files"])
+async def test_micro_batch_from_a_restored_checkpoint_with_other_records_is_refused(
+    spark, client, servers, tmp_path, way
+):
+    is_of_files = way.endswith("files")
+    source, target = f"restored-from-{is_of_files:d}", f"restored-to-{is_of_files:d}"
+    await client.create_topics(NewTopic(source, 1, 3), NewTopic(target, 1, 3))
+    (tmp_path / "in").mkdir()
+    checkpoint, backup = tmp_path / "checkpoint", tmp_path / "backup"
+
+    async def add(number: int) -> None:
+        lines = [f"{number} {line}" for line in range(10)]
+        (tmp_path / "in" / f"{number}.txt").write_text("\n".join(lines))
+        await client.produce(source, [Record(value=one.encode()) for one in lines], partition=0)
+
+    options = servers | {"topic": target, "exactlyOnce": "true"}
+    if is_of_files:
+        writer = spark.readStream.text(str(tmp_path / "in")).writeStream
+        writer = writer.foreachBatch(append_to_topics(options))
+    else:
+        writer = stream(spark, servers, source).select("value").writeStream
+        writer = writer.format("minikafka").options(**options)
+    for number in range(2):
+        await add(number)
+        run(writer, checkpoint)
+        if not number:
+            shutil.copytree(checkpoint, backup)
+    shutil.rmtree(checkpoint)
+    backup.rename(checkpoint)
+    await add(2)
+    for _ in range(2):
+        with pytest.raises(Exception, match="micro-batch 1 now has other offsets"):
+            run(writer, checkpoint)
+    found = values(spark, servers, target)
+    assert found == Counter(
+        f"{number} {line}".encode() for number in range(2) for line in range(10)
+    )
+
+
+async def test_query_may_begin_to_write_to_a_topic_with_any_micro_batch(
+    spark, client, servers, tmp_path
+):
+    topics = ("begins-from", "begins-first", "begins-second")
+    await client.create_topics(*(NewTopic(topic, 1, 3) for topic in topics))
+    options = servers | {"topic": "begins-first", "exactlyOnce": "true"}
+    others = servers | {"topic": "begins-second", "transactionalIdPrefix": "second"}
+    second = append_to_topics(others | {"exactlyOnce": "true"})
+
+    def each(batch, number: int) -> None:
+        if not batch.isEmpty():
+            batch.write.format("minikafka").mode("append").options(**options).save()
+            if number == 2:
+                second(batch, number)
+
+    frame = stream(spark, servers, "begins-from").select("value").where("value != 'skipped'")
+    for value in (b"skipped", b"1", b"2"):
+        await client.produce("begins-from", [Record(value=value)], partition=0)
+        run(frame.writeStream.foreachBatch(each), tmp_path)
+    forget_last_commit(tmp_path)
+    run(frame.writeStream.foreachBatch(each), tmp_path)
+    assert values(spark, servers, "begins-first") == Counter([b"1", b"2"])
+    assert values(spark, servers, "begins-second") == Counter([b"2"])

@@ -21,7 +21,7 @@ from minikafka.pipeline.run.columns import (
     without_duplicates,
 )
 from minikafka.pipeline.run.definition import ConsoleSink, Definition, Source, Step
-from minikafka.pipeline.run.sinks import save, shaped, stream_writer
+from minikafka.pipeline.run.sinks import save, shaped, stream_output
 from minikafka.pipeline.session.report import Report
 from minikafka.pipeline.session.summary import Fact, Summary, Table
 from minikafka.pipeline.streams import dead_letters
@@ -83,18 +83,20 @@ def _run_stream(
         check_query(spark, definition.checkpoint, _query(definition))
     frame = _views(spark, definition, read, observed)
     others = {_LETTERS.format(one.name): one for one in definition.sources if one.dead_letter}
-    with stream_writer(frame, definition.sink, definition.checkpoint, report) as writer:
+    with stream_output(frame, definition.sink, definition.checkpoint, report) as output:
         totals = run_stream(
             spark,
-            writer,
+            output.writer,
             trigger,
             report,
             name=definition.name,
             others=[_letter_writer(spark, definition, *item) for item in others.items()],
         )
-    dead = [dead_letters.number(totals.observed.get(name, {})) for name in others]
+    rows = output.committed(totals)
+    counts = dict(totals.observed) | ({} if rows is None else {_OUTPUT: {RECORDS: rows}})
+    dead = [dead_letters.number(counts.get(name, {})) for name in others]
     facts: dict[str, Fact] = {"batches": totals.batches}
-    return _summary(definition, totals.observed, facts, sum(dead) if dead else None, totals.dropped)
+    return _summary(definition, counts, facts, sum(dead) if dead else None, totals.dropped)
 
 
 def _letters(reader: DataFrameReader | DataStreamReader, source: Source) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -15,10 +15,12 @@ from minikafka.pipeline.run.definition import ConsoleSink, ParquetSink, Sink, To
 from minikafka.pipeline.session.report import Report
 from minikafka.pipeline.session.summary import Table
 from minikafka.pipeline.streams.checkpoint_files import CheckpointFiles
+from minikafka.pipeline.streams.streams import StreamTotals
 from minikafka.pipeline.streams.tables import TableSettings, save_table, table_stream
 from minikafka.pipeline.times import facts_of
 from minikafka.spark import append_to_topics
 from minikafka.spark.datasource import FORMAT
+from minikafka.spark.sink.once.commit import rows_of_run
 from minikafka.spark.sink.options import ONCE_FROM, parse
 
 _ROWS: Final = "rows"
@@ -49,17 +51,31 @@ def save(frame: DataFrame, sink: Sink, report: Report) -> None:
         save_table(frame, _table(sink), sink.mode, instead=_OTHER_MODES)
 
 
+class Output(NamedTuple):
+    """The writer of a stream, complete except for its trigger, and the number of rows that a run has committed.
+
+    A micro-batch that runs again is observed, but not committed again. `committed` returns None for a sink that writes
+    all observed rows.
+    """
+
+    writer: DataStreamWriter
+    committed: Callable[[StreamTotals], int | None]
+
+
 @contextmanager
-def stream_writer(
+def stream_output(
     frame: DataFrame, sink: Sink, checkpoint: str | None, report: Report
-) -> Iterator[DataStreamWriter]:
-    """Yield the writer of a stream, complete except for its trigger. The stream must end in the `with` body."""
+) -> Iterator[Output]:
+    """Yield the output of a stream. The stream must end in the `with` body."""
+    writer = _writer(frame, sink, checkpoint, report)
     if isinstance(sink, ParquetSink):
         assert checkpoint is not None, "a stream into files has a checkpoint"
-        with table_stream(frame.sparkSession, _table(sink), checkpoint) as add:
-            yield _writer(frame, sink, checkpoint, report).foreachBatch(add)
+        with table_stream(frame.sparkSession, _table(sink), checkpoint) as table:
+            yield Output(writer.foreachBatch(table.add), lambda _: table.rows)
+    elif isinstance(sink, TopicSink) and (options := parse(sink.options)).exactly_once:
+        yield Output(writer, lambda totals: rows_of_run(options, totals.query, totals.run))
     else:
-        yield _writer(frame, sink, checkpoint, report)
+        yield Output(writer, lambda _: None)
 
 
 def _writer(
@@ -79,20 +95,17 @@ def _writer(
 
 
 def _options(spark: SparkSession, sink: TopicSink, checkpoint: str | None) -> Mapping[str, str]:
-    """Return the options of the sink. With `exactlyOnce`, they name a micro-batch that cannot have been written.
+    """Return the options of the sink. With `exactlyOnce`, they name the first micro-batch that Spark has not planned.
 
-    This is the next micro-batch, if Spark has finished all micro-batches that it has planned. So a checkpoint that was
-    used without `exactlyOnce`, or whose marker has expired, can be used.
+    No earlier run can have written it. So a checkpoint that was used without `exactlyOnce`, or whose marker has
+    expired, can be used.
     """
     given = parse(sink.options)
-    if not given.exactly_once or given.first_batch or checkpoint is None:
+    if not given.exactly_once or given.first_batch is not None or checkpoint is None:
         return sink.options
-    files = CheckpointFiles(spark, checkpoint)
-    planned, done = (
-        max((int(name) for name in files.names(directory) if name.isdecimal()), default=-1)
-        for directory in ("offsets", "commits")
-    )
-    return sink.options if planned != done else {**sink.options, ONCE_FROM: str(done + 1)}
+    names = CheckpointFiles(spark, checkpoint).names("offsets")
+    planned = max((int(name) for name in names if name.isdecimal()), default=-1)
+    return {**sink.options, ONCE_FROM: str(planned + 1)}
 
 
 def _table(sink: ParquetSink) -> TableSettings:

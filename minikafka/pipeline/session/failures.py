@@ -107,6 +107,10 @@ _ADVICE: Final = (
         r"\1: --skip-lost reads the rest (in a file: failOnDataLoss = false for the source)",
     ),
     (
+        re.compile(r"(.+, or name a new checkpoint and a new topic); another transactionalIdPre.+"),
+        r"\1 (in a file: another transactionalIdPrefix for the sink writes the rows again)",
+    ),
+    (
         re.compile(
             r"(.+); to write micro-batch \d+, also if .+, set option exactlyOnceFrom to (\d+)"
         ),

@@ -82,6 +82,10 @@ class StreamTotals:
     """The query's observed metrics, by the name of the observation: sums of numbers, and the first places."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """The number of rows that Spark's operators with state have dropped, by reason; see `dropped_by`."""
+    query: str = ""
+    """The id of the query, which its checkpoint holds."""
+    run: str = ""
+    """The id that Spark has given to this run of the query."""
 
 
 def run_stream(
@@ -110,7 +114,9 @@ def run_stream(
             _wait_for(spark, queries)
             totals, *further = [counter.totals(str(query.runId)) for query in queries]
             observed = {key: row for one in further for key, row in one.observed.items()}
-            return replace(totals, observed={**totals.observed, **observed})
+            observed = {**totals.observed, **observed}
+            ids = str(queries[0].id), str(queries[0].runId)
+            return replace(totals, observed=observed, query=ids[0], run=ids[1])
     finally:
         for query in queries:
             query.stop()

@@ -7,8 +7,7 @@ the files of a micro-batch to the table after all its tasks have succeeded.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +29,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.pipeline.arrow import map_in_arrow, quoted
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.streams.checkpoint_query import planned_offsets, query_id
+from minikafka.spark.micro_batches import plan_of
 from minikafka.spark.table.directory import MicroBatch, OtherQuery, Staged, TableDirectory
 from minikafka.spark.table.save import PLACE, STAGED, Stage, write_empty
 
@@ -63,8 +63,8 @@ def save_table(frame: DataFrame, settings: TableSettings, mode: str, instead: st
 @contextmanager
 def table_stream(
     spark: SparkSession, settings: TableSettings, checkpoint: str, *, by_batch: bool = False
-) -> Iterator[Callable[[DataFrame, int], None]]:
-    """Yield the function for `foreachBatch` that adds each micro-batch of a stream to a table.
+) -> Iterator[TableStream]:
+    """Yield the table to which a stream adds its micro-batches.
 
     `by_batch`: each micro-batch has a directory of its own, and the table holds no rows of another query.
     Raises `OtherQuery` if the table holds the rows of another query.
@@ -79,11 +79,22 @@ def table_stream(
                 f"{settings.path} holds the rows of another query, and the checkpoint {checkpoint} is new:"
                 " name a new directory, or the checkpoint of this query"
             )
+        yield TableStream(table, checkpoint, by_batch=by_batch)
 
-        def add(frame: DataFrame, batch: int) -> None:
-            table.add(frame, checkpoint, batch, f"batch={batch:012d}" if by_batch else "")
 
-        yield add
+class TableStream:
+    """A table to which a stream adds its micro-batches. `rows`: the number of rows that this run has added."""
+
+    def __init__(self, table: _Table, checkpoint: str, *, by_batch: bool) -> None:
+        self._table = table
+        self._checkpoint = checkpoint
+        self._by_batch = by_batch
+        self.rows = 0
+
+    def add(self, frame: DataFrame, batch: int) -> None:
+        """Add the rows of a micro-batch. This is a function for `foreachBatch`."""
+        prefix = f"batch={batch:012d}" if self._by_batch else ""
+        self.rows += self._table.add(frame, self._checkpoint, batch, prefix)
 
 
 class _Table:
@@ -93,21 +104,23 @@ class _Table:
         self._settings = settings
         self.directory = TableDirectory(settings.path)
 
-    def add(self, frame: DataFrame, checkpoint: str, batch: int, prefix: str) -> None:
-        """Add the rows of a micro-batch, unless a run that was killed has added them.
+    def add(self, frame: DataFrame, checkpoint: str, batch: int, prefix: str) -> int:
+        """Add the rows of a micro-batch, unless a run that was killed has added them. Return their number.
 
         A micro-batch that is in the table is computed again, so that Spark's state and watermark stay correct.
         """
         spark = frame.sparkSession
-        plan = planned_offsets(spark, checkpoint, batch)
-        found = MicroBatch(checkpoint, batch, hashlib.blake2b(plan.encode()).hexdigest())
+        plan = plan_of(planned_offsets(spark, checkpoint, batch))
+        found = MicroBatch(checkpoint, batch, plan.digest)
         query = query_id(spark, checkpoint)
         assert query is not None, "Spark writes the id before the first micro-batch"
         if self.directory.holds(query, found):
             frame.write.format("noop").mode("overwrite").save()
-            return
-        self.directory.add_micro_batch(query, found, self.stage(frame), prefix)
+            return 0
+        staged = self.stage(frame)
+        self.directory.add_micro_batch(query, found, staged, prefix)
         self.directory.remove_staged()
+        return sum(one.rows for one in staged)
 
     def stage(self, frame: DataFrame) -> list[Staged]:
         """Write the rows to staged files, and return the files. A table without files gets one without rows."""

@@ -35,7 +35,7 @@ DEFAULTS: Final[dict[str, str | None]] = {
     ORIGIN: None,
     CREATE: "false",
     ONCE: "false",
-    ONCE_FROM: "0",
+    ONCE_FROM: None,
     ID_PREFIX: "minikafka-spark",
     "kafka.compression.type": "none",
     "kafka.batch.size": "131072",
@@ -95,8 +95,10 @@ class WriteOptions:
     """Maximum time to wait for the next acknowledged batch."""
     exactly_once: bool
     """Write the rows of a micro-batch, or of a table, in one transaction."""
-    first_batch: int
-    """The micro-batch at which a query begins to write exactly once."""
+    first_batch: int | None
+    """The micro-batch at which a query begins to write exactly once; None if the user does not say this."""
+    checkpoint: str | None
+    """The checkpoint of the query, as far as Spark passes it to data sources."""
     id_prefix: str
     """The beginning of each transactional id."""
     transaction_timeout_ms: int
@@ -126,7 +128,8 @@ def parse(given: Mapping[str, str]) -> WriteOptions:
         request_timeout_ms=options.positive("kafka.request.timeout.ms"),
         delivery_timeout_ms=options.positive("kafka.delivery.timeout.ms"),
         exactly_once=exactly_once,
-        first_batch=options.not_negative(ONCE_FROM),
+        first_batch=options.not_negative(ONCE_FROM) if options.optional(ONCE_FROM) else None,
+        checkpoint=options.checkpoint,
         id_prefix=_id_prefix(options.text(ID_PREFIX)),
         transaction_timeout_ms=options.positive(TRANSACTION_TIMEOUT),
         ignored=options.ignored,

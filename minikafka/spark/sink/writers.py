@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark import QUERY_ID
 from minikafka.spark.errors import one_line_errors
 from minikafka.spark.sink.once.commit import commit_staged
 from minikafka.spark.sink.once.staged import Staged, Write, stage_rows
@@ -30,9 +31,8 @@ from minikafka.spark.sink.routing import client, needed_checksum, routed
 from minikafka.spark.sink.rows import Origin
 from minikafka.spark.workers import Shipped
 
-_QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-"""Names of the properties with the query id and the micro-batch id, which Spark sets for tasks of a stream."""
+"""The property in which the tasks of a stream have the number of the micro-batch."""
 _RUN_ID: Final = "spark.jobGroup.id"
 """The property in which the tasks of a stream have the id of the query's run."""
 
@@ -94,7 +94,7 @@ def _write(name: str) -> Write:
     task = TaskContext.get()
     if task is None:
         raise ConfigError("option exactlyOnce works only in a Spark task")
-    query, batch = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
+    query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(_BATCH_ID)
     if query is None or batch is None:
         return Write(name, None, None, None, task.partitionId())
     return Write(name, query, int(batch), task.getLocalProperty(_RUN_ID), task.partitionId())
@@ -108,7 +108,7 @@ def _origin(options: WriteOptions) -> Origin | None:
     if task is None:
         raise ConfigError("option originHeader works only in a Spark task")
     batch = task.getLocalProperty(_BATCH_ID)
-    query = task.getLocalProperty(_QUERY_ID)
+    query = task.getLocalProperty(QUERY_ID)
     return Origin(options.origin, query, None if batch is None else int(batch), task.partitionId())
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.records.encode import NO_PRODUCER, sizes
+from minikafka.spark.micro_batches import read_plan
+from minikafka.spark.records.encode import NO_PRODUCER, Rows, sizes
 from minikafka.spark.sink.backlog import Batch
 from minikafka.spark.sink.once.chunks import Chunks, Stage
 from minikafka.spark.sink.once.frames import Frame, pack
@@ -19,6 +22,8 @@ from minikafka.spark.sink.producer import encoded, windows
 from minikafka.spark.sink.routing import client, needed_checksum, routed
 from minikafka.spark.sink.rows import Origin
 from minikafka.spark.staged_topics import staged_topic
+
+_MODULUS: Final = 1 << 128
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,8 @@ class Staged(WriterCommitMessage):
     """The encoded rows, if they are few."""
     chunks: Chunks | None
     """Where the encoded rows are, if they are many."""
+    digest: int | None = None
+    """The sum of the digests of the rows, in any order; None if the plan of the micro-batch is known instead."""
 
 
 def stage_rows(
@@ -56,11 +63,15 @@ def stage_rows(
     crc = needed_checksum()
     partitions = set[TopicPartition]()
     rows = 0
+    is_planned = write.batch is None or read_plan(options.checkpoint, write.batch) is not None
+    digest = None if is_planned else 0
     with client(options) as leaders:
         topic = staged_topic(transactional_id(options, write))
         stage = Stage(leaders, options, topic, write.task, crc)
         for table in chain.from_iterable(routed(options, leaders, batches, origin)):
             rows += len(table.order)
+            if digest is not None:
+                digest += _digest(table.rows)
             size = sizes(table.rows)
             for pieces in windows(table, size, options.batch_bytes):
                 nothing = [0] * len(pieces)
@@ -70,7 +81,27 @@ def stage_rows(
                     partitions.add(tp)
                     stage.add(pack(_frame(tp, batch)))
         data, chunks = stage.end()
-    return Staged(write, rows, tuple(sorted(partitions)), data, chunks)
+    return Staged(write, rows, tuple(sorted(partitions)), data, chunks, digest)
+
+
+def content_of(options: WriteOptions, staged: Sequence[Staged]) -> str | None:
+    """Return what identifies the content of a micro-batch: its plan in the checkpoint, or else its rows.
+
+    Rows identify a micro-batch only if they are the same whenever it runs, so the plan is preferred.
+    """
+    batch = staged[0].write.batch
+    if batch is not None and (plan := read_plan(options.checkpoint, batch)):
+        return f"plan {plan.digest}"
+    digests = [one.digest for one in staged if one.digest is not None]
+    return f"rows {sum(digests) % _MODULUS:032x}" if len(digests) == len(staged) else None
+
+
+def _digest(rows: Rows) -> int:
+    """Return the sum of the digests of the keys and values."""
+    found = 0
+    for pair in zip(rows.keys.to_pylist(), rows.values.to_pylist(), strict=True):
+        found += int.from_bytes(blake2b(repr(pair).encode(), digest_size=16).digest())
+    return found % _MODULUS
 
 
 def transactional_id(options: WriteOptions, write: Write) -> str:

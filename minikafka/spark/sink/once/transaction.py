@@ -14,8 +14,9 @@ from typing import Final, TypeVar
 
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import parse_json
 from minikafka.spark.records.encode import Producer
-from minikafka.spark.sink.options import TRANSACTION_TIMEOUT
+from minikafka.spark.sink.options import ID_PREFIX, TRANSACTION_TIMEOUT
 from minikafka.spark.wire import producing, protocol, transactions
 from minikafka.spark.wire.coordinators import Answered, Coordinator
 from minikafka.spark.wire.leaders import Leaders, Unreachable
@@ -65,6 +66,10 @@ class Marker:
     """The run of the query, which Spark begins when the query starts."""
     write: str
     """A name that each write of a table or micro-batch makes up."""
+    content: str | None = None
+    """What the micro-batch contained (`Staged`); None in a marker of a version that recorded only the number."""
+    rows: int = 0
+    """The number of rows that the run has committed, with this micro-batch."""
 
 
 class Transaction:
@@ -93,15 +98,12 @@ class Transaction:
             raise
         self.producer = Producer(found.id, found.epoch)
         self._identity = transactions.Identity(name, found.id, found.epoch)
+        self.is_first = found.epoch == 0
+        """True if the coordinator did not know the id before."""
 
     def marker(self) -> Marker | None:
         """Return the marker that the last committed transaction has written; None if there is none."""
-        body = transactions.offset_fetch_request(self._name, MARKER)
-        found = self._group.call(protocol.OFFSET_FETCH, body, transactions.parse_offset_fetch)
-        if found.offset < 0:
-            return None
-        facts = json.loads(found.metadata)
-        return Marker(found.offset, facts["query"], facts["run"], facts["write"])
+        return read_marker(self._group, self._name)
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         """Make partitions a part of the transaction. Must be done before batches are sent to them."""
@@ -140,6 +142,20 @@ class Transaction:
     ) -> Answer:
         with as_lost():
             return self._coordinator.call(api, body, parse)
+
+
+def read_marker(group: Coordinator, name: str) -> Marker | None:
+    """Return the marker of a transactional id; None if there is none. Raises `ConfigError` for any other offset."""
+    body = transactions.offset_fetch_request(name, MARKER)
+    found = group.call(protocol.OFFSET_FETCH, body, transactions.parse_offset_fetch)
+    if found.offset < 0:
+        return None
+    try:
+        return Marker(batch=found.offset, **parse_json(found.metadata.encode()))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"group {name} has an offset of {MARKER} that this sink did not write: set another {ID_PREFIX}"
+        ) from error
 
 
 @contextmanager

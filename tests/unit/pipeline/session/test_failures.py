@@ -57,6 +57,11 @@ NO_MARKER = (
     "no marker of query 1; to write micro-batch 7, also if it was written before, set option exactlyOnceFrom to 7 "
     "SQLSTATE: 38000"
 )
+RESTORED = (
+    "[STREAM_FAILED] minikafka.spark.sink.once.commit.OtherContent: the topic has the rows up to micro-batch 1000000,"
+    " and micro-batch 1000000 now has other offsets, from an older copy of the checkpoint: restore the newest"
+    " checkpoint, or name a new checkpoint and a new topic; another transactionalIdPrefix writes the rows again"
+)
 NO_TIME = (
     '[EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE] The event time `ts` has the invalid type "BIGINT", '
     'but expected "TIMESTAMP". SQLSTATE: 42K09'
@@ -91,6 +96,11 @@ LINES = {
     NO_MARKER: (
         "the brokers have no marker of query 1: "
         "--at-least-once writes it (in a file: exactlyOnceFrom = 7 for the sink)"
+    ),
+    RESTORED: (
+        "the topic has the rows up to micro-batch 1000000, and micro-batch 1000000 now has other offsets, from an older"
+        " copy of the checkpoint: restore the newest checkpoint, or name a new checkpoint and a new topic (in a file:"
+        " another transactionalIdPrefix for the sink writes the rows again)"
     ),
     NO_TIME: (
         'The event time `ts` has the invalid type "BIGINT", but expected "TIMESTAMP": convert the column in a '

@@ -68,7 +68,11 @@ def test_options_of_the_source_are_ignored_by_the_sink():
 def test_exactly_once_takes_kafkas_default_for_the_transaction_timeout():
     options = parse(LEAST | {"exactlyOnce": "true"})
     assert (options.exactly_once, options.transaction_timeout_ms) == (True, 60_000)
-    assert (options.id_prefix, options.first_batch, options.ignored) == ("minikafka-spark", 0, {})
+    assert (options.id_prefix, options.first_batch, options.ignored) == (
+        "minikafka-spark",
+        None,
+        {},
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 from support.transaction_brokers import TransactionBrokers
 
 from minikafka.base.errors import ConfigError, KafkaError
+from minikafka.runtime.clock import SystemClock
 from minikafka.spark.records.batches import whole
 from minikafka.spark.records.decode import decode
-from minikafka.spark.sink.once.commit import Superseded, commit_staged
+from minikafka.spark.sink.once.commit import OtherContent, Superseded, commit_staged, rows_of_run
 from minikafka.spark.sink.once.staged import Staged, Write, stage_rows
 from minikafka.spark.sink.options import parse
 from minikafka.spark.sink.producer import WriteFailed
@@ -265,13 +267,144 @@ def test_driver_that_was_replaced_says_so(brokers):
         commit_staged(options(brokers), staged)
 
 
-def test_missing_marker_of_a_later_micro_batch_is_an_error_that_names_the_option(brokers):
-    staged = stage(brokers, 7, write="w")
-    with pytest.raises(ConfigError, match="set option exactlyOnceFrom to 7"):
-        commit_staged(options(brokers), staged)
-    assert committed(brokers) == [[], []]
-    commit_staged(options(brokers, exactlyOnceFrom="7"), staged)
+NOW_MS = SystemClock().wall_ms()
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """Return a function that plans a micro-batch in a checkpoint, as Spark does, and returns the option."""
+
+    def write(batch: int, end: int, planned_ms: int = NOW_MS) -> dict[str, str]:
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        metadata = f'{{"batchWatermarkMs":0,"batchTimestampMs":{planned_ms},"conf":{{}}}}'
+        text = f'v1\n{metadata}\n{{"lines":{{"0":{{"offset":{end}}}}}}}'
+        (tmp_path / "offsets" / str(batch)).write_text(text)
+        return {"checkpointLocation": f"file:{tmp_path}"}
+
+    return write
+
+
+def commit(brokers: TransactionBrokers, batch: int, *, run: str, tasks: int = 2, **given: str):
+    staged = stage(brokers, batch, write=f"{run} {batch}", run=run, tasks=tasks, **given)
+    commit_staged(options(brokers, **given), staged)
+
+
+def test_micro_batch_that_is_planned_with_other_offsets_is_refused(brokers, plan):
+    commit(brokers, 0, run="first", **plan(0, 10))
+    commit(brokers, 0, run="again", tasks=1, **plan(0, 10))
+    assert committed(brokers) == expected(0)
+    for batch in (1, 2):
+        commit(brokers, batch, run="again", **plan(batch, 20))
+    message = "micro-batch 2 now has other offsets, .* restore the newest checkpoint"
+    for run in ("restored", "restored again"):
+        with pytest.raises(OtherContent, match=message):
+            commit(brokers, 2, run=run, **plan(2, 40))
+    with pytest.raises(OtherContent, match=r"to micro-batch 2, and micro-batch 1 runs again from"):
+        commit(brokers, 1, run="restored", **plan(1, 20))
+    assert committed(brokers) == expected(0, 1, 2)
+    commit(brokers, 2, run="wanted", **plan(2, 40), transactionalIdPrefix="other")
+    assert committed(brokers) == expected(0, 1, 2, 2)
+
+
+def test_micro_batch_of_an_unknown_checkpoint_is_recognized_by_its_rows(brokers):
+    commit(brokers, 0, run="first", tasks=2)
+    one = stage(brokers, 0, write="again", run="second")
+    commit_staged(
+        options(brokers), [replace(one[0], digest=0), replace(one[1], digest=sum_of(one))]
+    )
+    assert committed(brokers) == expected(0)
+    with pytest.raises(OtherContent, match="micro-batch 0 now has other rows"):
+        commit(brokers, 0, run="restored", tasks=3)
+    assert committed(brokers) == expected(0)
+
+
+def sum_of(staged: list[Staged]) -> int:
+    """Return the digest of one task that has all these rows."""
+    return sum(one.digest for one in staged)
+
+
+def test_micro_batch_is_not_compared_if_only_one_of_its_runs_knew_the_checkpoint(brokers, plan):
+    commit(brokers, 0, run="first")
+    with pytest.raises(OtherContent, match="only one of its runs had the option checkpointLoc"):
+        commit(brokers, 0, run="second", **plan(0, 10))
+
+
+def test_marker_of_an_older_version_is_compared_by_its_number(brokers, plan):
+    commit(brokers, 3, run="first", **plan(3, 10), exactlyOnceFrom="3")
+    name = "minikafka-spark-query"
+    brokers.offsets[name] = 3, '{"query": "query", "run": "first", "write": "first 3"}'
+    commit(brokers, 3, run="second", **plan(3, 20))
+    with pytest.raises(OtherContent, match="micro-batch 2 runs again from an older copy"):
+        commit(brokers, 2, run="second", **plan(2, 10))
+    commit(brokers, 4, run="second", **plan(4, 30))
+    assert committed(brokers) == expected(3, 4)
+    brokers.offsets[name] = 4, "an offset of something else"
+    with pytest.raises(ConfigError, match="this sink did not write: set another transactionalId"):
+        commit(brokers, 5, run="second", **plan(5, 40))
+
+
+@pytest.mark.parametrize("knows_checkpoint", [False, True])
+def test_first_write_of_a_query_may_be_any_micro_batch(brokers, plan, knows_checkpoint):
+    given = plan(7, 10) if knows_checkpoint else {}
+    commit(brokers, 7, run="first", **given)
+    commit(brokers, 7, run="again", **given)
     assert committed(brokers) == expected(7)
+
+
+def test_missing_marker_of_an_id_that_was_used_is_an_error_that_names_the_option(brokers, plan):
+    commit(brokers, 6, run="first", **plan(6, 10))
+    brokers.offsets.clear()
+    for run in ("second", "third"):
+        with pytest.raises(ConfigError, match=r"has expired or was deleted.* exactlyOnceFrom to 7"):
+            commit(brokers, 7, run=run, **plan(7, 20))
+    assert committed(brokers) == expected(6)
+    commit(brokers, 7, run="wanted", **plan(7, 20), exactlyOnceFrom="7")
+    assert committed(brokers) == expected(6, 7)
+
+
+@pytest.mark.parametrize("batch", [0, 7])
+def test_micro_batch_that_was_planned_before_markers_expire_needs_the_option(brokers, plan, batch):
+    old = plan(batch, 10, NOW_MS - 7 * DAY_MS)
+    with pytest.raises(ConfigError, match="was planned 7 days ago, and a marker expires after 7"):
+        commit(brokers, batch, run="late", **old)
+    assert committed(brokers) == [[], []]
+    commit(brokers, batch, run="wanted", **old, exactlyOnceFrom=str(batch))
+    assert committed(brokers) == expected(batch)
+
+
+def test_micro_batch_that_a_run_without_exactly_once_has_begun_needs_the_option(brokers):
+    with pytest.raises(ConfigError, match="has begun micro-batch 7, and wrote without exactlyOnce"):
+        commit(brokers, 7, run="second", exactlyOnceFrom="8")
+    assert committed(brokers) == [[], []]
+
+
+@pytest.mark.parametrize("requests", range(20))
+def test_first_rows_of_a_later_micro_batch_are_not_written_twice(brokers, monkeypatch, requests):
+    staged = stage(brokers, 7, write="first", run="first")
+    deaths = Deaths(monkeypatch)
+    deaths.plan(requests, after=True)
+    with suppress(Died):
+        commit_staged(options(brokers), staged)
+    deaths.revive()
+    with suppress(ConfigError):
+        commit(brokers, 7, run="second")
+    begins = requests in range(1, 6)  # the coordinator knows the id, but has no marker yet
+    assert committed(brokers) == ([[], []] if begins else expected(7))
+
+
+def test_rows_of_a_run_are_those_that_it_has_committed(brokers):
+    def rows_of(run: str) -> int:
+        return rows_of_run(options(brokers), "query", run)
+
+    assert rows_of("first") == 0
+    commit(brokers, 0, run="first")
+    commit(brokers, 1, run="first", tasks=1)
+    assert rows_of("first") == 60
+    commit(brokers, 1, run="second", tasks=1)
+    assert rows_of("second") == 0
+    commit(brokers, 2, run="second", tasks=1)
+    assert (rows_of("first"), rows_of("second")) == (0, 20)
 
 
 def test_second_write_of_one_micro_batch_needs_an_id_of_its_own(brokers):
