@@ -457,9 +457,11 @@ class Purgatory:
     def _append_gathered(self) -> None:
         gathered, self.gathered = self.gathered, []
         self._is_gathering = True
-        for append in gathered:
-            append()
-        self._is_gathering = False
+        try:
+            for append in gathered:
+                append()
+        finally:
+            self._is_gathering = False
 
     def _write(self, now: int) -> None:
         dirty, self.dirty = self.dirty, []

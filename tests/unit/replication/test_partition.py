@@ -30,6 +30,46 @@ def test_waiting_produce_requests_are_counted_and_answered_in_order() -> None:
     assert r[0].answers.waiting_for(r[0].partition) == 0
 
 
+def test_produce_request_times_out_at_its_deadline_and_not_before() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    first = r.now
+    r.produce(0, b"m1")
+    r.now += 1
+    r.produce(0, b"m2")
+    for number, deadline in enumerate((first + 30_000, first + 30_001), start=1):
+        r[0].answers.expire(deadline - 1)
+        assert len(r[0].sent) == number - 1
+        r[0].answers.expire(deadline)
+        assert r[0].sent[-1] == b"%d:7:-1" % number
+
+
+def test_committed_produce_request_does_not_time_out_before_its_answer_is_sent() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.produce(0, b"m1")
+    partition = r[0].partition
+    assert partition.record_follower_fetch(partition.followers[1], 1, r.now)
+    r[0].answers.expire(r.now + 60_000)
+    assert r[0].sent == []
+    r[0].answers.drain()
+    assert r[0].sent == [b"1:0:0"]
+
+
+def test_tick_is_asked_for_again_after_an_append_of_the_tick_has_failed() -> None:
+    def fail() -> None:
+        raise ValueError
+
+    r = Replicas((0, 1))
+    asked: list[int] = []
+    r[0].finish_soon = lambda: asked.append(1)
+    r[0].purgatory.before_write(fail)
+    with pytest.raises(ValueError):  # noqa: PT011
+        r[0].purgatory.finish_tick(r.now)
+    r[0].purgatory.finish_soon()
+    assert len(asked) == 2
+
+
 @pytest.mark.row("C27")
 def test_follower_refuses_a_produce_request() -> None:
     r = Replicas((0, 1))
@@ -387,6 +427,34 @@ def test_follower_that_fetches_at_the_log_end_is_caught_up() -> None:
     progress = r[0].partition.followers[1]
     r[0].partition.record_follower_fetch(progress, 1, r.now + 5)
     assert progress.last_caught_up == r.now + 5
+
+
+@pytest.mark.row("R30", "T13")
+def test_follower_lags_only_when_more_than_the_lag_limit_has_passed() -> None:
+    r = Replicas((0, 1), isr=(0,))
+    r.elect(0)
+    partition = r[0].partition
+    partition.record_follower_fetch(partition.followers[1], 0, r.now)
+    r.now += LAG_MS
+    r.produce(0, b"m1", acks=1)
+    assert partition.high_watermark == 0, "it is about to join the ISR"
+    assert partition.maybe_advance_high_watermark(r.now + 1)
+    partition.isr_state = Committed((0, 1))
+    assert not partition.maybe_shrink_isr(r.now)
+    assert partition.maybe_shrink_isr(r.now + 1)
+
+
+def test_follower_has_fetched_since_the_time_of_its_last_fetch() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.fetch(1, 0)
+    progress = r[0].partition.followers[1]
+    assert progress.item is not None
+    fetched_at = progress.item.last_fetch()
+    assert progress.has_fetched(fetched_at)
+    assert not progress.has_fetched(fetched_at + 1)
+    progress.release()
+    assert not progress.has_fetched(fetched_at)
 
 
 def test_min_isr_is_limited_to_the_number_of_replicas() -> None:

@@ -469,7 +469,10 @@ def test_follower_that_stopped_fetching_does_not_join_the_isr() -> None:
     r.alive.discard(1)
     r.sync(0, 1)
     r.alive.add(1)
-    assert r[0].partition.next_to_join(r.now + LAG_MS + 1) is None
+    item = r[0].partition.followers[1].item
+    assert item is not None
+    assert r[0].partition.next_to_join(item.last_fetch() + LAG_MS) is not None
+    assert r[0].partition.next_to_join(item.last_fetch() + LAG_MS + 1) is None
 
 
 def test_empty_log_beyond_the_leaders_end_restarts_at_the_leaders_start() -> None:

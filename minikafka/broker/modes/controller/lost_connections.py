@@ -14,7 +14,7 @@ from typing import Any, Final
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Call, ControlPlane, Tasks
+from minikafka.base.ports import Call, Clock, ControlPlane, Tasks
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.rpc.liveness import ATTEND, CONNECTION_LOST, PRESENT
@@ -23,9 +23,11 @@ from minikafka.rpc.messages import decode_report, encode_registration, encode_re
 logger = logging.getLogger(__name__)
 
 _REPORT_MS: Final = 2_000
-"""Time after which a report without an answer is given up. The controller probes all brokers when it is elected."""
+"""Time to wait for the answer to a report."""
 _ATTEMPTS: Final = 3
-"""Attempts to send a report. The keep-alive connections to the controller may have ended."""
+"""Attempts to send a report at once. The keep-alive connections to the controller may have ended."""
+_AGAIN_MS: Final = 500
+"""Pause before a report without an answer is sent again, perhaps to another controller."""
 
 
 class LostConnections:
@@ -40,6 +42,7 @@ class LostConnections:
         controller: ZooKeeperController,
         requests: ReceivedRequests,
         control_plane: ControlPlane,
+        clock: Clock,
         tasks: Tasks,
     ) -> None:
         self._id = config.broker_id
@@ -48,6 +51,7 @@ class LostConnections:
         self._controller = controller
         self._requests = requests
         self._control_plane = control_plane
+        self._clock = clock
         self._tasks = tasks
         self._in_flight: set[BrokerId] = set()
         self.on_controller_lost: Callable[[], None] = lambda: None
@@ -76,12 +80,27 @@ class LostConnections:
             self._tasks.spawn(self._report(broker_id, broker.epoch), f"report-{broker_id}")
 
     async def _report(self, broker_id: BrokerId, broker_epoch: int) -> None:
+        """Send a report until the controller has it, or until the registration that it names has ended.
+
+        A leader loses the connection to a dead follower only once, so nothing else would cause a second report.
+        """
+        body = encode_report(broker_id, broker_epoch, self._id)
         try:
-            await self._tell_controller(encode_report(broker_id, broker_epoch, self._id))
-        except (OSError, KafkaError) as error:
-            logger.info("end of a connection to broker %d not reported: %s", broker_id, error)
+            while self._is_enabled and self._is_registered(broker_id, broker_epoch):
+                try:
+                    await self._tell_controller(body)
+                    return
+                except (OSError, KafkaError) as error:
+                    logger.info(
+                        "lost connection to broker %d not reported yet: %s", broker_id, error
+                    )
+                await self._clock.sleep(_AGAIN_MS)
         finally:
             self._in_flight.discard(broker_id)
+
+    def _is_registered(self, broker_id: BrokerId, broker_epoch: int) -> bool:
+        broker = self._requests.brokers.get(broker_id)
+        return broker is not None and broker.epoch == broker_epoch
 
     async def _tell_controller(self, body: dict[str, Any]) -> None:
         """Send a report to the controller. Raises OSError, KafkaError."""

@@ -89,7 +89,9 @@ class ControllerMode:
             lambda broker: attend(control_plane, broker, listener),
         )
         requests = ReceivedRequests(config.broker_id, session, ledger, gate)
-        lost_connections = LostConnections(config, controller, requests, control_plane, tasks)
+        lost_connections = LostConnections(
+            config, controller, requests, control_plane, clock, tasks
+        )
         requests.calls |= lost_connections.calls
         lost_connections.on_controller_lost = controller.controller_lost
         return Capabilities(

@@ -162,6 +162,35 @@ async def test_report_of_a_lost_connection_makes_the_candidate_probe_at_once(wor
     await until(lambda: world.evidence == 1)
 
 
+async def test_each_report_of_a_lost_connection_causes_one_probe(world: World) -> None:
+    world.presence = Presence.PRESENT
+    world.attend()
+    for reports in range(1, 4):
+        await world.is_called(reports)
+        world.attendance.connection_lost()
+        await until(lambda reports=reports: world.probes == reports, seconds=5)  # type: ignore[misc]
+        await world.is_idle()
+        world.clock.advance(200)
+    await world.is_called(4)
+    world.clock.advance(1_000)
+    await world.is_idle()
+    assert (world.probes, world.calls[-1].done()) == (3, False), "the call stays open"
+
+
+async def test_evidence_that_was_not_used_is_dropped_with_the_next_controller(
+    world: World,
+) -> None:
+    world.attend()
+    await world.is_called()
+    world.calls[0].set_exception(ConnectionResetError())
+    await until(lambda: world.probes == 1)
+    await world.is_idle()
+    world.clock.advance(100)
+    await until(lambda: world.evidence == 1)
+    world.attend(7, 107)
+    assert world.attendance.take_former() is None
+
+
 @pytest.mark.parametrize("owner", [OWNER + 1, None, "malformed"])
 async def test_controller_without_a_registration_of_its_session_is_not_called(
     world: World, owner: int | str | None
