@@ -429,7 +429,6 @@ def test_follower_that_fetches_at_the_log_end_is_caught_up() -> None:
     assert progress.last_caught_up == r.now + 5
 
 
-@pytest.mark.row("R30", "T13")
 def test_follower_lags_only_when_more_than_the_lag_limit_has_passed() -> None:
     r = Replicas((0, 1), isr=(0,))
     r.elect(0)

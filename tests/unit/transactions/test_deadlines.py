@@ -30,6 +30,17 @@ def test_transaction_that_has_timed_out_is_aborted_with_a_raised_epoch():
     assert world.init().producer_epoch == 2
 
 
+def test_transaction_times_out_after_its_timeout_and_not_when_it_is_over_exactly():
+    world = TransactionWorld(abort_timed_out_interval_ms=1_000)
+    world.init(timeout_ms=3_000)
+    world.add((40, 0))
+
+    world.pass_time(3_000)
+    assert world.describe().state == "Ongoing"
+    world.pass_time(1_000)
+    assert world.describe().state == "PrepareAbort"
+
+
 def test_time_of_a_transaction_counts_from_its_first_partition():
     world = TransactionWorld(abort_timed_out_interval_ms=1_000)
     world.init(timeout_ms=5_500)
@@ -98,6 +109,22 @@ def test_unused_id_is_removed_with_a_tombstone():
     assert world.last_record() is None
     assert world.add((40, 0)) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert world.init().producer_id == 41
+
+
+def test_id_expires_exactly_when_it_was_not_used_for_the_whole_time():
+    world = expiring(remove_expired_interval_ms=60_000)
+    world.init()
+
+    world.pass_time(60_000)
+    assert world.describe().error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_ids_that_are_made_after_a_search_are_found_by_the_next_one():
+    world = expiring()
+    for name in ("first", "second", "third"):
+        world.init(name)
+        world.pass_time(62_000)
+        assert world.describe(name).error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 def test_open_transaction_keeps_its_id():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import pytest
 from support.cold import Tasks
 from support.few_descriptors import no_descriptor
 from support.logs import end_marker
@@ -165,6 +166,24 @@ async def test_load_ends_when_the_leadership_has_ended() -> None:
     bench.logs[0].is_certain = True
     await bench.tasks.settle()
     assert bench.loaded == [(0, 2)]
+
+
+async def test_partition_is_loaded_after_the_load_of_another_one_has_failed() -> None:
+    bench = Bench(p0=Log(records("a")), p1=Log(records("b")))
+    load, failures = bench.target.load, [ValueError("a record of a later version")]
+
+    def fail_once(partition: int, epoch: int, found: Iterable[LoadedRecord]) -> None:
+        if failures:
+            raise failures.pop()
+        load(partition, epoch, found)
+
+    bench.target.load = fail_once  # type: ignore[method-assign]
+    bench.loader.start(0, 1)
+    with pytest.raises(ValueError, match="later version"):
+        await bench.tasks.settle()
+    bench.loader.start(1, 1)
+    await until(lambda: (1, 1) in bench.loaded, seconds=5)
+    await bench.tasks.settle()
 
 
 async def test_load_continues_after_a_read_that_found_no_file_descriptor() -> None:
