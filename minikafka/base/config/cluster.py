@@ -15,12 +15,13 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import Key, Kind, flatten, parse_all, unknown_key
 from minikafka.base.coordination import COORDINATION
 from minikafka.base.errors import ConfigError
-from minikafka.base.toml import read_toml, table_of
+from minikafka.base.toml import Statement, read_toml, statements, table_of
 
 _BROKERS: Final = 3
 _PORT: Final = 9092
 _METRICS_PORT: Final = 0
 _DATA: Final = "data"
+_DATA_KEY: Final = "cluster.data"
 _REPLICAS: Final = 3
 """Maximum default replication factor of __consumer_offsets and, without a cluster.toml, of new topics."""
 
@@ -118,6 +119,37 @@ class ClusterConfig:
         return {**self.broker, **self.overrides.get(broker_id, {})}
 
 
+def data_in(text: str) -> str | None:
+    """Return the data directory that an invalid `cluster.toml` names, or the default; None if that is not certain.
+
+    It is not certain if the mistake may be in the line that names the directory.
+    """
+    is_certain = True
+    for one in statements(text):
+        for name, value in zip(one.names, (one.values or {}).values(), strict=True):
+            if name == _DATA_KEY and isinstance(value, str) and value:
+                return value
+        is_certain &= not _may_name_data(one)
+    return _DATA if is_certain else None
+
+
+def _may_name_data(one: Statement) -> bool:
+    """True if the statement may be the misspelt key `cluster.data`."""
+    import difflib  # only errors need it
+
+    if one.values == {} or one.table == "zookeeper" or f"{one.table}.".startswith("broker."):
+        return False
+    word = re.split(r"[\s=]", one.text, maxsplit=1)[0].strip("\"'")
+    names = [name.removeprefix("cluster.") for name in (*(one.values or {word: None}),)]
+    known = {name.removeprefix("cluster.") for name in _CLUSTER_KEYS} | BrokerConfig.keys().keys()
+    nearest = [difflib.get_close_matches(name, known, 1, 0.6) for name in names]
+    is_root = not one.table  # the keys of the tables [broker] and [zookeeper] as dotted names
+    return any(
+        found in ([], ["data"]) and not (is_root and name.startswith(("broker.", "zookeeper.")))
+        for name, found in zip(names, nearest, strict=True)
+    )
+
+
 def laid_topic_defaults(made_with: Mapping[str, int], brokers: int) -> dict[str, int]:
     """Return the broker keys of topics that differ from Kafka's defaults, for a cluster of this many brokers.
 
@@ -180,7 +212,7 @@ _CLUSTER_KEYS: Final = {
             _DATA,
             "Directory of all files of the cluster.",
             low=1,
-            name="cluster.data",
+            name=_DATA_KEY,
         ),
         Key(
             Kind.STRING,

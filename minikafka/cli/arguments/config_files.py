@@ -6,13 +6,16 @@ Without `--config`, commands use `cluster.toml` in the current directory, if the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from minikafka.base.config.cluster import ClusterConfig
+from minikafka.base.config.cluster import ClusterConfig, data_in
 from minikafka.base.errors import ConfigError
+from minikafka.base.toml import place_of
+from minikafka.cli.terminal.echo import echo
 
 _CLUSTER_FILE: Final = Path("cluster.toml")
 
@@ -39,13 +42,43 @@ def find_cluster_file(file: str | None) -> Path | None:
     return _CLUSTER_FILE if _CLUSTER_FILE.exists() else None
 
 
+def data_of_invalid_file(error: ConfigError) -> str:
+    """Return the data directory in ./cluster.toml, which is invalid; print the error as a warning.
+
+    Raises ConfigError if the mistake may be in the line that names the directory.
+    """
+    text = _CLUSTER_FILE.read_bytes().decode(errors="replace")
+    data = data_in(text)
+    if data is None:
+        raise ConfigError(
+            f"{error}; correct it, or name the data directory by --data DIR"
+        ) from error
+    _warn(f"{error}; this command needs only the data directory, {data}")
+    return data
+
+
+@lru_cache
+def _warn(text: str) -> None:
+    echo(f"warning: {text}", err=True)
+
+
 @contextmanager
 def errors_name_file(file: Path | None) -> Iterator[None]:
-    """Prefix each ConfigError of the `with` block with the name of the configuration file, if `file` is given."""
+    """Prefix each ConfigError of the `with` block with the configuration file, if `file` is given, and the line."""
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"{file}: {error}" if file else str(error)) from error
+        if file is None:
+            raise
+        raise ConfigError(f"{file}: {_placed(file, str(error))}") from error
+
+
+def _placed(file: Path, message: str) -> str:
+    """Return the message with the place in the file of the key that it names."""
+    with suppress(OSError, UnicodeDecodeError):
+        if "line " not in message and (place := place_of(file.read_text("utf-8"), message)):
+            return f"{place}: {message}"
+    return message
 
 
 def read_config(file: Path, hint: str) -> str:

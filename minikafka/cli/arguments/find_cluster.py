@@ -11,18 +11,26 @@ from typing import TYPE_CHECKING
 
 import click
 
+from minikafka.base.errors import ConfigError
+
 if TYPE_CHECKING:
     from minikafka.cluster.directory import ClusterRecord
     from minikafka.cluster.local import LocalCluster
 
 
 def data_directory(data: str | None) -> str:
-    """Return `data` if given, else the data directory that the cluster configuration names."""
+    """Return `data` if given, else the data directory that the cluster configuration names.
+
+    An invalid configuration is only a warning if it names the directory without doubt; else ConfigError is raised.
+    """
     if data:
         return data
-    from minikafka.cli.arguments.config_files import load_cluster_config
+    from minikafka.cli.arguments.config_files import data_of_invalid_file, load_cluster_config
 
-    return load_cluster_config(None).data
+    try:
+        return load_cluster_config(None).data
+    except ConfigError as error:
+        return data_of_invalid_file(error)
 
 
 def find_cluster(data: str | None) -> LocalCluster:

@@ -335,8 +335,7 @@ def _tell_unapplied(broker_id: int, data: str | None) -> None:
             config = load_cluster_config(None)
             cluster = LocalCluster(data=config.data, config=config, attached=False)
             changes, kept = cluster.unapplied(broker_id), cluster.kept_settings(file)
-    except ConfigError as error:
-        echo(f"not compared with the configuration: {error}", err=True)
+    except ConfigError:  # `find_cluster` has printed it
         return
     for change in changes:
         text = f"{_change(change)}: not in effect, `start` does not read {file}"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from minikafka.base.errors import ConfigError
+from minikafka.cli.arguments.config_files import _warn
 from minikafka.cli.arguments.find_cluster import bootstrap_servers, data_directory
 from minikafka.cluster import ClusterError
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord, free_ports
@@ -31,6 +33,57 @@ def test_data_directory_comes_from_cluster_toml_of_current_directory(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cluster.toml").write_text('[cluster]\ndata = "here"\n')
     assert data_directory(None) == "here"
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ('[cluster]\ndata = "mine"\n[broker]\nnum.partitons = 3\n', "mine"),
+        ('[cluster]\nport 0\ndata = "mine"\n', "mine"),
+        ('[cluster]\ndata = "mine"\n[broker\nnum.partitions = 3\n', "mine"),
+        ('[cluster]\ndata = "mine"\n[broker]\n\udcff', "mine"),
+        ('cluster.data = "mine"\nbroker.log.retention = = 5', "mine"),
+        ("[cluster]\nbrokrs = 5\n", "data"),
+        ("[broker]\nnum.partitions = x\n", "data"),
+        ("[broker\nnum.partitions = 3\n", "data"),
+    ],
+)
+def test_mistake_elsewhere_in_cluster_toml_is_a_warning_for_commands_that_need_its_data(
+    text: str,
+    data: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _warn.cache_clear()
+    (tmp_path / "cluster.toml").write_bytes(text.encode(errors="surrogateescape"))
+    assert (data_directory(None), data_directory(None)) == (data, data)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: cluster.toml: ")
+    assert line.endswith(f"needs only the data directory, {data}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[cluster]\ndata = "mine\n',
+        '[cluster]\ndta = "mine"\n',
+        '[clustr]\ndata = "mine"\n',
+        '[cluster\ndata = "mine"\n',
+        "[cluster]\ndata = 5\n",
+        "[cluster]\ndirectory = 'mine'\n",
+        "datadir = 'mine'\n",
+    ],
+)
+def test_mistake_that_may_be_in_the_data_of_cluster_toml_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"line \d.*correct it, or name .* by --data DIR"):
+        data_directory(None)
+    assert data_directory("given") == "given"
 
 
 def test_missing_cluster_is_an_error_unless_bootstrap_servers_are_given(tmp_path: Path) -> None:

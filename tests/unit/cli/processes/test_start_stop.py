@@ -53,11 +53,23 @@ def test_command_up_prints_which_processes_it_started(
         (
             "[zookeeper]\nconnect = 'localhost:notaport'",
             [],
-            "mine.toml: zookeeper.connect cannot be",
+            "mine.toml: line 2, column 1: zookeeper.connect cannot be",
         ),
-        ("[cluster]\nport = 65534", [], "mine.toml: cluster.port must be at most 65533"),
-        ("[broker]\nreplica.lag.time.max.ms = 1", [], "mine.toml: replica.fetch.wait.max.ms must"),
-        ("[broker.9]\nbroker.rack = 'b'", [], "mine.toml: [broker.9] is for a broker that"),
+        (
+            "[cluster]\nport = 65534",
+            [],
+            "mine.toml: line 2, column 1: cluster.port must be at most 65533",
+        ),
+        (
+            "[broker]\nreplica.lag.time.max.ms = 1",
+            [],
+            "mine.toml: line 2, column 1: replica.fetch.wait.max.ms must",
+        ),
+        (
+            "[broker.9]\nbroker.rack = 'b'",
+            [],
+            "mine.toml: line 1, column 1: [broker.9] is for a broker that",
+        ),
         ("", ["--port", "65535"], "port must be at most 65533 with 3 brokers"),
     ],
 )
