@@ -181,6 +181,10 @@ class ConfigError(MinikafkaError):
     """An invalid configuration; the text names the key and the fix."""
 
 
+class ClusterLost(ConfigError):
+    """ZooKeeper does not have the cluster of the log directories: its data were lost, or it is another ZooKeeper."""
+
+
 class CorruptBatch(MinikafkaError):
     """The bytes of a record batch contradict its header."""
 

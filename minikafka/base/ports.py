@@ -448,6 +448,13 @@ class ZooKeeper(Protocol):
     async def start(self) -> None:
         """Connect to ZooKeeper; return when the session is CONNECTED for the first time."""
 
+    def verify_sessions(self, path: str, verify: Callable[[bytes | None], None]) -> None:
+        """Call `verify` with the data of a node, None if it is missing, before anything else uses a later session.
+
+        It is also called with the node of a server that refuses this session because its data are older than what this
+        client has seen. The first exception of `verify` ends the client's task, and no session is used any more.
+        """
+
     def lease_valid(self, margin_ms: int = 0) -> bool:
         """True if, by the local monotonic clock, no server can expire the session in the next `margin_ms`."""
 

@@ -96,7 +96,7 @@ async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: Coordina
     logs.check_coordination()  # before `join` writes the mode into a new cluster
     ledger.open()
     ledger.record(BROKER, "", {"fact": "started"})
-    cluster_id = await mode.join()
+    cluster_id = await mode.join(logs.known_cluster_id())
     await logs.start(cluster_id)
     return Broker(config, ports, mode, cluster_id, logs, ledger)
 

@@ -63,6 +63,10 @@ class Commands:
             return f"start_zookeeper() and start() of the program that runs the cluster {effect}"
         return f"`minikafka up{self.where}` {effect}"
 
+    def recover(self) -> str:
+        """Return the remedy for a ZooKeeper whose data were lost."""
+        return f"restore its data, or run `minikafka down{self.where}` and `minikafka zk recover{self.where}`"
+
     def zookeeper(self, command: str, effect: str) -> str:
         """Return the remedy for ZooKeeper: `minikafka COMMAND zookeeper`, then its effect."""
         return f"`minikafka {command} zookeeper{self.where}` {effect}"
@@ -84,6 +88,8 @@ def causes_of(seen: Sights, where: str = "") -> list[Cause]:
     found = [*_zookeeper(seen, commands)]
     for broker in brokers:
         found += _directories(broker, commands)
+    if seen.zookeeper.lost:
+        return found  # no broker can be started
     for broker in brokers:
         found += _broker(broker, seen, commands, zookeeper_serves=not seen.zookeeper_is_away)
     return [*found, *_removed(seen, commands), *_controller(seen)]
@@ -101,6 +107,9 @@ def _removed(seen: Sights, commands: Commands) -> Iterator[Cause]:
 
 def _all_down(seen: Sights, commands: Commands) -> Iterator[Cause]:
     full = dict.fromkeys(path for broker in seen.brokers.values() for path in broker.process.full)
+    if seen.zookeeper.lost:
+        yield Cause("zookeeper-lost", seen.zookeeper.lost, commands.recover())
+        return
     yield Cause(
         "cluster-down", "the cluster is down: it has no process", commands.up("starts it again")
     )
@@ -122,6 +131,9 @@ def _zookeeper(seen: Sights, commands: Commands) -> Iterator[Cause]:
         seen.zookeeper.process,
         seen.zookeeper.failure,
     )
+    if seen.zookeeper.lost:
+        yield Cause("zookeeper-lost", seen.zookeeper.lost, commands.recover())
+        return
     if process is None:
         if failure:
             text = f"ZooKeeper at {address} does not serve: {failure}, {_HALTED}"

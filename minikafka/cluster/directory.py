@@ -142,6 +142,15 @@ class ClusterDirectory:
         return self.path / "zookeeper"
 
     @property
+    def zookeeper_data(self) -> Path:
+        """Directory of the snapshots and logs of this server, of either kind."""
+        return self.zookeeper / "data"
+
+    def zookeeper_is_empty(self) -> bool:
+        """True if there is neither a snapshot nor a log of the ZooKeeper server."""
+        return not any(self.zookeeper_data.glob("version-2/*"))
+
+    @property
     def logs(self) -> Path:
         """Directory of the files `NAME.log` with the output of the processes."""
         return self.path / "logs"

@@ -5,6 +5,7 @@ Invariant: a configuration that cannot be started is refused before any file is 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from minikafka.cluster.directory import (
     ClusterRecord,
     is_free,
 )
+from minikafka.cluster.lost_zookeeper import known_cluster_ids, why_lost
 from minikafka.cluster.plan import Plan, Request, Running, coordination_of, plan
 from minikafka.cluster.processes import (
     ProcessId,
@@ -76,6 +78,7 @@ class Launcher:
     postponed: list[str] = field(default_factory=list)
     saved: ClusterRecord | None = None
     """The last record that this start has written; None before the first write."""
+    _has_new_zookeeper: bool = False
     changes: dict[int, list[SettingChange]] = field(default_factory=dict)
     """By id of a broker that was down: the settings in its file that this start has changed."""
 
@@ -106,6 +109,7 @@ class Launcher:
 
     async def _start(self, brokers: Collection[BrokerRecord]) -> list[int]:
         zookeeper = await self.spawn_zookeeper()
+        await self.check_cluster(zookeeper)
         for broker in brokers:
             process = self.running.broker(self.record, broker.id)
             if process is None:
@@ -115,6 +119,25 @@ class Launcher:
         if zookeeper is not None:
             await zookeeper.wait_until_serving()
         return [broker.id for broker in brokers]
+
+    async def check_cluster(self, started: ServerProcess | None = None) -> None:
+        """Raise ClusterError if ZooKeeper does not have the cluster of the log directories.
+
+        `started`: the ZooKeeper server that this start has started. In this case it is killed, and data that it has
+        created are removed, so that they do not mix with data that a user restores.
+        """
+        if not known_cluster_ids(self.directory, self.record):
+            return
+        if started is not None:
+            await started.wait_until_serving()
+        if not (lost := await why_lost(self.directory, self.record, self.clock, self.rng)):
+            return
+        if started is not None:
+            if (process := identify(started.pid)) is not None:
+                await kill(process, self.clock)
+            if self._has_new_zookeeper:
+                shutil.rmtree(self.directory.zookeeper_data, ignore_errors=True)
+        raise ClusterError(f"{lost}. No broker was started")
 
     async def _stopped_broker(self, broker_id: int) -> BrokerRecord:
         """Return the record of a broker that is down or ends within DYING_MS. Raises ClusterError for other brokers."""
@@ -304,6 +327,7 @@ class Launcher:
             attached=self.request.owner is not None,
             log=self.directory.output("zookeeper"),
         )
+        self._has_new_zookeeper = self.directory.zookeeper_is_empty()
         server.spawn()
         process = identify(server.pid)
         if process is not None:

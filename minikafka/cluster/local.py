@@ -258,12 +258,14 @@ class LocalCluster(ObservedCluster):
 
     async def restart(self, broker_id: int) -> None:
         """Stop the broker if it runs, then start it with the same id, ports and data."""
+        await self._launcher().check_cluster()  # a broker that was stopped could not start again
         if self.process(broker_id) is not None:
             await self.stop(broker_id)
         await self.start(broker_id)
 
     async def restart_together(self, brokers: Collection[int]) -> None:
         """Stop these brokers at the same time, without handing over their leaderships, then start them."""
+        await self._launcher().check_cluster()
         record = self.record
         processes = [self._running.broker(record, broker_id) for broker_id in brokers]
         await self._running.end_brokers([process for process in processes if process is not None])
@@ -315,10 +317,12 @@ class LocalCluster(ObservedCluster):
                     hint = "minikafka resume zookeeper lets it continue"
                     raise ClusterError("ZooKeeper is paused (SIGSTOP), not down", hint)
                 raise ClusterError("ZooKeeper is already running")
-            server = await self._launcher().spawn_zookeeper()
+            launcher = self._launcher()
+            server = await launcher.spawn_zookeeper()
             if server is None:
                 raise self._no_zookeeper()
             await server.wait_until_serving()
+            await launcher.check_cluster(server)
 
     async def stop_zookeeper(self) -> None:
         """Stop the cluster's ZooKeeper with SIGTERM; return when the process is gone."""

@@ -10,7 +10,7 @@ import os
 import shutil
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,9 +25,10 @@ from minikafka.cluster.directory import (
     ClusterRecord,
     is_free,
 )
+from minikafka.cluster.lost_zookeeper import why_empty, why_lost
 from minikafka.cluster.processes import ProcessId, is_paused, started_at_ms
 from minikafka.cluster.running import RunningProcesses
-from minikafka.cluster.state import call_all
+from minikafka.cluster.state import CONNECTED, call_all
 from minikafka.rpc.messages import STATE
 
 if TYPE_CHECKING:
@@ -84,11 +85,16 @@ class BrokerSight:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSight:
-    """ZooKeeper. `process`: None if it is external. `failure`: why it does not serve, "" if it does."""
+    """ZooKeeper. `process`: None if it is external. `failure`: why it does not serve, "" if it does.
+
+    `lost`: why it does not have the cluster of the log directories, "" if it has. This is read only if a broker is
+    down or has no session, because it takes a session.
+    """
 
     address: str
     process: ProcessSight | None
     failure: str = ""
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +120,12 @@ class Sights:
     @property
     def zookeeper_is_away(self) -> bool:
         """True if ZooKeeper does not serve brokers."""
-        process = self.zookeeper.process
-        is_gone = process is not None and process.state != RUNS
-        return is_gone or bool(self.zookeeper.failure)
+        return not _serves(self.zookeeper) or bool(self.zookeeper.lost)
+
+
+def _serves(zookeeper: ZooKeeperSight) -> bool:
+    is_gone = zookeeper.process is not None and zookeeper.process.state != RUNS
+    return not (is_gone or zookeeper.failure)
 
 
 async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
@@ -127,8 +136,13 @@ async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
     ids = [id_ for id_, found in processes.items() if found is not None and not is_paused(found)]
     answers, zookeeper = await asyncio.gather(
         call_all(directory, record, ids, STATE, {}, clock, rng, timeout_ms=LOOK_MS),
-        _zookeeper(directory, record, running, clock),
+        _zookeeper(directory, record, running, clock, rng),
     )
+    connected = [a for a in answers.values() if not isinstance(a, Exception)]
+    connected = [answer for answer in connected if answer["session_state"] == CONNECTED]
+    if len(connected) < len(processes) and _serves(zookeeper):
+        lost = await why_lost(directory, record, clock, rng, LOOK_MS)
+        zookeeper = replace(zookeeper, lost=lost)
     silent = [id_ for id_ in ids if isinstance(answers.get(id_), Exception)]
     asked = await asyncio.gather(*(_answers_clients(record.broker(id_)) for id_ in silent))
     is_client_answered = dict(zip(silent, asked, strict=True))
@@ -186,14 +200,22 @@ def _broker_process(
 
 
 async def _zookeeper(
-    directory: ClusterDirectory, record: ClusterRecord, running: RunningProcesses, clock: Clock
+    directory: ClusterDirectory,
+    record: ClusterRecord,
+    running: RunningProcesses,
+    clock: Clock,
+    rng: Rng,
 ) -> ZooKeeperSight:
     address = record.zookeeper.partition("/")[0]
     if not record.runs_zookeeper:
         return ZooKeeperSight(address, None, await _zookeeper_failure(address))
     process = running.zookeeper(record)
     if process is None:
-        return ZooKeeperSight(address, zookeeper_down(directory, record))
+        down = zookeeper_down(directory, record)
+        lost = why_empty(directory, record)
+        if down.taken:  # perhaps by a server that was started by hand
+            lost = await why_lost(directory, record, clock, rng, LOOK_MS)
+        return ZooKeeperSight(address, down, lost=lost)
     state = PAUSED if is_paused(process) else RUNS
     failure = "" if state == PAUSED else await _zookeeper_failure(address)
     full = full_among([str(directory.zookeeper)])

@@ -15,20 +15,22 @@ from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import ZooKeeperClient
 
 _SESSION_TIMEOUT_MS: Final = 6_000
-_CONNECT_TIMEOUT_MS: Final = 3_000
+CONNECT_TIMEOUT_MS: Final = 3_000
 
 
 @asynccontextmanager
-async def zookeeper_session(connect: str, clock: Clock, rng: Rng) -> AsyncIterator[ZooKeeper]:
+async def zookeeper_session(
+    connect: str, clock: Clock, rng: Rng, timeout_ms: int = CONNECT_TIMEOUT_MS
+) -> AsyncIterator[ZooKeeper]:
     """Yield a ZooKeeper client whose session ends with the `with` block.
 
-    `connect`: host:port[/chroot]. Raises ClusterError and ConfigError.
+    `connect`: host:port[/chroot]. `timeout_ms`: maximum time to connect. Raises ClusterError and ConfigError.
     """
     tasks = TaskRegistry()
     zookeeper = ZooKeeperClient(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks, SocketTransport())
     try:
         try:
-            async with asyncio.timeout(_CONNECT_TIMEOUT_MS / 1000):
+            async with asyncio.timeout(timeout_ms / 1000):
                 await zookeeper.start()
         except (TimeoutError, CoordinationError) as error:
             raise ClusterError(f"ZooKeeper at {connect} does not answer; is it running?") from error

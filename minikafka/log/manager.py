@@ -119,6 +119,11 @@ class LogManager:
                     f"the mode {own}: set {COORDINATION}={found}, or set log.dirs to a directory of this mode"
                 )
 
+    def known_cluster_id(self) -> str | None:
+        """Return the cluster id of the log directories, None if they are new. Raises ConfigError."""
+        found = (directory.read_properties().get("cluster.id") for directory in self._live)
+        return next(filter(None, found), None)
+
     async def start(self, cluster_id: str | None = None) -> None:
         """Lock the directories, check their identity, open and recover every log.
 

@@ -41,7 +41,7 @@ from minikafka.base.ports import (
 )
 from minikafka.zk import codec
 from minikafka.zk.codec import Answer, Call
-from minikafka.zk.session import Session, end_session
+from minikafka.zk.session import Session, Verification, end_session
 from minikafka.zk.watches import OneShot, Watches
 
 logger = logging.getLogger(__name__)
@@ -139,6 +139,14 @@ class ZooKeeperClient:
         except BaseException:
             await self.close()
             raise
+
+    def verify_sessions(self, path: str, verify: Callable[[bytes | None], None]) -> None:
+        """Call `verify` with the data of a node before anything else uses a later session (see `ZooKeeper`)."""
+        calls = (
+            codec.multi([Check(self._full("/"), -1)]),
+            codec.get_data(self._full(path), watch=False),
+        )
+        self._session.verification = Verification(*calls, verify)
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
         """True if no server can expire the session before `margin_ms` have passed."""

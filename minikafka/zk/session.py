@@ -19,7 +19,9 @@ from typing import Any, Final, NamedTuple
 from minikafka.base.errors import (
     Closed,
     CoordinationError,
+    NoNode,
     NotConnected,
+    OutcomeUnknown,
     StaleSession,
     TooLarge,
 )
@@ -49,6 +51,17 @@ class _Queued(NamedTuple):
     call: Call[Any]
     answer: asyncio.Future[Any]
     at: int
+
+
+class Verification(NamedTuple):
+    """What a new session is checked with: `verify` gets the data that `read` returns, None if the node is missing.
+
+    `sync`: a write without effect, after which the server is not behind the others.
+    """
+
+    sync: Call[Any]
+    read: Call[Any]
+    verify: Callable[[bytes | None], None]
 
 
 class Session:
@@ -82,6 +95,8 @@ class Session:
         self.timeout_ms = timeout_ms
         self._connect_timeout_ms = connect_timeout_ms
         self.on_event = on_event
+        self.verification: Verification | None = None
+        """The check of later sessions. Its exception ends the task of this session."""
         self._on_attached = on_attached
         self._servers = deque(rng.shuffled(servers))
         self._clock = clock
@@ -242,28 +257,85 @@ class Session:
             if not attached.session_id:
                 connection.abort()
                 raise ConnectionError("the server granted no session")
+            if attached.session_id != self.session_id:
+                await self._verify(connection)
         except (OSError, ValueError) as error:
             self._failures += 1
             logger.info("ZooKeeper at %s:%d does not answer: %r", host, port, error)
+            if self._last_zxid:
+                await self._examine(host, port)
             return None
         self._attached(attached, connection, sent)
         return connection
 
-    async def _handshake(self, host: str, port: int) -> tuple[Attached, ZooKeeperConnection, int]:
-        """Open a connection and send a connect request.
+    async def _verify(self, connection: ZooKeeperConnection) -> None:
+        """Check a new session with `verification`. Raises its exception, and OSError if the server does not answer."""
+        if self.verification is None:
+            return
+        loop = asyncio.get_running_loop()
+        sync, read, verify = self.verification
+        answers: list[asyncio.Future[Any]] = [loop.create_future(), loop.create_future()]
+        try:
+            connection.submit(sync, answers[0])
+            connection.submit(read, answers[1])
+            await asyncio.wait(answers, timeout=self.timeout_ms / _MS_PER_S)
+            missing = [answer for answer in answers if not answer.done()]
+            if missing or isinstance(answers[1].exception(), NotConnected | OutcomeUnknown):
+                raise ConnectionError("the server did not answer a read of the new session")
+            lost = isinstance(answers[1].exception(), NoNode)
+            verify(None if lost else answers[1].result()[0])
+        except CoordinationError as error:
+            raise ConnectionError(f"the server refused a read: {error}") from error
+        except BaseException:
+            connection.abort()
+            raise
+        finally:
+            for answer in answers:
+                if not answer.cancel():
+                    answer.exception()  # otherwise asyncio logs an error that is not raised
+
+    async def _examine(self, host: str, port: int) -> None:
+        """Verify the data of a server that did not accept this session, in a session that ends at once.
+
+        A server refuses a client that has seen later data than it has.
+        """
+        if self.verification is None:
+            return
+        try:
+            attached, connection, _ = await self._handshake(host, port, is_new=True)
+            if not attached.session_id:
+                connection.abort()
+                return
+            await self._verify(connection)
+            logger.warning(
+                "ZooKeeper at %s:%d refuses this session: its data are older than those that this broker has seen. "
+                "If they were restored from a backup, restart the broker",
+                host,
+                port,
+            )
+            await _end(connection)
+        except (OSError, ValueError, CoordinationError):
+            return
+
+    async def _handshake(
+        self, host: str, port: int, *, is_new: bool = False
+    ) -> tuple[Attached, ZooKeeperConnection, int]:
+        """Open a connection and send a connect request, for this session, or for a new one if `is_new`.
 
         Return the server's response, the connection, and the time of sending (monotonic ms). Raises OSError
         (TimeoutError included), and ValueError for an invalid host name.
         """
-        connection = ZooKeeperConnection(self, self._clock.now)
+        owner = _NoOwner() if is_new else self
+        connection = ZooKeeperConnection(owner, self._clock.now)
+        known = (0, b"", self.timeout_ms, 0)
+        if not is_new:
+            known = (self.session_id, self.password, self.timeout_ms, self._last_zxid)
         budget = max(_ATTACH_TIMEOUT_MIN_MS, self.timeout_ms / 3 / len(self._servers))
         try:
             async with asyncio.timeout(budget / _MS_PER_S):
                 await self._transport.connect(lambda: connection, host, port)
                 sent = self._clock.now()
-                attached = await connection.handshake(
-                    self.session_id, self.password, self.timeout_ms, self._last_zxid
-                )
+                attached = await connection.handshake(*known)
         except BaseException:
             connection.abort()
             raise
@@ -422,9 +494,18 @@ async def _end_session_at(
             await transport.connect(lambda: connection, *server)
             attached = await connection.handshake(session_id, password, _END_TIMEOUT_MS, 0)
             if attached.session_id == session_id:
-                answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                connection.submit(codec.close(), answer)
-                await answer
+                await _end(connection)
+    finally:
+        connection.abort()
+
+
+async def _end(connection: ZooKeeperConnection) -> None:
+    """End the session of a connection, and close the connection. Raises OSError and CoordinationError."""
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    try:
+        connection.submit(codec.close(), answer)
+        async with asyncio.timeout(CLOSE_TIMEOUT_MS / _MS_PER_S):
+            await answer
     finally:
         connection.abort()
 

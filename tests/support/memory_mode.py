@@ -128,7 +128,7 @@ class MemoryMode:
     def __init__(self, broker_id: BrokerId, state: MemoryState) -> None:
         self.broker_id, self.state = broker_id, state
 
-    async def join(self) -> str:
+    async def join(self, known: str | None) -> str:
         return "memory-cluster"
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:

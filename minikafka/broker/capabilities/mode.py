@@ -38,8 +38,11 @@ class Capabilities:
 class CoordinationMode(Protocol):
     """A coordination mode, before its broker has joined the cluster."""
 
-    async def join(self) -> str:
-        """Connect, and return the cluster id, which the first broker of a cluster creates."""
+    async def join(self, known: str | None) -> str:
+        """Connect, and return the cluster id, which the first broker of a cluster creates.
+
+        `known`: the cluster id of the log directories, None if they are new. Raises ClusterLost if it is another one.
+        """
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
         """Return the capabilities in the joined cluster. They are idle until the broker starts them."""

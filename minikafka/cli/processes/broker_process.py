@@ -21,7 +21,7 @@ import uvloop
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
-from minikafka.base.errors import ConfigError, MinikafkaError, NotConnected
+from minikafka.base.errors import ClusterLost, ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock, Transport
 from minikafka.broker.broker import Broker, create_broker
 from minikafka.broker.ports import BrokerPorts
@@ -106,9 +106,7 @@ async def serve(config: BrokerConfig) -> None:
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[bool] = loop.create_future()
-    broker = await start(
-        config, lambda name, error: _end(ended, MinikafkaError(f"task {name}: {error!r}"))
-    )
+    broker = await start(config, lambda name, error: _end(ended, _failure(name, error)))
     relax_garbage_collector()
     print(f"broker {config.broker_id} serves on {_addresses(broker)}", flush=True)
     for number, controlled in (
@@ -119,11 +117,16 @@ async def serve(config: BrokerConfig) -> None:
         loop.add_signal_handler(number, _end, ended, controlled)
     try:
         controlled = await ended
-    except MinikafkaError:
-        await broker.shutdown(controlled=True)
+    except MinikafkaError as error:
+        logger.error("%s", error)
+        await broker.shutdown(controlled=not isinstance(error, ClusterLost))
         raise
     await broker.shutdown(controlled=controlled)
     print(f"broker {config.broker_id} has stopped", flush=True)
+
+
+def _failure(task: str, error: Exception) -> MinikafkaError:
+    return error if isinstance(error, ClusterLost) else MinikafkaError(f"task {task}: {error!r}")
 
 
 def _addresses(running: Broker) -> str:

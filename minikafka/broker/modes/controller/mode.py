@@ -60,13 +60,15 @@ class ControllerMode:
         self._close_session = close_session
         self._session_file = SessionFile(storage, config.log_dirs[0])
 
-    async def join(self) -> str:
+    async def join(self, known: str | None) -> str:
         """End the session of this broker's earlier process, open a new session, and return the cluster id.
 
-        Raises ConfigError if the brokers of the cluster have the other coordination mode.
+        `known`: the cluster id of the log directories, None if they are new. Raises ClusterLost if ZooKeeper has
+        another cluster, and ConfigError if the brokers of the cluster have the other coordination mode.
         """
         await self._session_file.end_former(self._close_session)
         await self.zookeeper.start()
+        await ids.verify(self.zookeeper, known)
         self._session_file.write(self.zookeeper)
         await coordination.claim(self.zookeeper, coordination.CONTROLLER)
         await tree.ensure(self.zookeeper)

@@ -69,13 +69,15 @@ class LeadersMode:
         self._close_session = close_session
         self._session_file = SessionFile(storage, config.log_dirs[0])
 
-    async def join(self) -> str:
+    async def join(self, known: str | None) -> str:
         """End the session of this broker's earlier process, open a new session, and return the cluster id.
 
-        Raises ConfigError if the cluster has another mode, and CoordinationError.
+        `known`: the cluster id of the log directories, None if they are new. Raises ClusterLost if ZooKeeper has
+        another cluster, ConfigError if the cluster has another mode, and CoordinationError.
         """
         await self._session_file.end_former(self._close_session)
         await self.zookeeper.start()
+        await ids.verify(self.zookeeper, known)
         await coordination.claim(self.zookeeper, coordination.LEADERS)
         self._session_file.write(self.zookeeper)
         await tree.ensure(self.zookeeper)

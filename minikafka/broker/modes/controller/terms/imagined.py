@@ -280,6 +280,10 @@ class ImaginedStore:
         """Raise NotImplementedError: a term never calls this method."""
         raise NotImplementedError
 
+    def verify_sessions(self, path: str, verify: Callable[[bytes | None], None]) -> None:
+        """Raise NotImplementedError: a term never calls this method."""
+        raise NotImplementedError
+
     def events(self) -> AsyncIterator[SessionEvent]:
         """Raise NotImplementedError: a term never calls this method."""
         raise NotImplementedError

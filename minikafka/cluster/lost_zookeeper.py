@@ -1,0 +1,53 @@
+"""The comparison of the brokers' log directories with ZooKeeper, which shows that ZooKeeper's data were lost."""
+
+from __future__ import annotations
+
+from minikafka.base.errors import ClusterLost, CoordinationError, MinikafkaError
+from minikafka.base.ports import Clock, Rng
+from minikafka.cluster.directory import ClusterDirectory, ClusterRecord
+from minikafka.cluster.zookeeper_session import CONNECT_TIMEOUT_MS, zookeeper_session
+from minikafka.zk import layout
+from minikafka.zk.nodes import ids
+
+
+def known_cluster_ids(directory: ClusterDirectory, record: ClusterRecord) -> dict[int, str]:
+    """Return the cluster ids in the log directories, by id of the brokers that have one."""
+    found = {broker.id: directory.cluster_id(broker.id) for broker in record.brokers}
+    return {broker_id: known for broker_id, known in found.items() if known is not None}
+
+
+async def why_lost(
+    directory: ClusterDirectory,
+    record: ClusterRecord,
+    clock: Clock,
+    rng: Rng,
+    timeout_ms: int = CONNECT_TIMEOUT_MS,
+) -> str:
+    """Return why ZooKeeper does not have the cluster of the log directories; "" if it has, or does not answer."""
+    known = known_cluster_ids(directory, record)
+    if not known:
+        return ""
+    try:
+        async with zookeeper_session(record.zookeeper, clock, rng, timeout_ms) as zookeeper:
+            [node] = await zookeeper.get_many([layout.CLUSTER_ID])
+    except (MinikafkaError, CoordinationError):
+        return ""  # the brokers say what is wrong with ZooKeeper
+    return _mismatch(record, known, None if node is None else node.data)
+
+
+def why_empty(directory: ClusterDirectory, record: ClusterRecord) -> str:
+    """Return why the cluster's own ZooKeeper, which is down, does not have the cluster; "" if it has data."""
+    if not record.runs_zookeeper or not directory.zookeeper_is_empty():
+        return ""
+    return _mismatch(record, known_cluster_ids(directory, record), None)
+
+
+def _mismatch(record: ClusterRecord, known: dict[int, str], data: bytes | None) -> str:
+    """Compare the cluster ids of brokers with the data of `/cluster/id`; return the difference, "" if there is none."""
+    for cluster_id in dict.fromkeys(known.values()):
+        brokers = ", ".join(str(id_) for id_, one in known.items() if one == cluster_id)
+        try:
+            ids.check(cluster_id, data)
+        except ClusterLost as lost:
+            return f"brokers {brokers} and ZooKeeper at {record.zookeeper} do not match: {lost}"
+    return ""
