@@ -51,7 +51,7 @@ _COMMANDS: Final = {
     "zookeeper": _Entry(
         "processes.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
     ),
-    "zk": _Entry("zk", "Move ZooKeeper's data to and from Apache ZooKeeper."),
+    "zk": _Entry("zk", "Rebuild ZooKeeper's data, or move them to and from Apache ZooKeeper."),
     "topics": _Entry("topics.topics", "Create, list, describe, alter and delete topics."),
     "reassign": _Entry("reassign.reassign", "Move partitions to other brokers."),
     "elect": _Entry("elect", "Elect leaders of partitions."),

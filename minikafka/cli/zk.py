@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from minikafka.cli.recover import recover
 from minikafka.cli.terminal.command_group import Group
 from minikafka.cli.terminal.result import json_option, show, wants_json
 
@@ -34,7 +35,10 @@ log_dir_option = click.option(
 
 @click.group(cls=Group)
 def zk() -> None:
-    """Move ZooKeeper's data to and from Apache ZooKeeper."""
+    """Move ZooKeeper's data to and from Apache ZooKeeper, or rebuild them."""
+
+
+zk.add_command(recover)
 
 
 @zk.command("export")

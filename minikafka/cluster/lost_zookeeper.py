@@ -6,7 +6,6 @@ from minikafka.base.errors import ClusterLost, CoordinationError, MinikafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import ClusterDirectory, ClusterRecord
 from minikafka.cluster.zookeeper_session import CONNECT_TIMEOUT_MS, zookeeper_session
-from minikafka.zk import layout
 from minikafka.zk.nodes import ids
 
 
@@ -29,10 +28,10 @@ async def why_lost(
         return ""
     try:
         async with zookeeper_session(record.zookeeper, clock, rng, timeout_ms) as zookeeper:
-            [node] = await zookeeper.get_many([layout.CLUSTER_ID])
+            data = await ids.stored(zookeeper)
     except (MinikafkaError, CoordinationError):
         return ""  # the brokers say what is wrong with ZooKeeper
-    return _mismatch(record, known, None if node is None else node.data)
+    return _mismatch(record, known, data)
 
 
 def why_empty(directory: ClusterDirectory, record: ClusterRecord) -> str:

@@ -46,6 +46,22 @@ async def cluster_id(zookeeper: ZooKeeper, random_id: Callable[[], bytes]) -> st
     return found
 
 
+async def stored(zookeeper: ZooKeeper) -> bytes | None:
+    """Return the data of `/cluster/id`, None if the node is missing. Raises CoordinationError."""
+    [node] = await zookeeper.get_many([layout.CLUSTER_ID])
+    return None if node is None else node.data
+
+
+async def restore(zookeeper: ZooKeeper, cluster_id: str) -> None:
+    """Write `/cluster/id` again, over any other id. Raises CoordinationError."""
+    data = layout.encode_cluster_id(cluster_id)
+    await zookeeper.ensure(layout.CLUSTER_ID.rpartition("/")[0])
+    try:
+        await zookeeper.create(layout.CLUSTER_ID, data)
+    except NodeExists:
+        await zookeeper.set(layout.CLUSTER_ID, data, -1)
+
+
 async def verify(zookeeper: ZooKeeper, known: str | None) -> None:
     """Check that ZooKeeper has the cluster of the log directories.
 
@@ -54,8 +70,7 @@ async def verify(zookeeper: ZooKeeper, known: str | None) -> None:
     if known is None:
         return  # `cluster_id` verifies the later sessions
     await zookeeper.sync(layout.CLUSTER_ID)  # otherwise an old cluster could look new
-    [node] = await zookeeper.get_many([layout.CLUSTER_ID])
-    check(known, None if node is None else node.data)
+    check(known, await stored(zookeeper))
 
 
 def check(known: str, data: bytes | None) -> None:

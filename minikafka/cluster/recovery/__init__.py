@@ -1,0 +1,1 @@
+"""Rebuilding ZooKeeper's nodes from the log directories of all brokers, after ZooKeeper's data were lost."""
