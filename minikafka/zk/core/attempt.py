@@ -5,12 +5,12 @@ Each operation is checked completely before it changes the tree. All rules about
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from minikafka.base.ports import Stat
 from minikafka.zk.core import acl, codes
-from minikafka.zk.core.acl import Identity, check_permission, resolved
+from minikafka.zk.core.acl import Acl, Identity, check_permission, resolved
 from minikafka.zk.core.changes import AclSet, Checked, Created, DataSet, Deleted
 from minikafka.zk.core.codes import Refused
 from minikafka.zk.core.operations import (
@@ -33,6 +33,8 @@ from minikafka.zk.core.paths import (
 from minikafka.zk.core.tree import CONTAINER, NOBODY, Node, Tree
 
 ANY_VERSION: Final = -1
+_EXPANDED_MAX: Final = 1 << 20
+"""Maximum length of the ids that `auth` entries of one request stand for, so that its record in the log stays small."""
 _PROTECTED: Final = frozenset((ROOT, *SYSTEM_PATHS))
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
@@ -41,7 +43,10 @@ class Requester(Protocol):
     """Who requests a write: the session that will own ephemeral nodes, and the identities for access control."""
 
     session_id: int
-    identities: list[Identity]
+
+    @property
+    def identities(self) -> Collection[Identity]:
+        """Who the connection is."""
 
 
 class Written(NamedTuple):
@@ -69,7 +74,17 @@ class Attempt:
     `childless`: containers created with the ephemeral flag, which take no children within this request [measured].
     """
 
-    __slots__ = ("changes", "childless", "events", "requester", "time_ms", "tree", "undo", "zxid")
+    __slots__ = (
+        "_expanded",
+        "changes",
+        "childless",
+        "events",
+        "requester",
+        "time_ms",
+        "tree",
+        "undo",
+        "zxid",
+    )
 
     def __init__(self, tree: Tree, requester: Requester, zxid: int, time_ms: int) -> None:
         self.tree = tree
@@ -80,6 +95,7 @@ class Attempt:
         self.childless: tuple[Node, ...] = ()
         self.events: list[tuple[int, str, Node]] = []
         self.undo: list[Callable[[], None]] = []
+        self._expanded = 0
 
     def apply(self, operation: Operation) -> Written:
         """Check an operation and carry it out. Raises Refused, and then has changed nothing."""
@@ -105,7 +121,7 @@ class Attempt:
 
     def _create(self, op: Create) -> Written:
         wanted = _checked_flags(op)
-        found = resolved(op.acl, self.requester.identities)
+        found = self._resolved(op.acl)
         above = parent_of(wanted)
         parent = self._node(above)
         check_permission(parent.acl, acl.CREATE, self.requester.identities)
@@ -127,6 +143,15 @@ class Attempt:
         self.events.append((codes.NODE_CREATED, path, node))
         self.events.append((codes.CHILDREN_CHANGED, above, parent))
         return Written(path, node)
+
+    def _resolved(self, wanted: Acl | None) -> Acl:
+        """Return the list to store. Raises Refused also if the `auth` entries so far stand for too much."""
+        found = resolved(wanted, self.requester.identities)
+        if found is not wanted and any(scheme == "auth" for _, scheme, _ in wanted or ()):
+            self._expanded += sum(len(name) for _, _, name in found)
+            if self._expanded > _EXPANDED_MAX:
+                raise Refused(codes.INVALID_ACL)
+        return found
 
     def _add(self, path: str, node: Node, parent: Node) -> None:
         before = parent.created, parent.pzxid
@@ -192,7 +217,7 @@ class Attempt:
 
     def _set_acl(self, op: SetAcl) -> Written:
         check_path(op.path)
-        found = resolved(op.acl, self.requester.identities)
+        found = self._resolved(op.acl)
         node = self._node(op.path)
         check_permission(node.acl, acl.ADMIN, self.requester.identities)
         version = _next_version(op.version, node.aversion)

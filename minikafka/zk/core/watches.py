@@ -7,6 +7,7 @@ Invariant: `by_path` and `by_connection` name the same watches.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, Protocol
 
 from minikafka.zk.core.acl import Identity
@@ -19,9 +20,11 @@ ANY: Final = ONE_SHOT | PERSISTENT | RECURSIVE
 
 
 class Watcher(Protocol):
-    """A connection that watches nodes. `identities`: who it is, for access control."""
+    """A connection that watches nodes."""
 
-    identities: list[Identity]
+    @property
+    def identities(self) -> Collection[Identity]:
+        """Who the connection is, for access control."""
 
     def on_event(self, change: int, path: str, zxid: int) -> None:
         """Receive an event. `change`: a constant of `codes`. `zxid`: of the change, -1 if unknown."""

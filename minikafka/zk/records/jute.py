@@ -6,12 +6,13 @@ nodes cannot contain such characters, so that only an echoed path shows this.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from minikafka.base.ports import Stat
-from minikafka.zk.core.acl import ANYONE, Acl
+from minikafka.zk.core.acl import ANYONE, Acl, stored
 
 T = TypeVar("T")
 
@@ -19,6 +20,7 @@ INT: Final = struct.Struct("!i")
 LONG: Final = struct.Struct("!q")
 STAT: Final = struct.Struct("!qqqqiiiqiiq")
 NULL: Final = INT.pack(-1)
+_ABOVE_BMP: Final = re.compile("[\U00010000-\U0010ffff]")
 _ENTRY_BYTES_MIN: Final = 4 + 4 + 4
 
 
@@ -99,7 +101,9 @@ class Reader:
             return None
         if count * _ENTRY_BYTES_MIN > len(self.data):
             raise Malformed(f"an access control list of {count} entries is cut")
-        return tuple((self.int32(), self.string() or "", self.string() or "") for _ in range(count))
+        return stored(
+            (self.int32(), self.string() or "", self.string() or "") for _ in range(count)
+        )
 
 
 def buffer(data: bytes | None) -> bytes:
@@ -116,9 +120,12 @@ def string(text: str | None) -> bytes:
 
 
 def _cesu8(text: str) -> bytes:
-    units = text.encode("utf-16-be")
-    halves = "".join(chr(unit) for (unit,) in struct.iter_unpack("!H", units))
-    return halves.encode("utf-8", "surrogatepass")
+    return _ABOVE_BMP.sub(_halves, text).encode("utf-8", "surrogatepass")
+
+
+def _halves(match: re.Match[str]) -> str:
+    high, low = struct.unpack("!HH", match[0].encode("utf-16-be"))
+    return chr(high) + chr(low)
 
 
 def strings(texts: Iterable[str]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from minikafka.base.ports import Stat
@@ -15,6 +16,8 @@ from minikafka.zk.core.tree import Node
 from minikafka.zk.records import jute, opcodes
 from minikafka.zk.records.jute import INT, NULL
 
+ANSWER_BYTES_MAX: Final = 8 << 20
+"""The longest answer to one request: a request of some KB may ask for thousands of nodes of 1 MB."""
 PASSWORD_BYTES: Final = 16
 EVENT_XID: Final = -1
 _HEADER: Final = struct.Struct("!iiqi")
@@ -34,6 +37,10 @@ _pack_stat = jute.STAT.pack
 _pack_int = INT.pack
 
 
+class AnswerTooLong(Exception):
+    """The answer to a request would be longer than ANSWER_BYTES_MAX."""
+
+
 def reply(xid: int, zxid: int, body: bytes = b"") -> bytes:
     """Encode the reply to a successful request."""
     return _pack_header(_HEADER_BYTES + len(body), xid, zxid, 0) + body
@@ -44,6 +51,7 @@ def error(xid: int, zxid: int, code: int) -> bytes:
     return _pack_header(_HEADER_BYTES, xid, zxid, code)
 
 
+@lru_cache(maxsize=1)  # thousands of connections may watch a node with a path of 1 MB
 def event(change: int, path: str, zxid: int) -> bytes:
     """Encode a watch event."""
     body = _EVENT.pack(change, _CONNECTED) + jute.string(path)
@@ -75,7 +83,19 @@ def data(node: Node) -> bytes:
 
 def children(node: Node) -> bytes:
     """Encode the names of a node's children, in the order of their creation."""
-    return jute.strings(node.children or ())
+    return names(node.children or ())
+
+
+def names(texts: Iterable[str]) -> bytes:
+    """Encode a list of names or paths. Raises AnswerTooLong."""
+    encoded, size = [], 0
+    for text in texts:
+        piece = jute.string(text)
+        size += len(piece)
+        if size > ANSWER_BYTES_MAX:
+            raise AnswerTooLong
+        encoded.append(piece)
+    return _pack_int(len(encoded)) + b"".join(encoded)
 
 
 def acl(entries: Acl, node: Node) -> bytes:
@@ -129,19 +149,25 @@ def failed_operation(code: int) -> bytes:
 
 
 def multi_read(operations: Iterable[tuple[int, str]], nodes: Iterable[Node | int]) -> bytes:
-    """Encode the results of a multiRead: for each operation a node, or an error code (int)."""
+    """Encode the results of a multiRead: for each operation a node, or an error code (int). Raises AnswerTooLong."""
     pieces = []
+    room = ANSWER_BYTES_MAX
     for (kind, _), node in zip(operations, nodes, strict=True):
         if isinstance(node, int):
             pieces.append(failed_operation(node))
         elif kind == opcodes.GET_DATA:
             found = node.data
+            if found is not None:
+                room -= len(found)
             pieces += (
                 _DATA_READ,
                 NULL if found is None else _pack_int(len(found)) + found,
                 _pack_stat(*node.stat_fields()),
             )
         else:
-            pieces += (_CHILDREN_READ, children(node))
+            pieces += (_CHILDREN_READ, found := children(node))
+            room -= len(found)
+        if room < 0:
+            raise AnswerTooLong
     pieces.append(_END)
     return b"".join(pieces)

@@ -47,25 +47,33 @@ def encode(tree: Tree, sessions: Iterable[tuple[int, int]], zxid: int = UNKNOWN_
     """Return the bytes of a sealed snapshot. `sessions`: pairs of id and timeout (ms). `zxid`: the last one in it."""
     packed = [_SESSION.pack(*session) for session in sessions]
     parts = [_HEADER.pack(b"ZKSN", 2, zxid), INT.pack(len(packed)), *packed]
-    numbers = _acl_numbers(tree)
+    numbers, by_id = _acl_numbers(tree)
     parts.append(INT.pack(len(numbers)))
     parts += [_ACL_NUMBER.pack(number) + acl(entries) for entries, number in numbers.items()]
-    _add_nodes(tree, numbers, parts)
+    _add_nodes(tree, by_id, parts)
     parts.append(_END)
     content = b"".join(parts)
     return content + _SEAL.pack(adler32(content)) + _END
 
 
-def _acl_numbers(tree: Tree) -> dict[Acl, int]:
-    """Return a number for each access control list but ANYONE."""
+def _acl_numbers(tree: Tree) -> tuple[dict[Acl, int], dict[int, int]]:
+    """Return a number for each access control list but ANYONE, and the number of each list by its `id`.
+
+    Many nodes may share a long list, whose hash takes as long as the list is.
+    """
     numbers: dict[Acl, int] = {}
+    by_id: dict[int, int] = {}
     for node in tree.nodes.values():
-        if node.acl is not ANYONE and node.acl != ANYONE:
-            numbers.setdefault(node.acl, len(numbers) + 1)
-    return numbers
+        entries = node.acl
+        if id(entries) not in by_id:
+            is_anyone = entries is ANYONE or entries == ANYONE
+            by_id[id(entries)] = (
+                _ANYONE_NUMBER if is_anyone else numbers.setdefault(entries, len(numbers) + 1)
+            )
+    return numbers, by_id
 
 
-def _add_nodes(tree: Tree, numbers: dict[Acl, int], parts: list[bytes]) -> None:
+def _add_nodes(tree: Tree, numbers: dict[int, int], parts: list[bytes]) -> None:
     """Append the bytes of all nodes. In the order of their creation, each parent comes before its children."""
     add, size, pack = parts.append, INT.pack, _NODE.pack
     for path, node in tree.nodes.items():
@@ -74,7 +82,7 @@ def _add_nodes(tree: Tree, numbers: dict[Acl, int], parts: list[bytes]) -> None:
         add(size(len(name)))
         add(name)
         add(NULL if data is None else size(len(data)) + data)
-        number = _ANYONE_NUMBER if node.acl is ANYONE else numbers.get(node.acl, _ANYONE_NUMBER)
+        number = numbers[id(node.acl)]
         times = node.czxid, node.mzxid, node.ctime, node.mtime
         versions = node.version, node.created, node.aversion
         add(pack(number, *times, *versions, node.owner, node.pzxid))

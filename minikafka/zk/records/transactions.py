@@ -111,7 +111,8 @@ def _multi(change: Multi) -> bytes:
 
 
 def _closed(change: SessionClosed) -> bytes:
-    content = strings(change.paths)
+    is_short = sum(map(len, change.paths)) <= _CLOSED_BYTES_MAX
+    content = strings(change.paths if is_short else ())
     return content if len(content) <= _CLOSED_BYTES_MAX else strings(())
 
 

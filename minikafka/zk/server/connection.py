@@ -8,6 +8,7 @@ it. While too much is unanswered or unsent, nothing is read from the client.
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Callable
 from struct import Struct
 from typing import Final, NamedTuple
@@ -20,17 +21,21 @@ from minikafka.zk.core.sessions import Session
 from minikafka.zk.core.state import UNKNOWN_ZXID, ServerState
 from minikafka.zk.records import opcodes, replies, requests
 from minikafka.zk.records.jute import INT, LONG, Malformed, Reader
-from minikafka.zk.records.replies import PASSWORD_BYTES
+from minikafka.zk.records.replies import ANSWER_BYTES_MAX, PASSWORD_BYTES, AnswerTooLong
 from minikafka.zk.server.commit import GroupCommit
 from minikafka.zk.server.counters import Counters, Latencies, Output
 from minikafka.zk.server.handlers import HANDLERS
 from minikafka.zk.server.settings import (
+    CREDENTIALS_MAX,
     EVENTS_MAX,
     FRAME_MAX,
+    IDENTITIES_MAX,
     IDLE_MS,
     UNANSWERED_MAX,
     UNSENT_MAX,
 )
+
+logger = logging.getLogger(__name__)
 
 _HEADER: Final = Struct("!ii")
 """Xid and opcode."""
@@ -66,7 +71,7 @@ class ClientConnection:
 
     def __init__(self, shared: Shared) -> None:
         self.session_id = 0
-        self.identities: list[Identity] = []
+        self.identities: dict[Identity, None] = {}
         self.counters = Latencies()
         self.last_request = ("NA", 0)
         """Name and xid of the last request, for the four-letter word `cons`."""
@@ -84,8 +89,12 @@ class ClientConnection:
         self._state = shared.state
         self._has_begun = False
         self._is_closing = False
-        self._rest = b""
+        self._rest = bytearray()
         """Received bytes that are not a whole frame, or that wait while the connection is paused."""
+        self._rest_min = _SIZE_BYTES
+        """Length of `_rest` with which its first frame is whole."""
+        self._yields = False
+        """True if other clients get their turn before the next request."""
         self._output = Output()
         self._sending: Output | None = None
         """Output that waits for the log."""
@@ -96,7 +105,7 @@ class ClientConnection:
         """Remember the link."""
         self.link = link
         host = link.peer().rpartition(":")[0].strip("[]")
-        self.identities.append(("ip", host))
+        self.identities["ip", host] = None
         self._shared.connections[self] = None
 
     def get_buffer(self, hint: int) -> Buffer:
@@ -107,14 +116,15 @@ class ClientConnection:
         """Apply the requests that were received."""
         if self._is_closing:
             return
-        data = bytes(self._shared.buffer[:count])
+        self._rest += self._shared.buffer[:count]
         self._shared.counters.bytes_received += count
-        self._apply(self._rest + data if self._rest else data)
+        if len(self._rest) >= self._rest_min:  # a frame may arrive in a million pieces
+            self._apply()
 
     def disconnected(self, error: Exception | None) -> None:
         """Forget the connection. Its session stays until it expires."""
         self._is_closing = True
-        self._rest = b""
+        self._rest = bytearray()
         self._shared.connections.pop(self, None)
         self._state.drop(self)
 
@@ -124,11 +134,13 @@ class ClientConnection:
 
     # ---- requests
 
-    def _apply(self, data: bytes) -> None:
-        """Apply all whole frames in the data, unless too much is unanswered or unsent."""
+    def _apply(self) -> None:
+        """Apply all whole frames that were received, unless too much is unanswered or unsent."""
+        data = bytes(self._rest)
+        self._rest_min = _SIZE_BYTES
         self._shared.commit.begin_turn()
         try:
-            self._rest = data[self._apply_frames(data) :]
+            self._rest = bytearray(data[self._apply_frames(data) :])
         except Exception as error:  # noqa: BLE001 - any error ends the process
             self._shared.fail(f"a request of {self.link.peer()} fails unexpectedly: {error!r}")
             return
@@ -148,10 +160,10 @@ class ClientConnection:
                 break
             start = position + _SIZE_BYTES
             if start + size > end:
+                self._rest_min = _SIZE_BYTES + size
                 break
             if len(output.packets) >= packets_max or output.bytes > bytes_max:
-                self.is_paused = True
-                self.link.pause_reading()
+                self._pause()
                 break
             position = start + size
             if self._has_begun:
@@ -161,10 +173,19 @@ class ClientConnection:
             count += 1
             if self._is_closing:
                 break
+            if self._yields:
+                self._yields = False
+                self._pause()
+                self._shared.call_soon(self._proceed)
+                break
         if output.packets:
             self._shared.commit.add(self)
         self._count(count, self._state.zxid - before, now)
         return position
+
+    def _pause(self) -> None:
+        self.is_paused = True
+        self.link.pause_reading()
 
     def _count(self, requests: int, writes: int, now: int) -> None:
         self._output.count(requests, writes, now)
@@ -191,7 +212,7 @@ class ClientConnection:
         if self.is_paused and not self._is_closing and not self._is_full():
             self.is_paused = False
             self.link.resume_reading()
-            self._apply(self._rest)
+            self._apply()
 
     def _serve(self, frame: bytes, time_ms: int) -> None:
         if len(frame) < _HEADER_BYTES:
@@ -202,7 +223,7 @@ class ClientConnection:
         if handler is None:
             self._serve_other(xid, opcode, frame, time_ms)
             return
-        name, decode, run = handler
+        name, decode, run, self._yields = handler
         self.last_request = name, xid
         try:
             request = decode(Reader(frame, _HEADER_BYTES))
@@ -214,7 +235,19 @@ class ClientConnection:
         except Refused as refused:
             self._collect(replies.error(xid, self._state.zxid, refused.code))
             return
+        except AnswerTooLong:
+            self._cut_for_length(name)
+            return
         self._collect(replies.reply(xid, self._state.zxid, body))
+
+    def _cut_for_length(self, name: str) -> None:
+        logger.warning(
+            "%s is disconnected: the answer to its request %s would be longer than %d MiB",
+            self.link.peer(),
+            name,
+            ANSWER_BYTES_MAX >> 20,
+        )
+        self.cut()
 
     def _serve_other(self, xid: int, opcode: int, frame: bytes, time_ms: int) -> None:
         if opcode == opcodes.PING:
@@ -246,10 +279,9 @@ class ClientConnection:
             self.cut()
             return
         if scheme == "digest":
-            identity = acl.digest_identity(credentials)
-            if identity not in self.identities:
-                self.identities.append(identity)
-        elif scheme != "ip":
+            self.identities[acl.digest_identity(credentials)] = None
+        is_too_much = len(credentials) > CREDENTIALS_MAX or len(self.identities) > IDENTITIES_MAX
+        if scheme not in ("digest", "ip") or is_too_much:
             self._collect(replies.error(xid, _AUTH_ZXID, codes.AUTH_FAILED))
             self.close()
             return
@@ -259,12 +291,18 @@ class ClientConnection:
 
     def _is_word(self, data: bytes) -> bool:
         """Answer a four-letter word, if the data begin with one."""
-        answer = self._shared.words.get(data[:_SIZE_BYTES])
+        word = data[:_SIZE_BYTES]
+        answer = self._shared.words.get(word)
         if answer is None:
             return False
         self.counters.received += 1
         self._shared.counters.received += 1
-        self._emit(answer().encode())
+        try:
+            text = answer()
+        except AnswerTooLong:
+            self._cut_for_length(word.decode())
+            return True
+        self._emit(text.encode())
         self.close()
         return True
 
@@ -318,8 +356,12 @@ class ClientConnection:
 
     def on_event(self, change: int, path: str, zxid: int) -> None:
         """Collect a watch event."""
+        if self._is_closing:
+            return
         self._shared.counters.events[change] += 1
         self._emit(replies.event(change, path, zxid))
+        if self._output.bytes > EVENTS_MAX:
+            self.cut()
 
     def _emit(self, packet: bytes) -> None:
         """Collect what is no reply to a frame."""
@@ -369,6 +411,7 @@ class ClientConnection:
         self._shared.commit.add(self)
 
     def cut(self) -> None:
-        """Close the connection at once."""
+        """Close the connection at once; what was collected is dropped."""
         self._is_closing = True
+        self._output = Output()
         self.link.abort()

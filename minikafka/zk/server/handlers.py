@@ -1,7 +1,8 @@
 """What each request does: its decoder, and the function that carries it out and returns the body of the reply.
 
 A decoder may fail in any way, for which the client gets MARSHALLING_ERROR. A function that carries out a request
-raises Refused; any other exception is a bug, and ends the process before anything is logged.
+raises Refused, and one that reads also AnswerTooLong; any other exception is a bug, and ends the process before
+anything is logged.
 """
 
 from __future__ import annotations
@@ -31,11 +32,15 @@ _TRIMMED: Final = "".join(map(chr, range(0x21)))
 
 
 class Handler(NamedTuple):
-    """One opcode. `name`: as the four-letter word `cons` shows it."""
+    """One opcode. `name`: as the four-letter word `cons` shows it.
+
+    `is_scan`: it may go through all nodes for a short answer, so that other clients get their turn before the next.
+    """
 
     name: str
     decode: Callable[[Reader], Any]
     run: Run
+    is_scan: bool = False
 
 
 def _set(
@@ -135,8 +140,8 @@ def _get_ephemerals(
     state.check_session(who)
     own = state.tree.ephemerals.get(who.session_id, ())
     if prefix is None or prefix.strip(_TRIMMED) in ("", "/"):
-        return jute.strings(own)
-    return jute.strings(path for path in own if path.startswith(prefix))
+        return replies.names(own)
+    return replies.names(path for path in own if path.startswith(prefix))
 
 
 def _count_children(
@@ -172,8 +177,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     opcodes.ADD_WATCH: Handler("ADDW", requests.watch, _add_watch),
     opcodes.CHECK_WATCHES: Handler("CHKW", requests.watch, _check_watches),
     opcodes.REMOVE_WATCHES: Handler("REMW", requests.watch, _remove_watches),
-    opcodes.GET_EPHEMERALS: Handler("GETE", requests.path, _get_ephemerals),
-    opcodes.GET_ALL_CHILDREN_NUMBER: Handler("GACN", requests.path, _count_children),
+    opcodes.GET_EPHEMERALS: Handler("GETE", requests.path, _get_ephemerals, is_scan=True),
+    opcodes.GET_ALL_CHILDREN_NUMBER: Handler("GACN", requests.path, _count_children, is_scan=True),
     opcodes.WHO_AM_I: Handler("WHOA", requests.nothing, _who_am_i),
 }
 """All requests but ping, closeSession and auth, which concern the connection itself."""

@@ -11,7 +11,11 @@ UNANSWERED_MAX: Final = 1_000
 UNSENT_MAX: Final = 4 << 20
 """A connection with this many unsent bytes is not read until its client has received most of them."""
 EVENTS_MAX: Final = 32 << 20
-"""A connection that had more than UNSENT_MAX unsent bytes, and gets this many through events, is cut off."""
+"""A connection for which this many bytes of events wait, or are unsent behind UNSENT_MAX other bytes, is cut off."""
+IDENTITIES_MAX: Final = 100
+"""A connection that authenticates as more users is closed."""
+CREDENTIALS_MAX: Final = 1024
+"""Maximum bytes of a user name with its password."""
 IDLE_MS: Final = 10_000
 """Maximum time from the start of a connection to its session, and from the server's last reply to the end."""
 CONTAINERS_MS: Final = 60_000

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 from minikafka.base.ports import Clock
 from minikafka.zk.core.codes import CHILDREN_CHANGED, DATA_CHANGED, NODE_CREATED, NODE_DELETED
 from minikafka.zk.core.state import ServerState
+from minikafka.zk.records.replies import ANSWER_BYTES_MAX, AnswerTooLong
 from minikafka.zk.server.connection import ClientConnection
 from minikafka.zk.server.counters import Counters
 
@@ -128,20 +130,23 @@ class Words:
         )
 
     def _dump(self) -> str:
-        state = self._state
-        buckets = state.sessions.buckets()
-        owners = state.tree.ephemerals
-        lines = [
-            "SessionTracker dump:",
-            f"Session Sets ({len(buckets)})/({len(state.sessions.open)}):",
-        ]
+        return _lines(chain(self._session_sets(), self._ephemeral_nodes(), self._connection_sets()))
+
+    def _session_sets(self) -> Iterator[str]:
+        buckets = self._state.sessions.buckets()
+        yield "SessionTracker dump:"
+        yield f"Session Sets ({len(buckets)})/({len(self._state.sessions.open)}):"
         for expires, ids in buckets.items():
-            lines.append(f"{len(ids)} expire at {self._date(expires)}:")
-            lines += (f"\t0x{id_:x}" for id_ in ids)
-        lines += ["ephemeral nodes dump:", f"Sessions with Ephemerals ({len(owners)}):"]
+            yield f"{len(ids)} expire at {self._date(expires)}:"
+            yield from (f"\t0x{id_:x}" for id_ in ids)
+
+    def _ephemeral_nodes(self) -> Iterator[str]:
+        owners = self._state.tree.ephemerals
+        yield "ephemeral nodes dump:"
+        yield f"Sessions with Ephemerals ({len(owners)}):"
         for id_, paths in owners.items():
-            lines += [f"0x{id_:x}:", *(f"\t{path}" for path in paths)]
-        return _lines([*lines, *self._connection_sets()])
+            yield f"0x{id_:x}:"
+            yield from (f"\t{path}" for path in paths)
 
     def _connection_sets(self) -> list[str]:
         sets: dict[int, list[ClientConnection]] = {}
@@ -201,4 +206,11 @@ def _rounded(value: float) -> float:
 
 
 def _lines(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+    """Return the text. Raises AnswerTooLong: a few watched paths may have 1 MB each."""
+    found, size = [], 0
+    for line in lines:
+        size += len(line) + 1
+        if size > ANSWER_BYTES_MAX:
+            raise AnswerTooLong
+        found.append(f"{line}\n")
+    return "".join(found)
