@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.base.model import BrokerId
+from minikafka.leaders.election import may_take_over
 from minikafka.leaders.events import BalanceDue
 from minikafka.leaders.model import PartitionView, ReplicaStatus
 from minikafka.leaders.partitions import Partitions
@@ -31,7 +31,7 @@ class Balance:
             if (
                 event.may_move
                 and self._is_stable(replica, view)
-                and _may_take_over(view, event.live)
+                and may_take_over(view, event.live)
             ):
                 self._partitions.give_up(replica, view)
 
@@ -43,11 +43,3 @@ class Balance:
             and view.epoch == replica.epoch
             and view.hosts == replica.hosts
         )
-
-
-def _may_take_over(view: PartitionView, live: frozenset[BrokerId]) -> bool:
-    """True if the preferred replica does not lead, but is registered and in the ISR."""
-    if not view.replicas or view.leader is None or view.isr is None:
-        return False
-    preferred = view.replicas[0]
-    return preferred != view.leader.broker_id and preferred in view.isr.ids and preferred in live

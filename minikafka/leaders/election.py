@@ -30,6 +30,8 @@ class Verdict(Enum):
     """It writes its leadership now."""
     WAIT = auto()
     """It waits, and the question is asked again."""
+    YIELD = auto()
+    """It leaves the election to the preferred replica for a time."""
     STAY = auto()
     """It cannot lead: it waits for a change of the partition's nodes."""
 
@@ -83,15 +85,11 @@ def _choose_first(view: PartitionView, candidate: Candidate) -> Choice:
     if candidate.latest_epoch >= FIRST_EPOCH and not view.unclean_election:
         return Choice(Verdict.STAY, NO_ISR)
     assert view.replicas is not None, view
-    if _must_wait(view, candidate, view.replicas):
-        return Choice(Verdict.WAIT, "the preferred replica goes first")
-    return Choice(Verdict.LEAD, isr=(candidate.id,))
+    return _delay(view, candidate, view.replicas) or Choice(Verdict.LEAD, isr=(candidate.id,))
 
 
 def _choose_clean(view: PartitionView, candidate: Candidate, isr: Replicas) -> Choice:
-    if _must_wait(view, candidate, isr):
-        return Choice(Verdict.WAIT, "the preferred replica goes first")
-    return Choice(Verdict.LEAD, isr=isr)
+    return _delay(view, candidate, isr) or Choice(Verdict.LEAD, isr=isr)
 
 
 def _choose_unclean(view: PartitionView, candidate: Candidate, isr: Replicas) -> Choice:
@@ -103,18 +101,28 @@ def _choose_unclean(view: PartitionView, candidate: Candidate, isr: Replicas) ->
     return Choice(Verdict.LEAD, isr=(candidate.id,))
 
 
-def _must_wait(view: PartitionView, candidate: Candidate, electable: Replicas) -> bool:
-    """True if the candidate's turn has not come. A partition that is being deleted is in no hurry.
+def _delay(view: PartitionView, candidate: Candidate, electable: Replicas) -> Choice | None:
+    """Return why the candidate's turn has not come, None if it has. A partition that is being deleted is in no hurry.
 
     Its leader closes its replica first, and the other replicas have their close requests: an election would be wasted.
     """
     assert view.replicas, view
     if candidate.has_waited:
-        return False
+        return None
     if view.is_being_deleted:
-        return True
+        return Choice(Verdict.WAIT, "the partition is being deleted")
     preferred = view.replicas[0]
-    return preferred != candidate.id and preferred in electable and preferred not in candidate.dead
+    if preferred == candidate.id or preferred not in electable or preferred in candidate.dead:
+        return None
+    return Choice(Verdict.YIELD, "the preferred replica goes first")
+
+
+def may_take_over(view: PartitionView, live: frozenset[BrokerId]) -> bool:
+    """Return True if the preferred replica does not lead, but is registered and in the ISR."""
+    if not view.replicas or view.leader is None or view.isr is None:
+        return False
+    preferred = view.replicas[0]
+    return preferred != view.leader.broker_id and preferred in view.isr.ids and preferred in live
 
 
 class Elections:
@@ -137,8 +145,8 @@ class Elections:
                 picture.write(replica, TryToLead(replica.tp, view, epoch, choice.isr))
             return
         picture.move(replica, ReplicaStatus.WAITING)
-        if choice.verdict is Verdict.WAIT:
-            picture.wait(replica)
+        if choice.verdict in (Verdict.WAIT, Verdict.YIELD):
+            picture.wait(replica, is_for_preferred=choice.verdict is Verdict.YIELD)
         elif view.isr is None and view.replicas is not None and replica.epoch >= FIRST_EPOCH:
             picture.refuse(replica, view, choice.reason)
             picture.wait(replica)  # no watch fires when another program makes the node again

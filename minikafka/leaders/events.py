@@ -213,12 +213,15 @@ class Unwatch:
 
 @dataclass(frozen=True, slots=True)
 class WaitToElect:
-    """Wait `minikafka.leaders.election.wait.ms`, then read the partition and pass `ElectionWaitEnded` (C2).
+    """Wait, then read the partition and pass `ElectionWaitEnded`.
 
-    Also returned instead of a write that was just refused at the same view, and for a view that is torn.
+    Without `is_for_preferred`, the wait is `minikafka.leaders.election.wait.ms`. It is also returned instead of a write
+    that was just refused at the same view, and for a view that is torn.
     """
 
     tp: TopicPartition
+    is_for_preferred: bool = False
+    """Leave the election to the preferred replica for `minikafka.leaders.preferred.wait.ms` (C2)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from minikafka.base.model import NO_LEADER, BrokerId
-from minikafka.leaders.election import Elections
+from minikafka.leaders.election import Elections, may_take_over
 from minikafka.leaders.events import GiveUpLeadership
 from minikafka.leaders.model import PartitionView, ReplicaStatus
 from minikafka.leaders.picture import Picture, Replica
@@ -45,7 +45,7 @@ class Partitions:
         elif leader is None:
             self._elections.stand(replica, view, live)
         elif leader.broker_id == picture.broker_id:
-            self._decide_own(replica, view, is_ours=leader.is_ours)
+            self._decide_own(replica, view, live, is_ours=leader.is_ours)
         elif leader.is_ours:
             picture.refuse(replica, view, "another program has written this broker's node leader")
             self.give_up(replica, view)
@@ -64,7 +64,7 @@ class Partitions:
         elif leader.broker_id != picture.broker_id:
             self._decide_follow(replica, view)
         elif not picture.leads(replica):
-            self._decide_own(replica, view, is_ours=leader.is_ours)
+            self._decide_own(replica, view, live, is_ours=leader.is_ours)
 
     def _leave(self, replica: Replica, view: PartitionView, reason: str) -> None:
         """Take no role: only a close request, or the scan of a start, removes the replica."""
@@ -81,14 +81,16 @@ class Partitions:
         self._picture.end_role(replica)
         self._give_up(replica, view)
 
-    def _decide_own(self, replica: Replica, view: PartitionView, *, is_ours: bool) -> None:
+    def _decide_own(
+        self, replica: Replica, view: PartitionView, live: frozenset[BrokerId], *, is_ours: bool
+    ) -> None:
         """Act on a node `leader` with this broker's id."""
         picture = self._picture
         if not is_ours:
             # A former session wrote the node, which lasts until that session ends.
             picture.end_role(replica)
         elif picture.leads(replica):
-            self._lead_on(replica, view)
+            self._lead_on(replica, view, live)
         elif replica.status is not ReplicaStatus.ELECTING:
             # The replica has stopped leading, or lost its data, after the node was written.
             reason = "this broker leads in ZooKeeper, but has not just asked to"
@@ -99,7 +101,7 @@ class Partitions:
         elif picture.lead(replica, view):
             self._reassignments.check(replica, view)
 
-    def _lead_on(self, replica: Replica, view: PartitionView) -> None:
+    def _lead_on(self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]) -> None:
         """Keep leading, in a higher epoch if the nodes ask for it."""
         assert view.leader is not None, view
         if self._picture.broker_id not in (view.replicas or ()):
@@ -110,6 +112,8 @@ class Partitions:
             self._picture.refuse(replica, view, "the node ISR does not exist")
         elif not self._is_consistent(replica, view):
             self._reassignments.renew(replica, view)
+        elif _has_other_replicas(replica, view) and may_take_over(view, live):
+            self.give_up(replica, view)
         else:
             if view.leader.epoch > replica.epoch:
                 self._picture.lead(replica, view)
@@ -149,3 +153,8 @@ class Partitions:
             picture.refuse(replica, view, reason)
         else:
             picture.follow(replica, view)
+
+
+def _has_other_replicas(replica: Replica, view: PartitionView) -> bool:
+    """True if a reassignment has been completed since the last view of this leader (C31)."""
+    return replica.view is not None and replica.view.replicas != view.replicas

@@ -166,11 +166,11 @@ class Picture:
                 replica.written = (effect.epoch, _hosts_after(effect))
             self.emit(effect)
 
-    def wait(self, replica: Replica) -> None:
-        """Have the partition read again after the election wait."""
+    def wait(self, replica: Replica, *, is_for_preferred: bool = False) -> None:
+        """Have the partition read again after one of the two waits of an election."""
         if not replica.is_waiting:
             replica.is_waiting = True
-            self.emit(WaitToElect(replica.tp))
+            self.emit(WaitToElect(replica.tp, is_for_preferred))
 
     def follow(self, replica: Replica, view: PartitionView) -> None:
         """Become a follower of the leader in the view, unless this broker follows it already."""

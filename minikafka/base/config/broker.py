@@ -119,10 +119,18 @@ class BrokerConfig(CoordinatorKeys):
     minikafka_leaders_election_wait_ms: int = key(
         INT,
         1_000,
-        "Time for which a replica leaves an election to the preferred replica, if that one can lead; also the pause "
-        "before a refused election is repeated, hence not 0. Longer than brokers need to notice the same death, and "
-        "short against a session timeout.",
+        "Pause before a replica repeats an election that was refused, looks again at nodes that it could not read, or "
+        "holds an unclean election, in which a member of the ISR may return meanwhile.",
         low=10,
+        high=60_000,
+        mode=LEADERS,
+    )
+    minikafka_leaders_preferred_wait_ms: int = key(
+        INT,
+        1_000,
+        "Time for which another replica leaves an election to the preferred replica, if that one can lead. Longer than "
+        "brokers need to notice the same death, and short against a session timeout.",
+        low=0,
         high=60_000,
         mode=LEADERS,
     )

@@ -63,7 +63,7 @@ def test_reassignment_moves_the_replicas_and_removes_its_request(
         assert cluster.node(REQUEST) is None, "one multi writes both"
         await cluster.until(lambda: hosts(cluster) == {*target})
         await cluster.until(lambda: cluster.isr == {*target} and cluster.leader is not None)
-        assert cluster.leader[0] in target
+        await cluster.until(lambda: cluster.leader is not None and cluster.leader[0] == target[0])
         assert cluster.leader[1] > epoch
         await cluster.produce(b"b")
         assert await cluster.consumed() == [b"a", b"b"]
@@ -71,6 +71,32 @@ def test_reassignment_moves_the_replicas_and_removes_its_request(
         assert senders(cluster, "start-replica") == ({former} if added else set())
 
     on_four_brokers(seed, scenario)
+
+
+@pytest.mark.row("C31")
+def test_leader_stays_after_a_reassignment_while_the_preferred_replica_is_dead() -> None:
+    """The next reassignment is completed by the same leader, which then gives up."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        await begin(cluster, 0, 1)
+        gate = cluster.brokers[0].gate
+        gate.hold("reassignment.complete")
+        request(cluster, 3, 0)
+        await cluster.until(lambda: gate.waiting == "reassignment.complete")
+        cluster.kill_with_session(3)
+        gate.open()
+        await cluster.until(lambda: cluster.node("topics/t/0/replicas") == b"3,0")
+        await cluster.produce(b"b")
+        assert cluster.leader is not None
+        assert cluster.leader[0] == 0
+        request(cluster, 1, 0)
+        await cluster.until(lambda: cluster.leader is not None and cluster.leader[0] == 1)
+        request(cluster, 0, 1)
+        await cluster.until(lambda: cluster.leader is not None and cluster.leader[0] == 0)
+        await cluster.produce(b"c")
+        assert await cluster.consumed() == [b"a", b"b", b"c"]
+
+    on_four_brokers(1, scenario)
 
 
 @pytest.mark.row("A5", "C10", "C15")

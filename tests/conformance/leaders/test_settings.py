@@ -60,6 +60,26 @@ def test_topic_setting_lets_a_replica_outside_the_isr_lead() -> None:
     run_leaders(1, scenario, replica_lag_time_max_ms=3_000)
 
 
+@pytest.mark.key("minikafka.leaders.election.wait.ms")
+@pytest.mark.row("C40", "M3")
+@pytest.mark.parametrize("wait_ms", [500, 5_000])
+def test_unclean_election_waits_for_the_isr_for_the_time_set(wait_ms: int) -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a")
+        await only_lagging_replica_lives(cluster)
+        began = asyncio.get_running_loop().time()
+        async with cluster.client() as client:
+            setting = {"unclean.leader.election.enable": "true"}
+            await client.admin.alter_configs({Resource(ResourceType.TOPIC, "t"): setting})
+        await cluster.until(lambda: cluster.leader is not None)
+        took = asyncio.get_running_loop().time() - began
+        assert 0 <= took * 1_000 - wait_ms < 500
+
+    run_leaders(
+        1, scenario, replica_lag_time_max_ms=3_000, minikafka_leaders_election_wait_ms=wait_ms
+    )
+
+
 @pytest.mark.row("C29", "M2", "X20")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_leadership_returns_to_the_preferred_replica_if_balancing_is_on(enabled: bool) -> None:
@@ -85,7 +105,7 @@ def test_leadership_returns_to_the_preferred_replica_if_balancing_is_on(enabled:
 @pytest.mark.row("B1", "B2", "C40", "M3")
 @pytest.mark.parametrize("lag_ms", [2_000, 20_000])
 def test_follower_leaves_the_isr_after_the_keep_in_sync_time(lag_ms: int) -> None:
-    """The election waits and the size of the queue are keys too (test_whole_brokers.py)."""
+    """The wait for the preferred replica and the size of the queue are keys too (test_whole_brokers.py)."""
 
     async def scenario(cluster: LeadersCluster) -> None:
         loop = asyncio.get_running_loop()
@@ -155,6 +175,7 @@ def test_high_watermark_is_checkpointed_at_its_interval_and_survives_a_kill() ->
 @pytest.mark.row("C40")
 def test_waits_and_the_size_of_the_queue_are_keys_with_defaults() -> None:
     keys = BrokerConfig.keys()
-    names = ("minikafka.leaders.election.wait.ms", "minikafka.leaders.queue.max")
-    assert [keys[name].default for name in names] == [1_000, 10_000]
+    names = ("election.wait.ms", "preferred.wait.ms", "queue.max")
+    found = [keys[f"minikafka.leaders.{name}"].default for name in names]
+    assert found == [1_000, 1_000, 10_000]
     assert keys["replica.lag.time.max.ms"].default == 30_000

@@ -33,7 +33,8 @@ def test_record_is_kept_and_another_replica_leads_when_the_leader_dies(seed: int
     run_leaders(seed, scenario)
 
 
-@pytest.mark.key("minikafka.leaders.election.wait.ms")
+@pytest.mark.key("minikafka.leaders.preferred.wait.ms")
+@pytest.mark.row("C40", "M3")
 @pytest.mark.parametrize("wait_ms", [500, 5_000])
 def test_replica_leaves_the_election_to_the_preferred_one_for_the_time_set(wait_ms: int) -> None:
     async def scenario(cluster: LeadersCluster) -> None:
@@ -53,7 +54,7 @@ def test_replica_leaves_the_election_to_the_preferred_one_for_the_time_set(wait_
         assert 0 <= (loop.time() - began) * 1_000 - wait_ms < 500
 
     run_leaders(
-        1, scenario, minikafka_leaders_election_wait_ms=wait_ms, auto_leader_rebalance_enable=False
+        1, scenario, minikafka_leaders_preferred_wait_ms=wait_ms, auto_leader_rebalance_enable=False
     )
 
 

@@ -45,7 +45,7 @@ def test_leader_gives_up_for_the_preferred_replica_then_waits_its_turn() -> None
         StopLeading(T0),
         GiveUpLeadership(T0, led()),
     ]
-    assert bench.read(view((1, 0), isr=(0, 1), epoch=8)) == [WaitToElect(T0)]
+    assert bench.read(view((1, 0), isr=(0, 1), epoch=8)) == [WaitToElect(T0, is_for_preferred=True)]
 
 
 @pytest.mark.row("C29")

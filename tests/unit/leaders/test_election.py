@@ -16,7 +16,7 @@ from minikafka.leaders.events import (
 )
 from minikafka.leaders.model import PartitionView, Replicas
 
-LEAD, WAIT, STAY = Verdict
+LEAD, WAIT, YIELD, STAY = Verdict
 
 
 def candidate(
@@ -35,7 +35,7 @@ def candidate(
     ("seen", "who", "verdict", "isr"),
     [
         pytest.param(view(), candidate(0), LEAD, (0,), id="first: the preferred replica leads"),
-        pytest.param(view(), candidate(1), WAIT, (), id="first: another replica waits"),
+        pytest.param(view(), candidate(1), YIELD, (), id="first: another replica waits"),
         pytest.param(view(), candidate(1, waited=True), LEAD, (1,), id="first: it waits once"),
         pytest.param(view(), candidate(1, dead=(0,)), LEAD, (1,), id="first: preferred is dead"),
         pytest.param(view(), candidate(4), STAY, (), id="first: not assigned"),
@@ -49,7 +49,7 @@ def candidate(
         pytest.param(
             view(isr=(0, 1)), candidate(0), LEAD, (0, 1), id="clean: preferred leads, ISR stays"
         ),
-        pytest.param(view(isr=(0, 1)), candidate(1), WAIT, (), id="clean: another waits"),
+        pytest.param(view(isr=(0, 1)), candidate(1), YIELD, (), id="clean: another waits"),
         pytest.param(view(isr=(0, 1)), candidate(1, waited=True), LEAD, (0, 1), id="clean: once"),
         pytest.param(view(isr=(0, 1)), candidate(1, dead=(0,)), LEAD, (0, 1), id="clean: dead"),
         pytest.param(
@@ -148,13 +148,13 @@ def test_wait_begins_again_when_the_next_leader_dies() -> None:
     bench.scan(view(isr=(0, 1)))
     bench.handle(ElectionWaitEnded(T0, view(isr=(0, 1)), frozenset()))
     bench.read(view(leader=(0, 8), isr=(0, 1)))
-    assert bench.read(view(isr=(0, 1), epoch=8)) == [WaitToElect(T0)]
+    assert bench.read(view(isr=(0, 1), epoch=8)) == [WaitToElect(T0, is_for_preferred=True)]
 
 
 def test_replica_outside_the_isr_asks_for_no_wait() -> None:
     bench = Bench(2)
     assert bench.scan(view(isr=(0, 1))) == [WatchPartition(T0)]
-    assert bench.read(view(isr=(0, 2))) == [WaitToElect(T0)]
+    assert bench.read(view(isr=(0, 2))) == [WaitToElect(T0, is_for_preferred=True)]
 
 
 def test_unclean_candidate_asks_again_until_the_isr_is_dead() -> None:

@@ -88,7 +88,7 @@ def test_follower_waits_for_the_preferred_replica_then_elects_itself() -> None:
     bench = Bench(1)
     bench.follow(view(leader=(2, 7), isr=(0, 1, 2)))
     alone = view(isr=(0, 1, 2))
-    assert bench.read(alone) == [WaitToElect(T0)]
+    assert bench.read(alone) == [WaitToElect(T0, is_for_preferred=True)]
     assert bench.read(alone) == []
     assert bench.handle(ElectionWaitEnded(T0, alone, frozenset())) == [
         TryToLead(T0, alone, 8, (0, 1, 2))
@@ -194,7 +194,10 @@ def test_scan_after_the_end_of_the_lease_waits_for_the_former_session() -> None:
 def test_brokers_count_as_dead_only_after_the_own_registration() -> None:
     bench, seen = Bench(1), view(isr=(0, 1))
     nobody: frozenset[int] = frozenset()
-    assert bench.scan(seen, live=nobody) == [WatchPartition(T0), WaitToElect(T0)]
+    assert bench.scan(seen, live=nobody) == [
+        WatchPartition(T0),
+        WaitToElect(T0, is_for_preferred=True),
+    ]
     bench.handle(Registered())
     assert bench.read(seen, live=frozenset({1})) == [TryToLead(T0, seen, 8, (0, 1))]
 

@@ -213,3 +213,22 @@ def test_follower_leaves_a_reassignment_to_its_leader() -> None:
     for target in ((0, 3), (0, 1), ()):
         effects += bench.read(view(leader=(0, 7), isr=(0, 1), target=target))
     assert effects == []
+
+
+@pytest.mark.row("C31")
+def test_leader_gives_up_for_the_preferred_replica_after_a_reassignment() -> None:
+    bench = leader(led(7, (0, 1, 3), (3, 0)))
+    completed = led(8, (3, 0), replicas=(3, 0))
+    assert bench.read(completed) == [StopLeading(T0), GiveUpLeadership(T0, completed)]
+
+
+@pytest.mark.row("C31")
+@pytest.mark.parametrize(
+    ("replicas", "live"), [((0, 3), frozenset({0, 3})), ((3, 0), frozenset({0, 1}))]
+)
+def test_leader_stays_after_a_reassignment_if_no_better_one_is_alive(
+    replicas: Replicas, live: frozenset[int]
+) -> None:
+    bench = leader(led(7, (0, 1, 3), replicas))
+    completed = led(8, replicas, replicas=replicas)
+    assert bench.read(completed, live) == [BecomeLeader(T0, completed, False, is_renewal=True)]

@@ -76,7 +76,7 @@ class FollowUps(Protocol):
     def leads_any(self, topic: str) -> bool:
         """Return True if this broker leads a partition of a topic."""
 
-    def wait_to_elect(self, era: Era, tp: TopicPartition) -> None:
+    def wait_to_elect(self, era: Era, tp: TopicPartition, *, is_for_preferred: bool) -> None:
         """Wait for the turn of this broker, and read the partition then."""
 
     def wait_to_open(self, era: Era, effect: BecomeLeader) -> None:
@@ -177,7 +177,7 @@ class Effects:
         if isinstance(effect, CompleteReassignment | RaiseEpoch):
             closes = await self._closes(effect)
             if closes is None:
-                self._follow_ups.wait_to_elect(era, effect.tp)
+                self._follow_ups.wait_to_elect(era, effect.tp, is_for_preferred=False)
                 return
             effect = replace(effect, closes=closes)
         await self._writes.write(era, effect)
@@ -238,7 +238,7 @@ class Effects:
         await self._watches.remove(effect.tp)
 
     async def _wait_to_elect(self, era: Era, effect: WaitToElect) -> None:
-        self._follow_ups.wait_to_elect(era, effect.tp)
+        self._follow_ups.wait_to_elect(era, effect.tp, is_for_preferred=effect.is_for_preferred)
 
     async def _scan(self, era: Era, effect: Scan) -> None:
         self._follow_ups.scan(era)

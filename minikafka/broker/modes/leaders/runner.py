@@ -89,6 +89,7 @@ class Runner:
         self.machine = LeadersMachine(config.broker_id)
         self._broker_id = config.broker_id
         self._wait_ms = config.minikafka_leaders_election_wait_ms
+        self._preferred_wait_ms = config.minikafka_leaders_preferred_wait_ms
         self._catch_up_ms = config.replica_lag_time_max_ms
         self._zookeeper = zookeeper
         self._clock = clock
@@ -238,11 +239,11 @@ class Runner:
         era.lanes.add(request.tp, work)
         await has_ended.wait()
 
-    def wait_to_elect(self, era: Era, tp: TopicPartition) -> None:
-        """Read the partition again after the election wait (C2)."""
+    def wait_to_elect(self, era: Era, tp: TopicPartition, *, is_for_preferred: bool) -> None:
+        """Read the partition again after one of the two waits of an election (C2)."""
 
         async def wait() -> None:
-            await self._clock.sleep(self._wait_ms)
+            await self._clock.sleep(self._preferred_wait_ms if is_for_preferred else self._wait_ms)
             self._later(era, tp, lambda read: ElectionWaitEnded(tp, *read))
 
         self._tasks.spawn(wait(), f"election-{tp}")

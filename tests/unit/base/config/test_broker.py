@@ -163,6 +163,7 @@ def test_minikafka_adds_few_broker_keys_to_kafkas():
         "minikafka.fast.failover.enable",
         "minikafka.coordination",
         "minikafka.leaders.election.wait.ms",
+        "minikafka.leaders.preferred.wait.ms",
         "minikafka.leaders.queue.max",
         "minikafka.producer.ids.max",
         "minikafka.producer.ids.keep.ms",
