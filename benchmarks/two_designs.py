@@ -10,6 +10,7 @@ without fast failover, and the leaders alone. `--json FILE` appends the figures 
 - work: creation, reassignment and deletion of 1, 100 and 1,000 partitions: time, and cost in ZooKeeper.
 - start: the start of all brokers with 1,000 partitions of three replicas.
 - pauses: a paused ZooKeeper, a slow ZooKeeper, and the death of a leader during each.
+- idle: what ZooKeeper does for a cluster that nobody uses, with few and with many partitions.
 - watches: 1,000 topics of three partitions on three brokers, the example of the page.
 """
 
@@ -50,6 +51,8 @@ MODES: Final = ("controller", "leaders")
 SIZES: Final = (1, 100, 1_000)
 WAIT_SECONDS: Final = 180.0
 QUIET_SECONDS: Final = 0.5
+IDLE_SIZES: Final = (99, 999)
+IDLE_SECONDS: Final = 20.0
 PAUSE_SECONDS: Final = 3.0
 SLOW: Final = (0.045, 0.005)
 """Seconds that a slow ZooKeeper is stopped, and runs, in turn."""
@@ -380,6 +383,24 @@ async def watches(variant: str, topics: int) -> dict[str, Any]:
     return {"topics": topics, "without topics": before, "with topics": after}
 
 
+# Rest.
+
+
+async def idle(variant: str) -> dict[str, Any]:
+    """Return the requests per broker and second of a cluster that nobody uses, by number of partitions."""
+    found: dict[str, Any] = {}
+    for size in IDLE_SIZES:
+        async with running(variant, 3) as cluster:
+            await create(cluster, "idle", [(1, 2, 3), (2, 3, 1), (3, 1, 2)] * (size // 3))
+            await asyncio.sleep(SESSION_MS / 1_000)
+            before, began = await cost_of(cluster), time.monotonic()
+            await asyncio.sleep(IDLE_SECONDS)
+            spent, seconds = (await cost_of(cluster)).since(before), time.monotonic() - began
+            rates = {key: getattr(spent, key) / seconds / 3 for key in ("reads", "bytes_out")}
+            found[str(size)] = {key: round(rate, 1) for key, rate in rates.items()}
+    return found
+
+
 def note(text: str) -> None:
     """Show the progress on a terminal or in a log."""
     print(text, file=sys.stderr, flush=True)
@@ -393,6 +414,7 @@ PARTS: Final[dict[str, tuple[Sequence[str], Part]]] = {
     "work": (MODES, lambda variant, _: work(variant)),
     "start": (MODES, lambda variant, given: start(variant, given.partitions)),
     "pauses": (tuple(VARIANTS), lambda variant, _: pauses(variant)),
+    "idle": (MODES, lambda variant, _: idle(variant)),
     "watches": (MODES, lambda variant, given: watches(variant, given.topics)),
 }
 

@@ -70,6 +70,7 @@ def tables(figures: Figures) -> dict[str, str]:
         "work": work,
         "start": start,
         "pauses": pauses,
+        "idle": idle,
         "watches": watches,
     }
     return {name: make(figures) for name, make in made.items() if name in figures}
@@ -132,6 +133,16 @@ def pauses(figures: Figures) -> str:
     kinds = next(iter(found.values()))
     rows = [[kind, *(f"{one[kind]:.2f} s" for one in found.values())] for kind in kinds]
     return table(["longest time without a write", *found], rows)
+
+
+def idle(figures: Figures) -> str:
+    """Return the requests of an idle broker, for each mode and number of partitions."""
+    rows = [
+        [mode, f"{int(size):,}", one["reads"], f"{one['bytes_out']:,.0f}"]
+        for mode, found in figures["idle"].items()
+        for size, one in found.items()
+    ]
+    return table(["mode", "partitions", "requests per broker and second", "bytes sent"], rows)
 
 
 def watches(figures: Figures) -> str:
