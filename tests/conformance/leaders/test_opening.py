@@ -104,6 +104,26 @@ def test_new_leader_opens_without_a_silent_replica_after_the_lag_time() -> None:
     run_leaders(1, scenario, replica_lag_time_max_ms=LAG_MS)
 
 
+@pytest.mark.row("C17", "C18")
+def test_next_leader_opens_when_a_leader_dies_while_it_is_opening() -> None:
+    """The second leader waits in its own epoch, and the first one opens nothing when it returns."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a")
+        async with Election(cluster) as election:
+            assert cluster.leader == (election.leader, 2)
+            cluster.kill_with_session(election.leader)
+        await cluster.until(lambda: cluster.leader == (election.paused, 3))
+        await cluster.produce(b"b")
+        for number in (election.dead, election.leader):
+            await cluster.start(number)
+        await cluster.until_in_sync()
+        assert cluster.leader == (election.paused, 3)
+        assert await cluster.consumed() == [b"a", b"b"]
+
+    run_leaders(1, scenario)
+
+
 @pytest.mark.row("C39")
 def test_every_broker_reports_the_requests_that_wait_for_a_broker_that_is_down() -> None:
     async def scenario(cluster: LeadersCluster) -> None:

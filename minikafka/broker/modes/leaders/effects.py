@@ -288,6 +288,7 @@ class Effects:
 
     async def _stop(self, era: Era, effect: StopLeading) -> None:
         self.orders.end_roles([effect.tp])
+        await self._watches.disarm_reassignment(effect.tp)
         await self._unwatch_reassignments(effect.tp.topic)
 
     async def _unwatch_reassignments(self, topic: str) -> None:

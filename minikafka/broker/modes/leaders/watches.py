@@ -57,6 +57,10 @@ class PartitionWatches:
         if tp in self._hosted:
             await self._arm(era, tp, reassignments.path_of(tp))
 
+    async def disarm_reassignment(self, tp: TopicPartition) -> None:
+        """Remove the watch on a reassignment: another broker leads the partition (C36). Raises CoordinationError."""
+        await self._disarm(reassignments.path_of(tp))
+
     async def _arm(self, era: Era, tp: TopicPartition, path: str) -> bool:
         """Set a watch if it is not set; return True if the node exists."""
         if self._armed.get(path) is era:
@@ -79,10 +83,12 @@ class PartitionWatches:
     async def remove(self, tp: TopicPartition) -> None:
         """Remove the watches of a partition. Raises CoordinationError."""
         self._hosted.discard(tp)
-        paths = partitions.leader_path(tp), partitions.replicas_path(tp), reassignments.path_of(tp)
-        for path in paths:
-            if self._armed.pop(path, None) is not None:
-                await self._zookeeper.unwatch(WatchKind.EXISTS, path)
+        for path_of in (partitions.leader_path, partitions.replicas_path, reassignments.path_of):
+            await self._disarm(path_of(tp))
+
+    async def _disarm(self, path: str) -> None:
+        if self._armed.pop(path, None) is not None:
+            await self._zookeeper.unwatch(WatchKind.EXISTS, path)
 
     def clear(self) -> None:
         """Forget all watches: the era has ended."""
