@@ -392,7 +392,8 @@ async def idle(variant: str) -> dict[str, Any]:
     for size in IDLE_SIZES:
         async with running(variant, 3) as cluster:
             await create(cluster, "idle", [(1, 2, 3), (2, 3, 1), (3, 1, 2)] * (size // 3))
-            await asyncio.sleep(IDLE_SECONDS)  # the brokers have read all metadata after the creation
+            # The brokers read all metadata once after the creation.
+            await asyncio.sleep(IDLE_SECONDS)
             before, began = await cost_of(cluster), time.monotonic()
             await asyncio.sleep(IDLE_SECONDS)
             spent, seconds = (await cost_of(cluster)).since(before), time.monotonic() - began
