@@ -215,8 +215,12 @@ class GroupCommit:
     def _send(self, batch: list[tuple[Sender, Output]]) -> None:
         if self._has_failed:
             return
-        for sender, output in batch:
-            sender.send_output(output)
+        try:
+            for sender, output in batch:
+                sender.send_output(output)
+        except Exception as error:  # noqa: BLE001 - the others would wait for their output for ever
+            self.stop()
+            self._fail(f"replies cannot be sent: {error!r}")
 
     def _end(self, error: Exception) -> None:
         self.stop()

@@ -164,11 +164,11 @@ class ZooKeeperServer:
             if now >= self._containers_due:
                 self._containers_due = now + CONTAINERS_MS
                 self.state.remove_empty_containers(time_ms)
+            self._cut_idle(now)
+            self._commit.end_turn()
         except Exception as error:  # noqa: BLE001 - the state may be half changed
             self._fail(f"the expiry of sessions fails unexpectedly: {error!r}")
             return
-        self._cut_idle(now)
-        self._commit.end_turn()
         self._set_timer()
 
     def _cut_idle(self, now: int) -> None:
@@ -191,7 +191,6 @@ class ZooKeeperServer:
             return
         if not self._commit.append():  # a snapshot has no transaction that is not in the log
             return
-        self._is_snapshotting = True
         try:
             store.roll()
         except MinikafkaError as error:
@@ -201,8 +200,8 @@ class ZooKeeperServer:
             ended = self._in_child(partial(store.write_snapshot, self.state))
         except OSError as error:
             logger.error("no snapshot could be started, and the log keeps growing: %s", error)
-            self._is_snapshotting = False
             return
+        self._is_snapshotting = True
         self._commit.expects_slow_disk = True  # the child flushes many bytes to the same disk
         self._tasks.spawn(self._finish_snapshot(store, ended), "zookeeper snapshot")
 
@@ -213,6 +212,8 @@ class ZooKeeperServer:
                 await self._executor.run(store.purge)
             else:
                 logger.error("a snapshot could not be written, and the log keeps growing")
+        except OSError as error:
+            logger.error("a snapshot was lost, and the log keeps growing: %s", error)
         except MinikafkaError as error:
             self._fail(f"the data directory cannot be written: {error}")
         finally:
