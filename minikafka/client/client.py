@@ -424,8 +424,12 @@ class Client:
         *,
         reset: int | None = None,
         on_end: Callable[[TopicPartition, int], None] | None = None,
+        isolation_level: int | None = None,
     ) -> consumer.Consumer:
-        """Return a reader of partitions of any topics; `reset` is described at the reader."""
+        """Return a reader of partitions of any topics; `reset` is described at the reader.
+
+        `isolation_level`: None for the one of this client.
+        """
         return consumer.Consumer(
             self._fetch_network,
             self._metadata,
@@ -435,7 +439,7 @@ class Client:
             timeout_ms=max_wait_ms + self._request_timeout_ms,
             reset=reset,
             on_end=on_end,
-            isolation_level=self._isolation_level,
+            isolation_level=self._isolation_level if isolation_level is None else isolation_level,
         )
 
     async def _consume(

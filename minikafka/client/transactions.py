@@ -142,6 +142,40 @@ class TransactionAdmin:
             for name, outcome in outcomes.items()
         }
 
+    async def fence(self, transactional_ids: Iterable[str]) -> dict[str, Outcome]:
+        """Abort the open transactions of these ids and fence their producers, as a new producer of the id would.
+
+        A producer that is fenced can write nothing more until it starts again. The result comes when the transaction
+        has its markers. TRANSACTIONAL_ID_NOT_FOUND means that there is no such id: none is created.
+        """
+        described = await self.describe(transactional_ids)
+        fenced = await asyncio.gather(
+            *(self._fence(one.found) for one in described.values() if one.found is not None)
+        )
+        outcomes = {name: one.outcome for name, one in described.items()}
+        return outcomes | {name: outcome for some in fenced for name, outcome in some.items()}
+
+    async def _fence(self, known: TransactionDescription) -> dict[str, Outcome]:
+        name, api = known.transactional_id, versions.INIT_PRODUCER_ID
+
+        def read(_: Node, response: Any) -> dict[str, Outcome]:
+            code = error_code(response.error_code)
+            if code is ErrorCode.CONCURRENT_TRANSACTIONS:  # the transaction is still ending
+                raise AnsweredError(code, f"transactional id {name}")
+            return {name: Outcome(code)}
+
+        body = request(
+            api,
+            transactional_id=name,
+            transaction_timeout=known.timeout_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        try:
+            return await self._coordinators.call([name], api, lambda _: body, read)
+        except KafkaError as error:
+            return {name: Outcome(error.code, error.reason)}
+
     async def describe_producers(
         self, partitions: Iterable[TopicPartition], broker: BrokerId | None = None
     ) -> dict[TopicPartition, DescribedProducers]:

@@ -38,7 +38,7 @@ class Sources:
         self.found = found
         self.clock = clock
         self._rng = rng
-        self._where = where
+        self.where = where
         self._sights: Sights | None = None
 
     @cached_property
@@ -59,7 +59,7 @@ class Sources:
 
     async def causes(self) -> list[Cause]:
         """Return the root causes of the problems of the whole cluster."""
-        return causes_of(await self.sights(), self._where)
+        return causes_of(await self.sights(), self.where)
 
     async def nodes(self, tp: TopicPartition) -> Nodes | None:
         """Return ZooKeeper's data about the partition; None at once if the cluster's ZooKeeper is down or paused."""
@@ -102,4 +102,5 @@ async def gather(sources: Sources, tp: TopicPartition) -> Picture:
         files[broker.id] = read_replica_files(data, tp)
     past = Past(sources.partition_lines(tp.topic), tp)
     mode = sources.found.record.coordination
-    return Picture(tp, brokers, nodes, past, files, tuple(await sources.causes()), mode)
+    causes = tuple(await sources.causes())
+    return Picture(tp, brokers, nodes, past, files, causes, mode, sources.where)

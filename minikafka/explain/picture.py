@@ -78,7 +78,7 @@ class Picture:
     """All data about one partition. `nodes` is None if ZooKeeper does not answer. `coordination`: the cluster's mode.
 
     `files`: offsets on disk of the brokers that do not answer, by broker id. `causes`: the root causes of the problems
-    of the whole cluster.
+    of the whole cluster. `where`: the options that name the cluster in commands, with a space in front.
     """
 
     tp: TopicPartition
@@ -88,6 +88,7 @@ class Picture:
     files: Mapping[int, ReplicaFiles] = field(default_factory=dict)
     causes: Sequence[Cause] = ()
     coordination: str = CONTROLLER
+    where: str = ""
 
     @property
     def has_controller(self) -> bool:

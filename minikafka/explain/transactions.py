@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,8 @@ class OpenTransaction(NamedTuple):
     """A transaction that has no marker in the partition yet. Times are ages in milliseconds.
 
     `coordinator`: the broker that coordinates it. The values after it are the coordinator's. They are None if no broker
-    that answers coordinates the transaction.
+    that answers coordinates the transaction. `client`: client id and address of its producer; None if another broker
+    was the coordinator when the producer added its last partitions.
     """
 
     producer_id: int
@@ -32,6 +34,7 @@ class OpenTransaction(NamedTuple):
     state: str | None = None
     age_ms: int | None = None
     timeout_ms: int | None = None
+    client: str | None = None
 
     @property
     def is_stuck(self) -> bool:
@@ -56,8 +59,8 @@ def open_transactions(
         own = OpenTransaction(**one)
         if own.producer_id in coordinated:
             broker, known = coordinated[own.producer_id]
-            names = ("transactional_id", "state", "age_ms", "timeout_ms")
-            own = own._replace(coordinator=broker, **{name: known[name] for name in names})
+            names = ("transactional_id", "state", "age_ms", "timeout_ms", "client")
+            own = own._replace(coordinator=broker, **{name: known.get(name) for name in names})
         if own.coordinator is not None or own.last_record_ms >= SETTLED_MS:
             found.append(own)
     return sorted(found, key=lambda one: one.start_offset)
@@ -68,12 +71,13 @@ def held_back(
     leader: Answer,
     transactions: Iterable[OpenTransaction],
     without_answer: Iterable[int],
+    where: str = "",
 ) -> list[Finding]:
     """Return a finding with each transaction that holds back the last stable offset; [] if there is none.
 
-    `without_answer`: the brokers that may coordinate a transaction, but do not say so.
+    `without_answer`: the brokers that may coordinate a transaction, but do not say so. `where`: see `Picture`.
     """
-    because = tuple(_described(tp, transactions, list(without_answer)))
+    because = tuple(_described(tp, transactions, list(without_answer), where))
     if not because:
         return []
     stable, high_watermark = leader["last_stable_offset"], leader["high_watermark"]
@@ -86,14 +90,19 @@ def held_back(
 
 
 def _described(
-    tp: TopicPartition, transactions: Iterable[OpenTransaction], without_answer: list[int]
+    tp: TopicPartition,
+    transactions: Iterable[OpenTransaction],
+    without_answer: list[int],
+    where: str,
 ) -> Iterator[Finding]:
     for one in transactions:
         producer, epoch = f"producer {one.producer_id}", f"epoch {one.producer_epoch}"
         if one.coordinator is not None:
+            client = f"client {one.client}; " if one.client else ""
             text = (
-                f"transactional id {one.transactional_id} ({producer}, {epoch}; coordinator: broker {one.coordinator}) "
-                f"has had a transaction open since offset {one.start_offset}, for {_age(one.age_ms or 0)}: {_end(one)}"
+                f"transactional id {one.transactional_id} ({producer}, {epoch}; {client}coordinator: broker "
+                f"{one.coordinator}) has had a transaction open since offset {one.start_offset}, for "
+                f"{_age(one.age_ms or 0)}: {_end(one, where)}"
             )
             yield Finding("open-transaction", text, is_problem=one.is_stuck)
             continue
@@ -109,19 +118,23 @@ def _described(
         else:
             text += (
                 "; it is hanging: no coordinator knows it, so no marker will end it; "
-                f"`minikafka transactions abort {tp} --start-offset {one.start_offset}` does"
+                f"`minikafka transactions abort {tp} --start-offset {one.start_offset}{where}` does"
             )
             yield Finding("hanging-transaction", text)
 
 
-def _end(one: OpenTransaction) -> str:
-    """Return how the transaction will end."""
+def _end(one: OpenTransaction, where: str) -> str:
+    """Return how the transaction will end, and how to end it earlier."""
     if one.state != "Ongoing":
         return f"its end is decided ({one.state}), and its markers are being written"
     left = (one.timeout_ms or 0) - (one.age_ms or 0)
     if left <= 0:
         return f"its timeout of {_age(one.timeout_ms or 0)} has passed, and it is being aborted"
-    return f"it is aborted in {_age(left)}, unless its producer ends it earlier"
+    name = shlex.quote(one.transactional_id or "")
+    return (
+        f"it is aborted in {_age(left)} (its transaction.timeout.ms is {one.timeout_ms}), unless its producer ends it "
+        f"earlier; `minikafka transactions fence {name}{where}` aborts it now and fences its producer"
+    )
 
 
 def _age(ms: int) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
             _leader,
             _under_replicated,
             _writes,
-            _transactions,
+            held_transactions,
             _reassignment,
             _preferred,
             _compaction,
@@ -138,21 +139,21 @@ def why_behind(picture: Picture, broker: int) -> list[Finding]:
         return []
     end, own = leader["log_end_offset"], follower["log_end_offset"]
     fetched = follower["last_fetch_ms"]
+    limits = tuple(_throttles(picture, [picture.leader, broker]))
     if own is None:
         text = (
             f"broker {broker} has not fetched from leader {picture.leader} in epoch "
             f"{picture.leader_epoch}{_waiting(picture, broker)}"
         )
-        return [
-            Finding("not-fetching", text, (broker,), tuple(picture.past.oldest_unanswered(broker)))
-        ]
+        asked = tuple(picture.past.oldest_unanswered(broker))
+        return [Finding("not-fetching", text, (broker,), asked, limits)]
     if own < end:
         ago = follower["last_caught_up_ms"]
         text = (
             f"broker {broker} is behind by {end - own}: its log ends at {own}, the leader's at {end}; "
             f"it was caught up {_ago(ago)}"
         )
-        return [Finding("behind", text, (broker,))]
+        return [Finding("behind", text, (broker,), because=limits)]
     if fetched is not None and fetched > _QUIET_MS:
         text = f"broker {broker} has all records but last fetched {_ago(fetched)}"
         return [Finding("not-fetching", text, (broker,))]
@@ -345,13 +346,13 @@ def _writes(picture: Picture) -> list[Finding]:
     return [Finding("not-acknowledged", text, because=because, is_problem=stuck)]
 
 
-def _transactions(picture: Picture) -> list[Finding]:
+def held_transactions(picture: Picture) -> list[Finding]:
     """Return a finding with the transactions that hold back the last stable offset; [] if there is none."""
     leader = picture.leader_replica
     if leader is None:
         return []
     silent = picture.silent_coordinators()
-    return held_back(picture.tp, leader, picture.open_transactions, silent)
+    return held_back(picture.tp, leader, picture.open_transactions, silent, picture.where)
 
 
 def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
@@ -402,7 +403,7 @@ def _offset(picture: Picture, offset: int) -> list[Finding]:
             f"offset {offset} is visible only to consumers that read uncommitted records: the last stable offset is "
             f"{leader['last_stable_offset']}"
         )
-        return [Finding("offset-not-stable", text, because=tuple(_transactions(picture)))]
+        return [Finding("offset-not-stable", text, because=tuple(held_transactions(picture)))]
     if offset < high_watermark:
         text = f"offset {offset} is visible: it is below the high watermark {high_watermark}"
         return [Finding("offset-visible", text, is_problem=False)]
@@ -515,6 +516,24 @@ def _reassignment(picture: Picture) -> list[Finding]:
             )
         )
     return [Finding("reassigning", text, (), events, tuple(because))]
+
+
+def _throttles(picture: Picture, brokers: Iterable[int]) -> Iterator[Finding]:
+    """Yield a finding for each rate that limits the copies of the partition, with the brokers that have it."""
+    rates: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for broker in brokers:
+        found = picture.brokers.get(broker)
+        replica = found.replica if found else None
+        for key, rate in (replica or {}).get("throttles", {}).items():
+            rates[key, rate].append(broker)
+    for (key, rate), limited in rates.items():
+        commands = " and ".join(
+            f"`minikafka configs set {key}=BYTES --broker {broker}{picture.where}`"
+            for broker in limited
+        )
+        some = f"broker{'s' if len(limited) > 1 else ''} {ids(limited)}"
+        text = f"{key} of {some} limits the copies to {rate} bytes/s; {commands} raises the limit"
+        yield Finding("throttled", text, tuple(limited))
 
 
 def _preferred(picture: Picture) -> list[Finding]:

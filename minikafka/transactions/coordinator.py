@@ -131,6 +131,7 @@ class TransactionCoordinator:
         if txn.is_busy:
             answer(ErrorCode.CONCURRENT_TRANSACTIONS)
         else:
+            txn.client = request.client
             added = frozenset(request.partitions)
             self._outbox.write(txn, with_partitions(stored, added, self._wall_ms()), answer)
 

@@ -61,6 +61,7 @@ def transactions_with(picture: Picture, tp: TopicPartition, wall_ms: int) -> dic
         {
             "transactional_id": txn.name,
             "producer_id": txn.stored.producer_id,
+            "client": txn.client or None,
             "state": txn.stored.state.value,
             "age_ms": max(wall_ms - txn.stored.started_ms, 0),
             "timeout_ms": txn.stored.timeout_ms,

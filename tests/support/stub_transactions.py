@@ -37,6 +37,7 @@ class StubTransactions(StubCluster):
             versions.DESCRIBE_TRANSACTIONS: self.describe,
             versions.DESCRIBE_PRODUCERS: self.describe_producers,
             versions.WRITE_TXN_MARKERS: self.write_markers,
+            versions.INIT_PRODUCER_ID: self.init_producer_id,
         }
 
     def transact(self, name: str, producer: ProducerState, *partitions: TopicPartition) -> None:
@@ -101,6 +102,17 @@ class StubTransactions(StubCluster):
         ]
         row = {"partition_index": number, "error_code": error, "active_producers": rows}
         return {"topics": [{"name": topic.name, "partitions": [row]}]}
+
+    def init_producer_id(self, broker: int, request: Any, error: int) -> Any:
+        """Fence the producer of an id. While its transaction is open, abort it, and let the client try again."""
+        found = self.transactions[request.transactional_id]
+        assert request.transaction_timeout == found["transaction_timeout"]
+        if broker != self.coordinator:
+            error = ErrorCode.NOT_COORDINATOR
+        if not error and found["transaction_state"] == "Ongoing":
+            found["transaction_state"] = "CompleteAbort"
+            error = ErrorCode.CONCURRENT_TRANSACTIONS
+        return {"error_code": error, "producer_id": 7, "producer_epoch": 3}
 
     def write_markers(self, broker: int, request: Any, error: int) -> Any:
         (marker,) = request.markers

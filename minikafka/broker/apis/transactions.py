@@ -72,6 +72,8 @@ _TRANSACTIONS_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
 _FENCED: Final = ErrorCode.PRODUCER_FENCED
 _ANY_DURATION: Final = -1
+_CLIENT_ID_MAX: Final = 255
+"""Longest client id, in characters, that is kept for diagnosis."""
 
 
 def add_partitions_to_txn(
@@ -80,13 +82,14 @@ def add_partitions_to_txn(
     """Handle an AddPartitionsToTxn request."""
     if context.version >= _TRANSACTIONS_SINCE:
         ids = [transaction.transactional_id for transaction in request.transactions]
-        call = partial(_add_or_verify, services)
+        call = partial(_add_or_verify, services, _client(context))
         return answer_in_parts(call, request.transactions, partial(_added_many, ids), context)
     asked = AddPartitionsRequest(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,
         _partitions(request.v3_and_below_topics),
+        _client(context),
     )
     refused = _refused(services, asked.partitions)
     if refused is not None:
@@ -95,7 +98,7 @@ def add_partitions_to_txn(
     return LATER
 
 
-def _add_or_verify(services: Services, transaction: Entity, respond: Any) -> None:
+def _add_or_verify(services: Services, client: str, transaction: Entity, respond: Any) -> None:
     """Handle one transaction of an AddPartitionsToTxn request of version 4 or later."""
     partitions = _partitions(transaction.topics)
     producer = (
@@ -109,7 +112,14 @@ def _add_or_verify(services: Services, transaction: Entity, respond: Any) -> Non
     elif transaction.verify_only:
         services.transactions.verify(VerifyRequest(*producer, partitions), respond)
     else:
-        services.transactions.add_partitions(AddPartitionsRequest(*producer, partitions), respond)
+        asked = AddPartitionsRequest(*producer, partitions, client)
+        services.transactions.add_partitions(asked, respond)
+
+
+def _client(context: RequestContext) -> str:
+    """Return the client id and the address of the client that sent a request."""
+    name = (context.client_id or "")[:_CLIENT_ID_MAX]
+    return f"{name} at {context.connection.peer}".lstrip()
 
 
 def _partitions(topics: Iterable[Entity]) -> list[TopicPartition]:
@@ -172,7 +182,11 @@ def add_offsets_to_txn(services: Services, request: Entity, context: RequestCont
     number = partition_of(request.group_id, services.groups.topic.partition_count)
     tp = TopicPartition(GROUP_TOPIC, number)
     asked = AddPartitionsRequest(
-        request.transactional_id, request.producer_id, request.producer_epoch, (tp,)
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        (tp,),
+        _client(context),
     )
     encode = partial(_answered, ADD_OFFSETS_TO_TXN)
     services.transactions.add_partitions(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.cluster.metadata import MetadataCache
@@ -93,7 +94,17 @@ def replica_of(
         "followers": [_follower(progress, now) for progress in partition.followers.values()],
         "lag_max_ms": config.replica_lag_time_max_ms,
         "compaction": compaction_of(partition),
+        "throttles": _throttles(partition),
     }
+
+
+def _throttles(partition: Partition) -> dict[str, int]:
+    """Return the rates in bytes per second that limit this replica, by the key of the broker's setting."""
+    throttle = partition.leader_throttle if partition.is_leader else partition.follower_throttle
+    role = "leader" if partition.is_leader else "follower"
+    if throttle is None or throttle.limit == LONG_MAX:
+        return {}
+    return {f"{role}.replication.throttled.rate": throttle.limit}
 
 
 def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[str, Any]]:

@@ -117,7 +117,8 @@ class ListMoves:
     async def do(self, admin: Admin) -> bool:
         """Print the moves in progress and return True."""
         active = dict(sorted((await admin.list_reassignments()).items()))
-        amounts = await measure(admin, active) if active else {}
+        limited = await throttle.limits(admin, active) if active else {}
+        amounts = await measure(admin, active, limited) if active else {}
         rows = [
             {
                 "topic": tp.topic,

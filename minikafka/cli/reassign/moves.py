@@ -223,7 +223,7 @@ class _ViaController:
     async def wait(self, plan: Plan) -> None:
         clock = SystemClock()
         with Progress(clock, "partitions moved", shown=not wants_json()) as progress:
-            await show_progress(self._admin, clock, plan, progress)
+            await show_progress(self._admin, clock, plan, progress, self._options.target)
 
     async def results(self, plan: Plan, *, ends_early: bool) -> Results:
         patience_ms = SHORT_PATIENCE_MS if ends_early else METADATA_LAG_MS

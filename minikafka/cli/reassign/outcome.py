@@ -6,7 +6,7 @@ replicas equal the target, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +15,8 @@ from minikafka.base.names import ids
 from minikafka.base.ports import Clock
 from minikafka.cli.arguments.placement import Plan
 from minikafka.cli.execution.blocked import Blocked
+from minikafka.cli.reassign import throttle
+from minikafka.cli.reassign.throttle import Limits
 from minikafka.cli.terminal.progress import Amount, Progress, size
 from minikafka.client.admin import METADATA_LAG_MS, Admin
 from minikafka.client.admin_results import Outcome
@@ -101,18 +103,27 @@ def result_of(target: tuple[BrokerId, ...], found: ReplicaAssignment | None) -> 
     return MoveResult(target, state, found.replicas)
 
 
-async def show_progress(admin: Admin, clock: Clock, plan: Plan, progress: Progress) -> None:
+async def show_progress(
+    admin: Admin, clock: Clock, plan: Plan, progress: Progress, target: Sequence[str] = ()
+) -> None:
     """Show the progress of the moves until no partition of the plan is being moved to its target.
 
-    The display names the reason why a partition makes no progress.
+    The display names the throttle of each move, and the reason why a partition makes no progress. `target`: the
+    options that name the cluster.
     """
+    told: list[str] = []
     sampled = clock.now() - SAMPLE_MS
     before: dict[str, Amount] = {}
     blocked = Blocked()
     async for active in admin.follow_reassignments(plan):
         if clock.now() - sampled < SAMPLE_MS:
             continue
-        amounts = await measure(admin, active)
+        limited = await throttle.limits(admin, active)
+        for line in throttle.raising_lines(limited.values(), target):
+            if line not in told:
+                progress.say(line)
+                told.append(line)
+        amounts = await measure(admin, active, limited)
         stuck = [tp for tp in active if is_stuck(amounts[str(tp)], before.get(str(tp)))]
         reasons = await blocked.reasons(stuck)
         shown = {
@@ -129,16 +140,25 @@ def is_stuck(amount: Amount, before: Amount | None) -> bool:
 
 
 async def measure(
-    admin: Admin, active: Mapping[TopicPartition, ReplicaAssignment]
+    admin: Admin,
+    active: Mapping[TopicPartition, ReplicaAssignment],
+    limited: Limits,
 ) -> dict[str, Amount]:
-    """Return by partition the number of bytes copied to the adding replicas, and the total number to copy."""
+    """Return by partition the number of bytes copied to the adding replicas, and the total number to copy.
+
+    `limited`: the throttles of the moves, which the notes name.
+    """
     brokers = {replica for moving in active.values() for replica in moving.replicas}
     found = await admin.describe_log_dirs(active, brokers)
     sizes = {
         broker: {tp: count for directory in dirs for tp, count in directory.sizes.items()}
         for broker, dirs in found.items()
     }
-    return {str(tp): _amount(tp, moving, sizes) for tp, moving in active.items()}
+    amounts = {tp: _amount(tp, moving, sizes) for tp, moving in active.items()}
+    for tp, rates in limited.items():
+        notes = [note for note in (amounts[tp].note, throttle.limit_note(rates)) if note]
+        amounts[tp] = amounts[tp]._replace(note=", ".join(notes))
+    return {str(tp): amount for tp, amount in amounts.items()}
 
 
 def _amount(

@@ -5,17 +5,25 @@ Invariant: `remove_throttle` removes what `set_throttle` sets: two rates per bro
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import KafkaError
-from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.cli.arguments.placement import Plan
+from minikafka.cli.terminal.progress import size
 from minikafka.client.admin import Admin
 from minikafka.client.admin_results import Outcome, Resource, ResourceType
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+ASK_S: Final = 1.0
+"""Time for a broker to answer with its settings: a paused broker must not stop the progress display."""
+Limits: TypeAlias = Mapping[TopicPartition, Mapping[str, Mapping[BrokerId, int]]]
+"""The rates in bytes per second that limit moves: by partition, key and broker."""
 REPLICAS: Final = (
     "leader.replication.throttled.replicas",
     "follower.replication.throttled.replicas",
@@ -80,6 +88,64 @@ async def remove_throttle(admin: Admin, topics: Iterable[str]) -> bool:
             changes[resource] = dict.fromkeys(keys, None)
     await admin.alter_configs(changes)
     return bool(changes)
+
+
+async def limits(
+    admin: Admin, active: Mapping[TopicPartition, ReplicaAssignment]
+) -> dict[TopicPartition, dict[str, dict[BrokerId, int]]]:
+    """Return the rates in bytes per second that limit each move: by key and broker. Moves without a limit are left out.
+
+    The origin replicas are limited as leaders, the added replicas as followers. A broker that does not answer has none.
+    """
+    topics = {tp.topic: Resource(ResourceType.TOPIC, tp.topic) for tp in active}
+    ids = sorted({replica for moving in active.values() for replica in moving.replicas})
+    resources = [*topics.values(), *map(_broker, ids)]
+    found = await asyncio.gather(*(_values(admin, resource) for resource in resources))
+    values = dict(zip(resources, found, strict=True))
+    limited: dict[TopicPartition, dict[str, dict[BrokerId, int]]] = {}
+    for tp, moving in active.items():
+        for key, replicas_key, brokers in zip(
+            RATES, REPLICAS, (moving.origin, moving.adding), strict=True
+        ):
+            named = values[topics[tp.topic]].get(replicas_key, "").split(",")
+            for broker in brokers:
+                rate = int(values[_broker(broker)].get(key) or LONG_MAX)
+                if rate < LONG_MAX and ("*" in named or f"{tp.partition}:{broker}" in named):
+                    limited.setdefault(tp, {}).setdefault(key, {})[broker] = rate
+    return limited
+
+
+async def _values(admin: Admin, resource: Resource) -> dict[str, str]:
+    """Return the settings of a topic or broker; {} if they cannot be read within ASK_S."""
+    try:
+        async with asyncio.timeout(ASK_S):
+            found = (await admin.describe_configs([resource]))[resource]
+    except (KafkaError, TimeoutError):
+        return {}
+    return {setting.name: setting.value or "" for setting in found.entries}
+
+
+def limit_note(limited: Mapping[str, Mapping[BrokerId, int]]) -> str:
+    """Return the lowest rate that limits a move, with its key. `limited`: the rates of one move (`limits`)."""
+    key, rates = min(limited.items(), key=lambda item: min(item[1].values()))
+    return f"throttled to {size(min(rates.values()))}/s by {key}"
+
+
+def raising_lines(
+    limited: Iterable[Mapping[str, Mapping[BrokerId, int]]], target: Sequence[str]
+) -> list[str]:
+    """Return the commands that raise the rates of moves. `target`: the options that name the cluster."""
+    keys: defaultdict[BrokerId, set[str]] = defaultdict(set)
+    for one in limited:
+        for key, rates in one.items():
+            for broker in rates:
+                keys[broker].add(key)
+    options = "".join(f" {word}" for word in map(shlex.quote, target))
+    return [
+        f"  to raise the throttle: minikafka configs set {' '.join(f'{key}=BYTES' for key in sorted(names))} "
+        f"--broker {broker}{options}"
+        for broker, names in sorted(keys.items())
+    ]
 
 
 def _throttled(keys: Collection[str]) -> list[str]:

@@ -92,6 +92,13 @@ class Progress:
             counted = f"{finished} of {total} {self._what}: " if self._what else ""
             self._print(f"{counted}{shown}{more}")
 
+    def say(self, line: str) -> None:
+        """Print a line above the display."""
+        if self._is_live:
+            self._bars.console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
+        elif self._is_plain:
+            echo(line, err=True)
+
     def _is_line_due(self) -> bool:
         now = self._clock.now()
         if self._last_time is not None and now - self._last_time < LINE_INTERVAL_MS:

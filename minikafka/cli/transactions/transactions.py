@@ -1,4 +1,4 @@
-"""`transactions list | describe | describe-producers | abort | find-hanging`: the functions of kafka-transactions.
+"""`transactions list | describe | describe-producers | fence | abort | find-hanging`, as in kafka-transactions.
 
 The tables have the columns of Kafka's tool. Exit code 1 if a named transactional id does not exist, if a partition
 could not be examined, or if an abort was refused. The reason is printed; the other ids and partitions are still shown.
@@ -6,7 +6,8 @@ could not be examined, or if an abort was refused. The reason is printed; the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Final
 
@@ -141,12 +142,12 @@ def describe(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> N
 
     async def work(client: Client) -> tuple[dict[str, DescribedTransaction], str]:
         found = await client.transactions.describe(ids)
-        if any(
-            result.outcome.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND for result in found.values()
-        ):
-            known = [one.transactional_id for one in await client.transactions.list_transactions()]
-            return found, did_you_mean([name for name in ids if name not in known], known)
-        return found, ""
+        unknown = [
+            name
+            for name, result in found.items()
+            if result.outcome.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        ]
+        return found, await _similar(client, unknown)
 
     results, similar = run_with_client(work, bootstrap_servers(bootstrap, data))
     now = SystemClock().wall_ms()
@@ -162,12 +163,60 @@ def describe(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> N
         for name, result in results.items()
     ]
     show(rows, description_lines(found, now) if found else ())
-    for name, result in results.items():
-        if result.found is None:
-            hint = f"; {similar}" if similar else ""
-            outcome = result.outcome
-            echo(f"minikafka: {outcome.code.name}: {name}: {outcome.reason}{hint}", err=True)
+    _print_failures({name: result.outcome for name, result in results.items()}, similar)
     fail_unless(len(found) == len(results))
+
+
+@transactions.command(short_help="Abort the open transactions of transactional ids.")
+@_ids_argument
+@bootstrap_option
+@data_option
+@timeout_option
+@json_option
+def fence(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> None:
+    """Abort the open transaction of each TRANSACTIONAL-ID in all its partitions, and fence its producer.
+
+    The coordinator does what it does when a new producer with the same id starts: the former producer can write
+    nothing more. A transaction whose end is decided is completed first.
+    """
+
+    async def work(client: Client) -> tuple[dict[str, Outcome], str]:
+        outcomes = await client.transactions.fence(ids)
+        unknown = [
+            name
+            for name, outcome in outcomes.items()
+            if outcome.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        ]
+        return outcomes, await _similar(client, unknown)
+
+    results, similar = run_with_client(work, bootstrap_servers(bootstrap, data))
+    rows = [
+        {
+            "transactional_id": name,
+            "error": None if outcome.ok else outcome.code.name,
+            "message": None if outcome.ok else outcome.reason,
+        }
+        for name, outcome in results.items()
+    ]
+    fenced = [name for name, outcome in results.items() if outcome.ok]
+    show(rows, [f"{name} has no open transaction, and its producer is fenced." for name in fenced])
+    _print_failures(results, similar)
+    fail_unless(len(fenced) == len(results))
+
+
+async def _similar(client: Client, unknown: Sequence[str]) -> str:
+    """Return a hint with transactional ids that are similar to the unknown ones; "" without unknown ones."""
+    if not unknown:
+        return ""
+    known = [one.transactional_id for one in await client.transactions.list_transactions()]
+    return did_you_mean([name for name in unknown if name not in known], known)
+
+
+def _print_failures(outcomes: Mapping[str, Outcome], similar: str) -> None:
+    for name, outcome in outcomes.items():
+        if not outcome.ok:
+            hint = f"; {similar}" if similar else ""
+            echo(f"minikafka: {outcome.code.name}: {name}: {outcome.reason}{hint}", err=True)
 
 
 @transactions.command("describe-producers", short_help="Show the producers of a partition.")
@@ -286,7 +335,8 @@ async def _open_at(client: Client, tp: TopicPartition, start_offset: int) -> Pro
             if (owner := await find_owner(client, one)) is not None:
                 echo(
                     f"minikafka: warning: this transaction is not hanging: {owner.transactional_id} "
-                    f"(coordinator {owner.coordinator}, {owner.state}) can still end it in all its partitions",
+                    f"(coordinator {owner.coordinator}, {owner.state}) can still end it in all its partitions; "
+                    f"`minikafka transactions fence {shlex.quote(owner.transactional_id)}` aborts it in all of them",
                     err=True,
                 )
             return one.producer

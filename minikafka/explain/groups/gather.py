@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -17,7 +17,8 @@ from minikafka.base.model import NO_LEADER, TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Clock
 from minikafka.client import Client
-from minikafka.client.log_offsets import LATEST
+from minikafka.client.log_offsets import LATEST, READ_COMMITTED
+from minikafka.cluster.state import PartitionView, combine
 from minikafka.explain.gather import Sources
 from minikafka.explain.groups.history import Entry, history
 from minikafka.explain.groups.lag import (
@@ -34,12 +35,14 @@ from minikafka.explain.groups.picture import GroupPicture
 from minikafka.explain.picture import Answer, Picture
 from minikafka.groups.messages.records import OffsetKey, read_key, read_offset
 from minikafka.ledger.reader import Line
-from minikafka.rpc.messages import EXPLAIN_GROUP
+from minikafka.rpc.messages import EXPLAIN_GROUP, STATE
 
 TIMEOUT_MS: Final = 3_000
 """Maximum time for reading the lags, and delivery timeout of the client."""
 _AWAY_MAX: Final = 20
 """Maximum number of partitions without an answering leader whose pictures are collected."""
+_HELD_MAX: Final = 20
+"""Maximum number of partitions with open transactions that are examined."""
 _LAGS_MAX: Final = 100
 """Maximum number of partitions whose earlier lags are read. Those with the largest lags are chosen."""
 _RECORDS_MAX: Final = 200_000
@@ -79,7 +82,7 @@ async def collect(sources: GroupSources, group: str, client: Client, clock: Cloc
     report = known.report
     number = known.partition if known.partition is not None else _last_partition(past)
     home = None
-    if number is not None and (report is None or report["is_writing"]):
+    if number is not None and (report is None or report["is_writing"] or report["unstable"]):
         home = await sources.partition(TopicPartition(GROUP_TOPIC, number))
     if report is None or known.coordinator is None or number is None:
         return replace(known, home=home)
@@ -91,7 +94,20 @@ async def collect(sources: GroupSources, group: str, client: Client, clock: Cloc
     pictures = {tp: await sources.partition(tp) for tp in away[:_AWAY_MAX]}
     offsets = OffsetsReader(client, group, number, known.wall_ms)
     lags = await offsets.lags(report, leaders.keys() - set(away))
-    return replace(known, home=home, away=pictures, lags=lags)
+    views = combine(await sources.ask(STATE, {})).partitions
+    reads = {tp: views[tp] for tp in leaders if tp in views and tp not in away}
+    known = replace(known, home=home, away=pictures, lags=lags)
+    done = await offsets.without_records(known, reads)
+    held = [tp for tp in done if is_held_back(reads[tp])]
+    examined = {tp: await sources.partition(tp) for tp in held[:_HELD_MAX]}
+    finished = [tp for tp in done if tp not in held]
+    return replace(known, held={tp: examined.get(tp) for tp in held}, finished=finished)
+
+
+def is_held_back(view: PartitionView) -> bool:
+    """True if open transactions hold back the last stable offset of a partition."""
+    stable, end = view.last_stable_offset, view.high_watermark
+    return stable is not None and end is not None and stable < end
 
 
 def _last_partition(past: Iterable[Entry]) -> int | None:
@@ -158,6 +174,41 @@ class OffsetsReader:
             for tp, (time, offset) in committed.items()
             if tp in ends
         ]
+
+    async def without_records(
+        self, known: GroupPicture, reads: Mapping[TopicPartition, PartitionView]
+    ) -> list[TopicPartition]:
+        """Return the partitions that hold no more record for members that read with read_committed.
+
+        `reads`: the partitions that the group reads. Those without an open transaction are examined only if their lag
+        is stuck. A partition without a committed offset counts if a transaction is open and a member is assigned to it.
+        """
+        stuck = {lag.tp for lag in known.lags or () if lag.is_stuck}
+        found = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TIMEOUT_MS / 1000):
+                for tp, view in reads.items():
+                    if is_held_back(view) or tp in stuck:
+                        offset, stable = known.committed(tp), view.last_stable_offset or 0
+                        if offset is None:
+                            is_done = known.owner(tp) is not None
+                        else:
+                            is_done = offset >= stable or await self._is_empty(tp, offset, stable)
+                        if is_done:
+                            found.append(tp)
+        return found
+
+    async def _is_empty(self, tp: TopicPartition, start: int, end: int) -> bool:
+        """True if a read_committed consumer gets no record in this range, which may hold markers and aborted records.
+
+        False after an error.
+        """
+        reader = self._client.partition_reader(0, isolation_level=READ_COMMITTED)
+        try:
+            async with aclosing(reader.read({tp: start}, {tp: end})) as records:
+                return await anext(records, None) is None
+        except (KafkaError, OSError):
+            return False
 
     async def _offsets(
         self, partitions: Iterable[TopicPartition], at: int

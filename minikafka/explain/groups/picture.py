@@ -5,7 +5,7 @@ Invariant: an unknown value is None or absent, never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,10 +26,12 @@ class GroupPicture:
 
     `answers`: the brokers' answers to the call `explain_group`, by broker id. `history`: the group's history in
     the ledgers. `home`: the picture of the partition of `__consumer_offsets` that holds the group. `home` is None
-    if this partition is unknown, or if the coordinator answers and the group waits for no write. `away`: pictures
-    of the partitions that the group reads and that have no leader, or whose leader does not answer. `lags`: the
-    lags of other partitions that the group reads; None if the lags were not read. `causes`: the root causes of the
-    problems of the whole cluster.
+    if this partition is unknown, or if the coordinator answers and the group waits for no write and no transaction.
+    `away`: pictures of the partitions that the group reads and that have no leader, or whose leader does not answer.
+    `lags`: the lags of other partitions that the group reads; None if the lags were not read. `held`: the partitions
+    that the group has read up to a last stable offset below the high watermark, with their pictures as far as they were
+    collected. `finished`: the partitions with lag but without a committed record after the committed offset. `causes`:
+    the root causes of the problems of the whole cluster.
     """
 
     group: str
@@ -39,6 +41,8 @@ class GroupPicture:
     home: Picture | None = None
     away: Mapping[TopicPartition, Picture] = field(default_factory=dict)
     lags: Sequence[Lag] | None = None
+    held: Mapping[TopicPartition, Picture | None] = field(default_factory=dict)
+    finished: Collection[TopicPartition] = ()
     causes: Sequence[Cause] = ()
 
     @cached_property
@@ -115,6 +119,14 @@ class GroupPicture:
             "stuck": lag.is_stuck,
             "member": owner["member"] if owner is not None else None,
         }
+
+    def committed(self, tp: TopicPartition) -> int | None:
+        """Return the group's committed offset of a partition; None without one."""
+        for topic, number, offset, _ in self.report["offsets"] if self.report else ():
+            if (topic, number) == tp:
+                found: int = offset
+                return found
+        return None
 
     def owner(self, tp: TopicPartition) -> Answer | None:
         """Return the member to which the partition is assigned; None if no member has the partition."""

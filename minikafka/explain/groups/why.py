@@ -15,13 +15,18 @@ from minikafka.explain.finding import Finding, root_findings
 from minikafka.explain.groups.history import Entry, rebalances
 from minikafka.explain.groups.lag import Lag
 from minikafka.explain.groups.picture import GroupPicture
+from minikafka.explain.groups.transactions import (
+    finished_partitions,
+    held_back_members,
+    unstable_offsets,
+)
 from minikafka.explain.groups.words import (
     cause_of,
     client_of,
     count,
     describe,
     duration,
-    member_name,
+    named,
 )
 from minikafka.explain.past import Reference, reference
 from minikafka.explain.picture import Answer, Picture
@@ -55,8 +60,9 @@ def explain_group(picture: GroupPicture) -> list[Finding]:
     found = [*root_findings(picture.causes), *_coordinator(picture)]
     if picture.report is not None:
         found += [*_rebalance(picture, picture.report), *_members(picture, picture.report)]
-    found += [*_loop(picture), *_refusals(picture)]
-    return [*found, *_away(picture), *_lags(picture)]
+        found += unstable_offsets(picture, picture.report)
+    found += [*_loop(picture), *_refusals(picture), *held_back_members(picture)]
+    return [*found, *finished_partitions(picture), *_away(picture), *_lags(picture)]
 
 
 def _recent(picture: GroupPicture, lines: Sequence[Line]) -> list[Line]:
@@ -156,7 +162,7 @@ def _not_rejoined(member: Answer, due_ms: int | None, took: int) -> Finding:
     session_ms = None if heard is None or is_alive else timeout - heard
     removal_ms = min((ms for ms in (due_ms, session_ms) if ms is not None), default=None)
     until = "" if removal_ms is None else f"; it is removed in {duration(max(removal_ms, 0))}"
-    text = f"{_named(member)} has not joined again{until}"
+    text = f"{named(member)} has not joined again{until}"
     if heard is None:
         return Finding("not-rejoined", text)
     sign = f"its last request came {duration(heard)} ago"
@@ -177,13 +183,8 @@ def _waiting_to_assign(picture: GroupPicture, report: Answer) -> Iterator[Findin
         return
     leader = next((m for m in report["members"] if m["member"] == report["leader"]), None)
     if leader is not None and not leader["synced"]:
-        text = f"the leader, {_named(leader)}, has not sent the assignment"
+        text = f"the leader, {named(leader)}, has not sent the assignment"
         yield Finding("no-assignment", text)
-
-
-def _named(member: Answer) -> str:
-    name = member_name(member["member"], member["instance"])
-    return f"{name} ({member['client']} at {member['host'].removeprefix('/')})"
 
 
 # Members and partitions.
@@ -215,7 +216,7 @@ def _events(entries: Sequence[Entry]) -> tuple[Reference, ...]:
 def _away(picture: GroupPicture) -> Iterator[Finding]:
     for tp, partition in list(picture.away.items())[:_SHOWN]:
         owner = picture.owner(tp)
-        reader = "" if owner is None else f" ({_named(owner)} is assigned to it)"
+        reader = "" if owner is None else f" ({named(owner)} is assigned to it)"
         text = f"{tp} has no leader that answers: nobody can read it{reader}"
         yield Finding("leader-away", text, because=_partition(partition))
     if len(picture.away) > _SHOWN:
@@ -373,7 +374,9 @@ def _why_refused(picture: GroupPicture, line: Line) -> Iterator[Finding]:
 
 
 def _lags(picture: GroupPicture) -> Iterator[Finding]:
-    behind = [lag for lag in picture.lags or () if lag.records]
+    """Yield findings about lag, except where transactions may be the cause (`held_back_members`)."""
+    excused = {*picture.held, *picture.finished}
+    behind = [lag for lag in picture.lags or () if lag.records and lag.tp not in excused]
     behind.sort(key=lambda lag: -lag.records)
     for lag in [lag for lag in behind if lag.grows or lag.is_stuck][:_SHOWN]:
         yield _lag(picture, lag)
@@ -391,7 +394,7 @@ def _lags(picture: GroupPicture) -> Iterator[Finding]:
 
 def _lag(picture: GroupPicture, lag: Lag) -> Finding:
     owner = picture.owner(lag.tp)
-    reader = "no member is assigned to it" if owner is None else f"assigned to {_named(owner)}"
+    reader = "no member is assigned to it" if owner is None else f"assigned to {named(owner)}"
     if lag.is_stuck:
         ago = duration(lag.now - lag.committed_at)
         text = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from minikafka.base.errors import code_name
 from minikafka.explain.trace import Line
@@ -147,3 +147,9 @@ def describe(line: Line) -> str:
     """Return a description of the fact in the line, without the time and the broker of the line."""
     describe_fact = _DESCRIBE.get(line["fact"])
     return describe_fact(line) if describe_fact else line["fact"]
+
+
+def named(member: Mapping[str, Any]) -> str:
+    """Return the name of a member in the coordinator's report, with its client id and host."""
+    name = member_name(member["member"], member["instance"])
+    return f"{name} ({member['client']} at {member['host'].removeprefix('/')})"

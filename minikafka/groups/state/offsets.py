@@ -104,6 +104,10 @@ class GroupOffsets:
             for partition in partitions:
                 yield TopicPartition(topic, partition)
 
+    def pending(self) -> Iterator[TopicPartition]:
+        """Yield the partitions with a commit in progress, for example in an open transaction."""
+        yield from self._pending
+
     def is_pending(self, tp: TopicPartition) -> bool:
         """True if a commit of the partition is in progress, so that its offset is not stable (KIP-447)."""
         return tp in self._pending

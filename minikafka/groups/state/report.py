@@ -20,7 +20,8 @@ def report(group: Group, now: int) -> dict[str, Any]:
 
     `now`: monotonic ms. `since`: time (Unix ms) at which the group entered its state, -1 if unknown.
     `due_ms`: time until the coordinator stops waiting for missing members. `offsets`: a list of (topic,
-    partition, offset, time of the commit in Unix ms).
+    partition, offset, time of the commit in Unix ms). `unstable`: a list of (topic, partition) whose commit is in
+    progress, for example in an open transaction.
     """
     timer = {PREPARING: group.join_timer, COMPLETING: group.sync_timer}.get(group.state)
     subscribed = group.subscribed()
@@ -42,6 +43,7 @@ def report(group: Group, now: int) -> dict[str, Any]:
             for tp in group.offsets.partitions()
             if (found := group.offsets.fetch(tp)) is not None
         ],
+        "unstable": [[tp.topic, tp.partition] for tp in group.offsets.pending()],
     }
 
 

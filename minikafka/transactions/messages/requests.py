@@ -23,13 +23,15 @@ class InitProducerIdRequest(NamedTuple):
 class AddPartitionsRequest(NamedTuple):
     """Partitions that a producer is about to write in its transaction (AddPartitionsToTxn).
 
-    AddOffsetsToTxn is the same request for one partition of `__consumer_offsets`.
+    AddOffsetsToTxn is the same request for one partition of `__consumer_offsets`. `client`: the client id and address
+    of the producer, for diagnosis.
     """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     partitions: Sequence[TopicPartition]
+    client: str = ""
 
 
 class VerifyRequest(NamedTuple):

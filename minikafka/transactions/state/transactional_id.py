@@ -16,11 +16,22 @@ class TransactionalId:
     `partition`: its partition of `__transaction_state`.
     """
 
-    __slots__ = ("ended", "fence_epoch", "name", "partition", "remaining", "stored", "token")
+    __slots__ = (
+        "client",
+        "ended",
+        "fence_epoch",
+        "name",
+        "partition",
+        "remaining",
+        "stored",
+        "token",
+    )
 
     def __init__(self, name: str, partition: int) -> None:
         self.name = name
         self.partition = partition
+        self.client = ""
+        """The client that added the last partitions; "" if another coordinator answered it."""
         self.stored: Metadata | None = None
         """The last committed record. None before the first one: for requests, the id does not exist."""
         self.token: int | None = None

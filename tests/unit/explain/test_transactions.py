@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,7 +48,8 @@ def test_open_transaction_is_named_with_producer_age_and_coordinator(scene: Scen
     )
     assert cause.text == (
         "transactional id pay-7 (producer 7, epoch 2; coordinator: broker 3) has had a transaction open since "
-        "offset 4, for 35 s: it is aborted in 25 s, unless its producer ends it earlier"
+        "offset 4, for 35 s: it is aborted in 25 s (its transaction.timeout.ms is 60000), unless its producer ends it "
+        "earlier; `minikafka transactions fence pay-7` aborts it now and fences its producer"
     )
     assert found.is_problem
     assert as_json([found])["blocking_brokers"] == []
@@ -68,10 +70,23 @@ def test_json_of_a_partition_has_each_open_transaction(scene: Scene) -> None:
             "state": "Ongoing",
             "age_ms": 35_000,
             "timeout_ms": 60_000,
+            "client": None,
         }
     ]
     scene.all_dead()
     assert scene.picture().as_json()["open_transactions"] == []
+
+
+def test_open_transaction_is_named_with_its_client_and_a_command_for_the_same_cluster(
+    scene: Scene,
+) -> None:
+    known(scene, 3, transactional_id="pay day", client="till at 10.0.0.5:3333")
+    picture = replace(scene.picture(), where=" --data /d")
+    ((cause,),) = (found.because for found in explain(picture))
+    assert (
+        "(producer 7, epoch 2; client till at 10.0.0.5:3333; coordinator: broker 3)" in cause.text
+    )
+    assert "`minikafka transactions fence 'pay day' --data /d` aborts it now" in cause.text
 
 
 def test_young_transaction_is_shown_and_is_no_problem(scene: Scene) -> None:

@@ -365,6 +365,20 @@ def test_waiting_reassignment_is_explained_by_a_lagging_replica(scene: Scene) ->
     )
 
 
+def test_waiting_reassignment_names_the_throttles_with_rate_key_and_command(scene: Scene) -> None:
+    moving(scene)
+    scene.in_sync(1, 2)
+    scene.leader["followers"] = [follower(2, 10), follower(3, 4)]
+    scene.leader["throttles"] = {"leader.replication.throttled.rate": 5_000}
+    text = report(scene)
+    assert (
+        "      leader.replication.throttled.rate of broker 1 limits the copies to 5000 bytes/s; `minikafka configs set "
+        "leader.replication.throttled.rate=BYTES --broker 1` raises the limit\n"
+    ) in text
+    scene.in_sync(1, 2, 3)
+    assert "throttled" not in report(scene)
+
+
 def test_waiting_reassignment_is_explained_by_a_dead_target(scene: Scene) -> None:
     moving(scene)
     scene.in_sync(1, 2).down(3)

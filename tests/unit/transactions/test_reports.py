@@ -27,12 +27,20 @@ def test_transaction_is_reported_until_the_partition_has_its_marker() -> None:
     (append,) = core.allocated(command.token, 42, 0, 0)
     assert isinstance(append, Append)
     core.appended(append.token, 0, 0)
-    (append,) = core.add_partitions(AddPartitionsRequest("pay", 42, 0, [T0, T1]), "b", 0)
+    (append,) = core.add_partitions(
+        AddPartitionsRequest("pay", 42, 0, [T0, T1], "till at 10.0.0.5:1"), "b", 0
+    )
     assert isinstance(append, Append)
     core.appended(append.token, 0, 0)
     now[0] = 3_500
-    reported = {"transactional_id": "pay", "producer_id": 42, "timeout_ms": 60_000, "age_ms": 2_500}
-    assert core.explain(T0) == {"open": [{**reported, "state": "Ongoing"}], "loading": False}
+    reported: dict[str, object] = {
+        "transactional_id": "pay",
+        "producer_id": 42,
+        "timeout_ms": 60_000,
+        "age_ms": 2_500,
+    }
+    reported |= {"state": "Ongoing", "client": "till at 10.0.0.5:1"}
+    assert core.explain(T0) == {"open": [reported], "loading": False}
     assert core.explain(U0)["open"] == []
     (append,) = core.end(EndRequest("pay", 42, 0, True), "c", 0)
     assert isinstance(append, Append)

@@ -38,6 +38,7 @@ from minikafka.wire.versions import (
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FENCED, OLD_FENCED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
 UNKNOWN, NOT_TRIED = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+CLIENT = "tester at 10.1.2.3:4567"
 PRODUCER = {"transactional_id": "tx", "producer_id": 77, "producer_epoch": 3}
 
 
@@ -70,7 +71,7 @@ def test_partitions_of_a_producer_are_passed_to_the_coordinator_once(
     outcome = AddPartitionsResponse({T0: 0, T1: FENCED})
     values = adding(("t", [0, 1, 0]))
     asked, answer = exchange(cold, ADD_PARTITIONS_TO_TXN, version, outcome, **values)
-    assert asked == AddPartitionsRequest("tx", 77, 3, [T0, T1])
+    assert asked == AddPartitionsRequest("tx", 77, 3, [T0, T1], CLIENT)
     fenced = FENCED if version >= 2 else OLD_FENCED
     assert added(answer.results_by_topic_v3_and_below) == [("t", 0, 0), ("t", 1, fenced)]
 
@@ -101,7 +102,8 @@ def test_several_transactions_are_added_or_verified(
     )
     kind: Any = VerifyRequest if verify_only else AddPartitionsRequest
     assert type(asked) is kind
-    assert asked == kind("tx", 77, 3, [T0, T1])
+    assert asked[:4] == ("tx", 77, 3, [T0, T1])
+    assert verify_only or asked.client == CLIENT
     assert answer.error_code == 0
     first, second = answer.results_by_transaction
     assert (first.transactional_id, second.transactional_id) == ("tx", "other")
@@ -117,7 +119,7 @@ def test_offsets_add_the_partition_of_the_group_to_the_transaction(
     outcome = AddPartitionsResponse({tp: FENCED})
     values = {**PRODUCER, "group_id": "g"}
     asked, answer = exchange(cold, ADD_OFFSETS_TO_TXN, version, outcome, **values)
-    assert asked == AddPartitionsRequest("tx", 77, 3, (tp,))
+    assert asked == AddPartitionsRequest("tx", 77, 3, (tp,), CLIENT)
     assert answer.error_code == (FENCED if version >= 2 else OLD_FENCED)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import pytest
 from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.cli.reassign import throttle
 from minikafka.cli.reassign.outcome import (
     MoveResult,
     MoveState,
@@ -16,6 +20,7 @@ from minikafka.cli.reassign.outcome import (
 )
 from minikafka.cli.terminal.progress import Amount, Progress
 from minikafka.client import Outcome
+from minikafka.client.admin_results import Resource
 from minikafka.runtime.clock import SystemClock
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -64,13 +69,61 @@ async def test_progress_of_a_reassignment_is_the_bytes_copied_to_added_replicas(
     admin = ScriptedAdmin({T0: (1, 2)})
     moving = ReplicaAssignment((1, 2)).reassigned_to((3, 4))
     admin.sizes = {(1, T0): 1000, (2, T0): 900, (3, T0): 500, (4, T0): 1200}
-    assert await measure(admin, {T0: moving}) == {"t-0": Amount(1500, 2000, "1.5 kB of 2.0 kB")}
+    assert await measure(admin, {T0: moving}, {}) == {"t-0": Amount(1500, 2000, "1.5 kB of 2.0 kB")}
     admin.paused = {4}
-    assert await measure(admin, {T0: moving}) == {
+    assert await measure(admin, {T0: moving}, {}) == {
         "t-0": Amount(500, 2000, "broker 4 does not answer")
     }
     admin.sizes = {}
-    assert (await measure(admin, {T0: moving}))["t-0"].total is None
+    assert (await measure(admin, {T0: moving}, {}))["t-0"].total is None
+
+
+async def test_progress_of_a_throttled_reassignment_names_rate_key_and_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = ScriptedAdmin({T0: (1, 2)})
+    plan = {T0: (1, 3)}
+    await throttle.set_throttle(admin, plan, {T0: (1, 2)}, 5_000)
+    await admin.alter_reassignments(plan)
+    admin.sizes = {(1, T0): 1000, (3, T0): 500}
+    with Progress(SystemClock(), "partitions moved", shown=True) as progress:
+        await show_progress(admin, SystemClock(), plan, progress, ["--data", "a b"])
+
+    def raises(key: str, broker: int) -> str:
+        command = f"minikafka configs set {key}=BYTES --broker {broker} --data 'a b'"
+        return f"  to raise the throttle: {command}"
+
+    leader, follower = throttle.RATES
+    assert capsys.readouterr().err.splitlines() == [
+        raises(leader, 1),
+        raises(leader, 2),
+        raises(follower, 3),
+        f"0 of 1 partitions moved: t-0 50 % (500 B of 1.0 kB, throttled to 5.0 kB/s by {leader})",
+    ]
+
+
+async def test_a_broker_that_does_not_answer_has_no_throttle_and_stops_no_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admin = ScriptedAdmin({T0: (1, 2)})
+    moving = ReplicaAssignment((1, 2)).reassigned_to((1, 3))
+    await throttle.set_throttle(admin, {T0: (1, 3)}, {T0: (1, 2)}, 5_000)
+    answered = admin.describe_configs
+
+    async def describe_configs(resources: Iterable[Resource]) -> Any:
+        (resource,) = resources
+        if resource.name == "1":
+            await SystemClock().sleep(60_000)
+        return await answered([resource])
+
+    monkeypatch.setattr(admin, "describe_configs", describe_configs)
+    monkeypatch.setattr(throttle, "ASK_S", 0.01)
+    assert await throttle.limits(admin, {T0: moving}) == {
+        T0: {
+            "leader.replication.throttled.rate": {2: 5_000},
+            "follower.replication.throttled.rate": {3: 5_000},
+        }
+    }
 
 
 async def test_reassign_stops_waiting_when_all_moves_have_completed(

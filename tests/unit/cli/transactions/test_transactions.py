@@ -47,6 +47,20 @@ class Done:
         return json.loads(self.out)
 
 
+def test_fence_aborts_open_transactions_and_creates_no_id(stub: StubTransactions) -> None:
+    stub.transact("pay-1", OPEN, T0)
+    done = Done("fence", "pay-1", "pay-2")
+    assert (done.code, stub.transactions["pay-1"]["transaction_state"]) == (1, "CompleteAbort")
+    assert done.out == "pay-1 has no open transaction, and its producer is fenced.\n"
+    assert done.err.startswith("minikafka: TRANSACTIONAL_ID_NOT_FOUND: pay-2: ")
+    assert "did you mean pay-1?" in done.err
+    again = Done("fence", "pay-1", "--json")
+    assert (again.code, again.json) == (
+        0,
+        [{"transactional_id": "pay-1", "error": None, "message": None}],
+    )
+
+
 def test_list_prints_every_id_with_its_coordinator(stub: StubTransactions) -> None:
     stub.transact("pay-1", OPEN, T0)
     listed = {"coordinator": 2, "producer_id": 7, "state": "Ongoing"}

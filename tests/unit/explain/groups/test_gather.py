@@ -12,6 +12,7 @@ from support.group_client import GroupClient, Member
 from support.group_world import subscription
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
+from support.transactional_client import Fenced, TransactionalProducer
 from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.errors import ErrorCode
@@ -26,6 +27,7 @@ from minikafka.explain.groups.why import explain_group
 from minikafka.explain.nodes import nodes_of
 from minikafka.explain.past import Past
 from minikafka.explain.picture import DOWN, UP, BrokerPicture, Picture
+from minikafka.explain.transactions import STUCK_MS
 from minikafka.ledger.reader import Line
 from minikafka.ledger.record import GROUP
 from minikafka.record.batch import Record
@@ -203,6 +205,103 @@ def test_explanation_of_a_partition_without_a_leader_names_the_dead_broker() -> 
         assert f"t-{victim} has no leader that answers" in found.text
         assert member.member_id[:15] in found.text
         assert found.blocking_brokers() == {victim}
+
+    run(scenario)
+
+
+async def write(scene: Scene, *, ends: bool = False) -> TransactionalProducer:
+    """Write two records to t-0 in a transaction. `ends`: commit it, and begin another one with a record."""
+    producer = TransactionalProducer(scene.cluster, "pay")
+    scene.members.append(producer)
+    await producer.init(600_000)
+    await producer.produce(TopicPartition("t", 0), b"a", b"b")
+    if ends:
+        await producer.end()
+        await producer.produce(TopicPartition("t", 0), b"c")
+    return producer
+
+
+@pytest.mark.parametrize(("committed", "ends"), [(0, False), (3, True), (2, True), (None, False)])
+def test_explanation_of_a_group_names_the_transaction_that_read_committed_members_wait_for(
+    committed: int | None, ends: bool
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        member = scene.member(600_000)
+        await member.join()
+        if committed is not None:
+            await member.commit_as_member({("t", 0): committed})
+        await write(scene, ends=ends)
+        await scene.sleep(QUIET_MS + 5_000)
+
+        [found] = await scene.why()
+
+        assert found.name == "held-back"
+        stable = 3 if ends else 0
+        assert f"the group has read t-0 up to the last stable offset {stable}, " in found.text
+        assert "if its members read with read_committed" in found.text
+        assert (f"if not, {member.member_id[:15]}" in found.text) is (committed is not None)
+        [cause] = found.because
+        assert "transactional id pay (producer" in cause.text
+        assert "client tester at 127.0.0.1:" in cause.text
+        assert "`minikafka transactions fence pay` aborts it now" in cause.text
+
+    run(scenario)
+
+
+def test_member_that_has_not_read_up_to_the_last_stable_offset_is_blamed_for_its_lag() -> None:
+    async def scenario(scene: Scene) -> None:
+        member = scene.member(600_000)
+        await member.join()
+        await member.commit_as_member({("t", 0): 1})
+        await write(scene, ends=True)
+        await scene.sleep(QUIET_MS + 5_000)
+
+        [found] = await scene.why()
+
+        assert (found.name, member.member_id[:15] in found.text) == ("lag-stuck", True)
+
+    run(scenario)
+
+
+def test_fencing_a_transactional_id_ends_what_a_group_waits_for() -> None:
+    async def scenario(scene: Scene) -> None:
+        member = scene.member(600_000)
+        await member.join()
+        await member.commit_as_member({("t", 0): 0})
+        producer = await write(scene)
+        await scene.sleep(QUIET_MS + 5_000)
+        assert [found.name for found in await scene.why()] == ["held-back"]
+
+        outcomes = await scene.client.transactions.fence(["pay", "nobody"])
+
+        assert outcomes["pay"].ok
+        assert outcomes["nobody"].code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert await scene.why() == []
+        [remark] = explain_group(await scene.picture())
+        assert (remark.name, "t-0" in remark.text) == ("only-aborted", True)
+        listed = await scene.client.transactions.list_transactions()
+        assert [(one.transactional_id, one.state) for one in listed] == [("pay", "Empty")]
+        with pytest.raises(Fenced):
+            await producer.produce(TopicPartition("t", 1), b"late")
+
+    run(scenario)
+
+
+def test_offsets_in_an_open_transaction_are_explained_by_it() -> None:
+    async def scenario(scene: Scene) -> None:
+        member = scene.member(600_000)
+        await member.join()
+        producer = TransactionalProducer(scene.cluster, "copy")
+        scene.members.append(producer)
+        await producer.init(600_000)
+        await producer.commit_offsets(member, {("t", 1): 5})
+        await scene.sleep(STUCK_MS)
+
+        [found] = await scene.why()
+
+        assert found.name == "unstable-offsets"
+        assert found.text.startswith("offsets of t-1 were committed in a transaction")
+        assert "transactional id copy " in found.because[0].text
 
     run(scenario)
 
