@@ -57,7 +57,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 def events_of(paths: Iterable[str]) -> Iterator[Event]:
     """Yield the events of all histories. Raises HistoryError, OSError."""
     for path in paths:
-        with Path(path).open(encoding="utf-8") as file:
+        with Path(path).open(encoding="utf-8", errors="surrogateescape") as file:
             yield from parse(file, path)
 
 

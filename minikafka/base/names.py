@@ -13,6 +13,8 @@ import base64
 import binascii
 import json
 import re
+import sys
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
@@ -32,6 +34,7 @@ _CLUSTER_ID: Final = re.compile(r"[!-~]{1,255}")
 _OFFSET: Final = re.compile(r"[0-9]{20}")
 _DELETED: Final = re.compile(r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}-delete")
 _TOPIC_ID_BYTES: Final = 16
+_BYTE_ORDER_MARK: Final = "\ufeff"
 _SHOWN: Final = 60
 """Number of characters of a malformed value that an error shows."""
 
@@ -115,35 +118,61 @@ def parse_text(text: object) -> str:
     return text
 
 
-def parse_json(data: bytes) -> dict[str, Any]:
-    """Parse a JSON object in UTF-8, and return its fields.
+def parse_json(data: bytes | str) -> dict[str, Any]:
+    """Parse a JSON object, and return its fields.
 
-    Raises ValueError for anything else, and for a repeated field. A returned string may contain half of a
+    Raises ValueError for anything else, and the errors of `read_json`. A returned string may contain half of a
     surrogate pair, which `parse_text` refuses.
     """
-    try:
-        text = data.decode()
-        fields = json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
-    except json.JSONDecodeError:
-        raise ValueError("not JSON") from None
-    except RecursionError:
-        raise ValueError("the JSON is nested too deeply") from None
-    except UnicodeError:
-        raise ValueError("not JSON in UTF-8") from None
+    fields = read_json(data)
     if type(fields) is not dict:
         raise ValueError("not a JSON object")
     return fields
 
 
+def read_json(data: bytes | str) -> Any:
+    """Parse a JSON document, in UTF-8 if it is bytes.
+
+    Raises ValueError with one line that says what is wrong and, for errors of syntax, where. A field that is named
+    twice, NaN, an infinity, and a number or a nesting beyond Python's limits are refused too.
+    """
+    try:
+        text = (data.encode() if isinstance(data, str) else data).decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not JSON in UTF-8: byte {error.start + 1} is invalid") from None
+    except UnicodeEncodeError as error:
+        raise ValueError(f"not JSON: character {error.start + 1} is invalid") from None
+    if text.startswith(_BYTE_ORDER_MARK):
+        raise ValueError("not JSON: it begins with a byte order mark; save it in UTF-8 without one")
+    try:
+        return json.loads(text, object_pairs_hook=_distinct, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        reason = f"{error.msg[:1].lower()}{error.msg[1:]}"
+        line = f"line {error.lineno}, " if "\n" in text.strip() else ""
+        raise ValueError(f"not JSON: {reason} at {line}column {error.colno}") from None
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+    except _NotJson as error:
+        raise ValueError(f"not JSON: {error}") from None
+    except ValueError:  # of int(), which does not name its text
+        digits = sys.get_int_max_str_digits()
+        raise ValueError(f"the JSON has a number of more than {digits} digits") from None
+
+
+class _NotJson(ValueError):
+    """Python's parser accepts a document that is not JSON."""
+
+
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise ValueError("not JSON: a field is named twice")
+        [(name, _), *_] = Counter(name for name, _ in pairs).most_common(1)
+        raise _NotJson(f"the field {name[:_SHOWN]!a} is given twice")
     return fields
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"not JSON: {constant} is not a JSON number")
+    raise _NotJson(f"{constant} is not a JSON number")
 
 
 def parse_replica_directory(name: str) -> TopicPartition:

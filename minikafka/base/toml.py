@@ -9,6 +9,7 @@ command that needs only one key can still find it.
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -47,6 +48,11 @@ def read_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_not_toml(text, str(error))) from error
+    except RecursionError:
+        raise ConfigError("invalid TOML: it is nested too deeply") from None
+    except ValueError:  # of int(), which does not name its text
+        digits = sys.get_int_max_str_digits()
+        raise ConfigError(f"invalid TOML: a number has more than {digits} digits") from None
 
 
 def _not_toml(text: str, said: str) -> str:

@@ -154,7 +154,7 @@ def parse_bootstrap(text: str) -> list[Address]:
     addresses = []
     for part in text.split(","):
         host, _, port = part.strip().rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        if not host or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 65536:
             raise ConfigError(f"bootstrap servers must be host:port,host:port, got {text!r}")
         addresses.append(Address(host.strip("[]"), int(port)))
     return addresses

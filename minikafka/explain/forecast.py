@@ -6,7 +6,6 @@ changes is in a sentence.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import is_internal
+from minikafka.explain.past import assignments_in, leadership_in
 from minikafka.explain.trace import Line, ids, join_names
 from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, WRITE, partitions_of
 
@@ -128,10 +128,9 @@ def _states(lines: Sequence[Line]) -> dict[TopicPartition, Leadership]:
     found = {}
     for operation in _writes(lines):
         match = _STATE.fullmatch(operation["path"])
-        if match and operation.get("data"):
-            state = json.loads(operation["data"])
-            tp = TopicPartition(match[1], int(match[2]))
-            found[tp] = (state["leader"], tuple(state["isr"]))
+        if match and (leadership := leadership_in(operation.get("data"))):
+            leader, _, isr = leadership
+            found[TopicPartition(match[1], int(match[2]))] = (leader, isr)
     return found
 
 
@@ -144,11 +143,11 @@ def _assigned(lines: Sequence[Line]) -> dict[TopicPartition, tuple[int, ...]]:
         match = _TOPIC.fullmatch(operation["path"])
         if not match or operation["op"] != "set" or not operation.get("data"):
             continue
-        node = json.loads(operation["data"])
-        for name in ("adding_replicas", "removing_replicas"):
-            moving |= {TopicPartition(match[1], int(n)) for n in node.get(name, {})}
-        for number, replicas in node["partitions"].items():
-            found[TopicPartition(match[1], int(number))] = tuple(replicas)
+        for number, assignment in assignments_in(operation["data"]).items():
+            tp = TopicPartition(match[1], number)
+            found[tp] = assignment.replicas
+            if assignment.adding or assignment.removing:
+                moving.add(tp)
     return {tp: replicas for tp, replicas in found.items() if tp in moving}
 
 

@@ -6,14 +6,15 @@ line.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.base.names import parse_json
 from minikafka.explain.trace import Line, names_partition, refusal_of
 from minikafka.ledger.reader import name_of
 from minikafka.ledger.record import (
@@ -287,10 +288,39 @@ def _epoch(line: Line) -> int:
 
 
 def _decode_assignment(data: str | None, partition: int) -> ReplicaAssignment | None:
-    node = json.loads(data) if data else {}
+    """Return the replicas of a partition in a topic's node; None if the data was not recorded or is damaged."""
+    return assignments_in(data).get(partition)
+
+
+def assignments_in(data: str | None) -> dict[int, ReplicaAssignment]:
+    """Return the replicas by partition in the data of a topic's node; {} if it was not recorded or is damaged."""
     names = ("partitions", "adding_replicas", "removing_replicas")
-    lists = [tuple(node.get(name, {}).get(str(partition), ())) for name in names]
-    return ReplicaAssignment(*lists) if lists[0] else None
+    try:
+        fields = parse_json(data or "")
+        lists = [{int(key): _ids(row) for key, row in fields.get(one, {}).items()} for one in names]
+    except (ValueError, TypeError, AttributeError):
+        return {}
+    return {
+        partition: ReplicaAssignment(*(found.get(partition, ()) for found in lists))
+        for partition, replicas in lists[0].items()
+        if replicas
+    }
+
+
+def leadership_in(data: str | None) -> tuple[int, int, tuple[int, ...]] | None:
+    """Return leader, leader epoch and ISR in the data of a state node; None if it was not recorded or is damaged."""
+    with suppress(ValueError, TypeError, KeyError):
+        fields = parse_json(data or "")
+        leader, epoch = _ids([fields["leader"], fields["leader_epoch"]])
+        return leader, epoch, _ids(fields["isr"])
+    return None
+
+
+def _ids(row: list[Any]) -> tuple[int, ...]:
+    """Return a list of numbers. Raises TypeError for anything else."""
+    if type(row) is not list or any(type(one) is not int for one in row):
+        raise TypeError("not a list of numbers")
+    return tuple(row)
 
 
 def written_states(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Written]:
@@ -304,7 +334,6 @@ def written_states(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Writte
             yield Written(line["zxid"], line["broker"], line["leader_epoch"], isr, line)
         elif line["kind"] == WRITE:
             for operation in line["operations"]:
-                if operation["data"] and path.fullmatch(operation["path"]):
-                    state = json.loads(operation["data"])
-                    leadership = state["leader"], state["leader_epoch"], tuple(state["isr"])
+                is_state = path.fullmatch(operation["path"])
+                if is_state and (leadership := leadership_in(operation["data"])):
                     yield Written(line["zxid"], *leadership, line)

@@ -6,13 +6,18 @@ the ledger. If no line shows when a broker died, the sentence states only the en
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
-from minikafka.explain.past import Written, became_leader, suspects_of, written_states
+from minikafka.explain.past import (
+    Written,
+    assignments_in,
+    became_leader,
+    suspects_of,
+    written_states,
+)
 from minikafka.explain.trace import Chain, Line, ids, refusal_of
 from minikafka.ledger.record import BROKER, DECISION, EFFECT, EVENT, ISR, STATE_CHANGE, STEP, WRITE
 
@@ -432,9 +437,10 @@ def _results(chain: Chain, tp: TopicPartition) -> Iterator[str]:
         for operation in line["operations"]:
             if operation["path"] == path and operation["op"] == "delete":
                 yield "the topic is deleted"
-            elif operation["path"] == path and step == _FINAL_STEP and operation["data"]:
-                replicas = json.loads(operation["data"])["partitions"][str(tp.partition)]
-                yield f"the reassignment is complete: replicas {ids(replicas)}"
+            elif operation["path"] == path and step == _FINAL_STEP:
+                found = assignments_in(operation["data"]).get(tp.partition)
+                if found is not None:
+                    yield f"the reassignment is complete: replicas {ids(found.replicas)}"
 
 
 def _seconds(duration_ms: int) -> str:

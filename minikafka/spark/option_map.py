@@ -7,6 +7,7 @@ Invariant: an option that is in no table of options raises `ConfigError`, and an
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
@@ -17,6 +18,10 @@ Address: TypeAlias = tuple[str, int]
 
 SERVERS: Final = "kafka.bootstrap.servers"
 _BOOLEANS: Final = {"true": True, "false": False}
+_WHOLE: Final = re.compile(r"0*[0-9]{1,19}")
+"""A number that is not long: Python refuses to convert more than 4,300 digits, even zeros."""
+_PORT: Final = re.compile(r"[0-9]{1,5}")
+_SHOWN_MAX: Final = 100
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
 CHECKPOINT: Final = "checkpointLocation"
@@ -122,7 +127,7 @@ class OptionMap:
         found = []
         for entry in filter(None, (part.strip() for part in value.split(","))):
             host, _, port = entry.rpartition(":")
-            if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            if not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
                 raise ConfigError(f"option {SERVERS}: {entry!r} is not host:port")
             found.append((host.strip("[]"), int(port)))
         if not found:
@@ -154,9 +159,9 @@ def _of_the_user(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _whole(name: str, value: str, least: int, most: int) -> int:
-    if not (value.isascii() and value.isdecimal()) or not least <= int(value) <= most:
+    if not _WHOLE.fullmatch(value) or not least <= int(value) <= most:
         raise ConfigError(
-            f"option {name} must be a whole number from {least} to {most}, not {value!r}"
+            f"option {name} must be a whole number from {least} to {most}, not {value[:_SHOWN_MAX]!r}"
         )
     return int(value)
 

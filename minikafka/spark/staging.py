@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, TextIO
 
 from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.base.names import parse_json
 
 STAGING: Final = "_staging"
 _LOCK: Final = "_lock"
@@ -117,9 +118,19 @@ class StagingDirectory:
         sync(self.path)
 
     def facts(self, folder: str) -> dict[str, dict[str, Any]]:
-        """Return the facts that `write_facts` has written to a folder, by name, sorted by name."""
+        """Return the facts that `write_facts` has written to a folder, by name, sorted by name.
+
+        Raises `ConfigError` for a damaged file.
+        """
         found = sorted((self.path / folder).glob("*.json"))
-        return {file.stem: json.loads(file.read_text()) for file in found}
+        return {file.stem: _facts_in(file) for file in found}
+
+
+def _facts_in(file: Path) -> dict[str, Any]:
+    try:
+        return parse_json(file.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{file} is damaged: {error}; restore it from a backup") from error
 
 
 def sync(place: Path) -> None:

@@ -17,7 +17,7 @@ import click
 
 from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.base.names import parse_replica_directory
+from minikafka.base.names import parse_replica_directory, parse_topic, read_json
 
 Plan: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
 """The target replicas of each partition, the preferred leader first."""
@@ -78,7 +78,8 @@ def plan_file(file: str) -> Plan:
             raise click.UsageError(
                 f"{where}: replicas must be a list of broker ids, for example [1, 2, 3]"
             )
-        if any(directory != "any" for directory in entry.get("log_dirs") or ()):
+        directories = entry.get("log_dirs") or []
+        if not isinstance(directories, list) or any(one != "any" for one in directories):
             raise click.UsageError(
                 f'{where}: log_dirs must be "any": each broker chooses its log directory'
             )
@@ -161,9 +162,9 @@ def once(partitions: list[TopicPartition]) -> list[TopicPartition]:
 
 def _entries(file: str, shape: str = _PLAN_SHAPE) -> list[dict[str, Any]]:
     try:
-        content = json.loads(Path(file).read_bytes())
+        content = read_json(Path(file).read_bytes())
     except ValueError as error:
-        raise click.UsageError(f"{file}: not JSON: {error}") from error
+        raise click.UsageError(f"{file}: {error}") from error
     entries = content.get("partitions") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise click.UsageError(f"{file}: expected {shape}")
@@ -175,9 +176,11 @@ def _entries(file: str, shape: str = _PLAN_SHAPE) -> list[dict[str, Any]]:
 
 
 def _partition(entry: Mapping[str, Any], where: str) -> TopicPartition:
-    topic, number = entry.get("topic"), entry.get("partition")
-    if not isinstance(topic, str) or not topic:
-        raise click.UsageError(f"{where}: topic must be a name")
+    number = entry.get("partition")
+    try:
+        topic = parse_topic(entry.get("topic"))
+    except ValueError as error:
+        raise click.UsageError(f"{where}: topic: {error}") from error
     if not _is_id(number):
         raise click.UsageError(f"{where}: partition must be a number, at least 0")
     return TopicPartition(topic, number or 0)
@@ -188,7 +191,8 @@ def _is_id(value: object) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and int(text) <= _PARTITION_MAX
+    is_short = text.isascii() and text.isdecimal() and len(text) <= len(str(_PARTITION_MAX))
+    return is_short and int(text) <= _PARTITION_MAX
 
 
 def _distinct(replicas: tuple[BrokerId, ...], where: str) -> tuple[BrokerId, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.base.names import read_json
 from minikafka.cli.arguments.options import EXISTING_FILE
 
 if TYPE_CHECKING:
@@ -189,29 +190,16 @@ async def _chunks(name: str) -> AsyncIterator[bytes]:
 
 def _json_object(line: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(line, object_pairs_hook=_distinct)
+        found = read_json(line.decode())
     except UnicodeDecodeError:
         raise InvalidLine("not UTF-8: give other bytes as base64 in value_base64") from None
-    except json.JSONDecodeError as error:
-        raise InvalidLine(f"not JSON ({error.msg} at column {error.colno})") from None
-    except (ValueError, RecursionError):
-        raise InvalidLine(
-            "not readable JSON: a number is too long or the JSON nests too deeply"
-        ) from None
+    except ValueError as error:
+        is_twice = "is given twice" in str(error)
+        form = ' (headers of one name: "headers": [{"key": "h", "value": "v"}, ...])'
+        raise InvalidLine(f"{error}{form if is_twice else ''}") from None
     if not isinstance(found, dict):
         raise InvalidLine('not a JSON object such as {"key": "k", "value": "v"}')
     return found
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a JSON object. Raises InvalidLine if two have the same name, because one would be lost."""
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        form = '"headers": [{"key": "h", "value": "v"}, ...]'
-        raise InvalidLine(f"field {twice!r} is given twice (headers of one name: {form})")
-    return fields
 
 
 def _bytes_field(fields: Mapping[str, Any], name: str) -> bytes | None:

@@ -6,12 +6,12 @@ an outcome is unknown, because its client may have been killed meanwhile.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.base.names import parse_json
 
 BEGIN: Final = "begin"
 WRITE: Final = "write"
@@ -86,7 +86,7 @@ def parse(lines: Iterable[str], name: str = "history") -> Iterator[Event]:
         if not line.endswith("\n"):
             return
         try:
-            yield event_of(json.loads(line))
+            yield event_of(parse_json(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             shown = line.strip()[:_SHOWN_MAX]
             raise HistoryError(f"{name}, line {number}: {shown}: {error}") from error

@@ -6,6 +6,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from minikafka.base.names import parse_json
+from minikafka.pipeline.session.failures import PipelineError
+
 
 class CheckpointFiles:
     """The files of one checkpoint. Names are paths below its directory."""
@@ -33,6 +36,17 @@ class CheckpointFiles:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
+
+    def facts(self, name: str) -> dict[str, Any] | None:
+        """Return the JSON object in a file; None if there is no such file. Raises `PipelineError` if it is damaged."""
+        text = self.read(name)
+        try:
+            return None if text is None else parse_json(text)
+        except ValueError as error:
+            place = self.url(name)
+            raise PipelineError(
+                f"{place} is damaged: {error}; restore it, or name a new checkpoint"
+            ) from error
 
     def write(self, name: str, text: str) -> None:
         """Write a file, and replace a file of this name."""

@@ -31,10 +31,10 @@ def check_query(
     instead: then nothing depends on the settings of earlier runs.
     """
     directory = CheckpointFiles(spark, checkpoint)
-    before = directory.read(_FILE) if directory.has(state) else None
+    before = directory.facts(_FILE) if directory.has(state) else None
     if before is None:
         directory.write(_FILE, json.dumps(query))
-    elif text := differences(json.loads(before), query):
+    elif text := differences(before, query):
         raise PipelineError(
             f"the checkpoint {checkpoint} belongs to another query: {text}; name a new checkpoint"
             " directory, and a new directory for the results"
@@ -43,8 +43,8 @@ def check_query(
 
 def query_id(spark: SparkSession, checkpoint: str) -> str | None:
     """Return the id of the query to which a checkpoint belongs; None if no query has used the checkpoint yet."""
-    found = CheckpointFiles(spark, checkpoint).read("metadata")
-    return None if found is None else str(json.loads(found)["id"])
+    found = CheckpointFiles(spark, checkpoint).facts("metadata")
+    return None if found is None else str(found.get("id"))
 
 
 def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> str:

@@ -62,8 +62,10 @@ class OpenWindows:
 
     def mark(self, batch: int) -> Mark | None:
         """Return the mark after a micro-batch; None if there is none."""
-        text = self._files.read(f"{DIRECTORY}/{batch}.json")
-        return Mark(**json.loads(text)) if text else None  # a crash may leave an empty file
+        name = f"{DIRECTORY}/{batch}.json"
+        if not self._files.read(name):
+            return None  # a crash may leave an empty file
+        return Mark(**(self._files.facts(name) or {}))
 
     def rows(self, spark: SparkSession, batch: int, schema: str) -> DataFrame:
         """Return the open windows after a micro-batch, which has a mark."""

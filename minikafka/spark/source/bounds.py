@@ -6,7 +6,6 @@ then times by partition, then offsets.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,12 +13,15 @@ from typing import Final
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import parse_topic, read_json
 from minikafka.spark.option_map import OptionMap
 from minikafka.spark.source.subscription import Subscription
 from minikafka.spark.wire.protocol import EARLIEST, LATEST
 
 STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+_TIME: Final = re.compile(r"0*[0-9]{1,19}")
+_SHOWN_MAX: Final = 100
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 """A partition number without leading zeros. Otherwise "0" and "00" would name the same partition twice."""
@@ -80,8 +82,8 @@ def _refuse(bound: Bound, refused: int | None) -> None:
 
 
 def _milliseconds(option: str, value: str) -> int:
-    if not (value.isascii() and value.isdecimal()) or int(value) >= 2**63:
-        raise ConfigError(f"option {option} must be Unix milliseconds, not {value!r}")
+    if not _TIME.fullmatch(value) or int(value) >= 2**63:
+        raise ConfigError(f"option {option} must be Unix milliseconds, not {value[:_SHOWN_MAX]!r}")
     return int(value)
 
 
@@ -90,12 +92,16 @@ def _by_partition(option: str, value: str, subscription: Subscription) -> dict[T
     topic = subscription.topics[0] if subscription.topics else "events"
     example = f'{option} must be {words}JSON such as {{"{topic}":{{"0":23,"1":-2}}}}'
     try:
-        tree = json.loads(value)
+        tree = read_json(value)
         entries = [
-            (topic, key, number) for topic, tree in tree.items() for key, number in tree.items()
+            (parse_topic(topic), key, number)
+            for topic, numbers in tree.items()
+            for key, number in numbers.items()
         ]
-    except (ValueError, AttributeError) as error:
-        raise ConfigError(f"option {example}, not {value!r}") from error
+    except ValueError as error:
+        raise ConfigError(f"option {example}: {error}") from error
+    except AttributeError as error:
+        raise ConfigError(f"option {example}, not {value[:_SHOWN_MAX]!r}") from error
     found = {}
     for topic, partition, number in entries:
         if not _PARTITION.fullmatch(partition):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,12 +9,14 @@ from typing import Final
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import parse_topic, read_json
 from minikafka.spark.option_map import OptionMap
 from minikafka.spark.staged_topics import is_staged
 
 ASSIGN: Final = "assign"
 SUBSCRIBE: Final = "subscribe"
 PATTERN: Final = "subscribePattern"
+_SHOWN_MAX: Final = 100
 _WAYS: Final = (ASSIGN, SUBSCRIBE, PATTERN)
 
 
@@ -73,11 +74,16 @@ def _matched(value: str) -> Subscription:
 
 
 def _assigned(value: str) -> Subscription:
-    wrong = f'option {ASSIGN} must be JSON such as {{"events":[0,1]}}, not {value!r}'
+    form = f'option {ASSIGN} must be JSON such as {{"events":[0,1]}}'
+    wrong = f"{form}, not {value[:_SHOWN_MAX]!r}"
     try:
-        tree = json.loads(value)
-        entries = [(topic, index) for topic, indexes in tree.items() for index in indexes]
-    except (ValueError, AttributeError, TypeError) as error:
+        tree = read_json(value)
+        entries = [
+            (parse_topic(topic), index) for topic, indexes in tree.items() for index in indexes
+        ]
+    except ValueError as error:
+        raise ConfigError(f"{form}: {error}") from error
+    except (AttributeError, TypeError) as error:
         raise ConfigError(wrong) from error
     if not entries or any(type(index) is not int or not 0 <= index < 2**31 for _, index in entries):
         raise ConfigError(wrong)

@@ -75,6 +75,30 @@ def test_data_that_is_not_a_strict_json_object_is_refused(data: bytes) -> None:
         names.parse_json(data)
 
 
+JSON_FAULTS = {
+    b"": "not JSON: expecting value at column 1",
+    b'{"a": 1,\n "b" 2}': "not JSON: expecting ':' delimiter at line 2, column 6",
+    b'{"a":1}{': "not JSON: extra data at column 8",
+    b'{"a":NaN}': "not JSON: NaN is not a JSON number",
+    b"[-Infinity]": "not JSON: -Infinity is not a JSON number",
+    b'[{"a":1,"b":2,"b":3}]': "not JSON: the field 'b' is given twice",
+    b'{"\\ud800":1,"\\ud800":1}': r"not JSON: the field '\ud800' is given twice",
+    b'{"a":"\xff"}': "not JSON in UTF-8: byte 7 is invalid",
+    b'\xef\xbb\xbf{"a":1}': "not JSON: it begins with a byte order mark; save it in UTF-8 without one",
+    '{"a":1}'.encode("utf-16"): "not JSON in UTF-8: byte 1 is invalid",
+    b"[" * 100_000: "the JSON is nested too deeply",
+    b'{"a":' * 100_000: "the JSON is nested too deeply",
+    b'{"a":' + b"9" * 5_000 + b"}": "the JSON has a number of more than 4300 digits",
+}
+
+
+@pytest.mark.parametrize("data", JSON_FAULTS, ids=range(len(JSON_FAULTS)))
+def test_document_that_is_not_json_is_refused_with_the_reason_and_the_place(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        names.read_json(data)
+    assert str(caught.value) == JSON_FAULTS[data]
+
+
 @pytest.mark.parametrize("text", ["", "t", "ü", "\U0001f600", "\0"])
 def test_string_of_valid_unicode_is_accepted(text: str) -> None:
     assert names.parse_text(text) == text

@@ -20,6 +20,8 @@ from minikafka.base.toml import place_of, read_toml, statements, table_of
             "[broker]\nnum.partitions = 3\nnum.partitions = 4 # x\n\n[broker.1]\n",
             r"^num\.partitions is given twice, the second time in line 3; remove one$",
         ),
+        ("a = " + "[" * 100_000, "^invalid TOML: it is nested too deeply$"),
+        ("a = " + "9" * 5_000, "^invalid TOML: a number has more than 4300 digits$"),
         ("[broker]\n[broker]\n", "invalid TOML: .*broker.* twice .*line 2"),
     ],
 )

@@ -10,6 +10,7 @@ from support.ledger_lines import NAMES, Lines
 from minikafka.explain.forecast import forecast
 
 CHOICE = {"verdict": "choose", "machine": "partition", "election": "OfflinePartitionLeaderElection"}
+STATE = {"leader_epoch": 5, "controller_epoch": 4}
 
 
 def write(ledger: Lines, path: str, op: str = "set", data: Any = None) -> None:
@@ -27,8 +28,8 @@ def test_forecast_of_a_broker_death_names_new_leaders_isrs_and_offline_partition
     ledger.add("decision", "4-2", **refusal, partitions={"x": [0]})
     for number in (0, 1):
         path = f"/brokers/topics/t/partitions/{number}/state"
-        write(ledger, path, data={"leader": 3, "isr": [1, 3]})
-    write(ledger, "/brokers/topics/t/partitions/2/state", data={"leader": 1, "isr": [1, 3]})
+        write(ledger, path, data=STATE | {"leader": 3, "isr": [1, 3]})
+    write(ledger, "/brokers/topics/t/partitions/2/state", data=STATE | {"leader": 1, "isr": [1, 3]})
     ledger.request("4-2", 1)
     ledger.request("4-2", 3)
     assert forecast(ledger.lines) == [
@@ -43,7 +44,7 @@ def test_forecast_names_partitions_of_users_first_and_counts_internal_ones() -> 
     ledger = Lines()
     for number in range(9):
         path = f"/brokers/topics/__consumer_offsets/partitions/{number}/state"
-        write(ledger, path, data={"leader": 2, "isr": [2]})
+        write(ledger, path, data=STATE | {"leader": 2, "isr": [2]})
     ledger.state("4-2", 9, 3, 5, 3)
     assert forecast(ledger.lines)[:2] == [
         "t-0 would keep leader 3, ISR 3",

@@ -68,6 +68,18 @@ def test_partition_assignment_is_that_of_the_last_accepted_topic_node_write(ledg
     assert past(ledger).replicas() == ()
 
 
+DAMAGED = ["[" * 100_000, "{}", "[]", '{"partitions":{"0":7}}', '{"leader":"1","isr":{}}', "NaN"]
+
+
+@pytest.mark.parametrize("data", DAMAGED, ids=range(len(DAMAGED)))
+def test_damaged_data_of_a_write_is_unknown(ledger: Lines, data: str) -> None:
+    ledger.state("4-1", 4, 2, 6, 2)
+    ledger.state("4-2", 5, 1, 7, 1)["operations"][0]["data"] = data
+    ledger.assignment("4-3", 6, partitions=[3, 2])["operations"][0]["data"] = data
+    assert [state.zxid for state in past(ledger).states] == [4]
+    assert past(ledger).assignment() is None
+
+
 def test_partition_assignment_too_large_for_a_ledger_line_is_unknown(ledger: Lines) -> None:
     ledger.assignment("4-1", 5, partitions=[3, 1])
     ledger.assignment("4-2", 6, partitions=[3, 2])["operations"][0]["data"] = None

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from minikafka.ledger.reader import merged, name_of, read, read_all, read_group
 from minikafka.ledger.record import LOST
 from minikafka.ledger.writer import file_name
@@ -50,6 +52,24 @@ def test_unfinished_line_is_skipped(tmp_path: Path) -> None:
     with (tmp_path / file_name(1)).open("a") as file:
         file.write('{"time":2,"broker":1,"n":2,"ki')
     assert [found["n"] for found in read(tmp_path)] == [1]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "[" * 100_000,
+        "9" * 5_000,
+        "[]",
+        '"kind"',
+        *(json.dumps(line(1, 2, 2) | {"kind": kind}) for kind in (None, 5, [], {})),
+        *(json.dumps(line(1, 2, 2) | {name: "2"}) for name in ("time", "broker", "n")),
+        *(json.dumps(line(1, 2, 2) | {name: True}) for name in ("time", "cause")),
+        json.dumps(line(1, 2, 2) | {"time": float("nan")}),
+    ],
+)
+def test_damaged_line_is_skipped(tmp_path: Path, damage: str) -> None:
+    write(tmp_path, 1, json.dumps(line(1, 1, 1)), damage, json.dumps(line(1, 3, 3)))
+    assert [found["n"] for found in read(tmp_path)] == [1, 3]
 
 
 def test_missing_directory_has_no_lines(tmp_path: Path) -> None:

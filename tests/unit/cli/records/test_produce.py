@@ -191,7 +191,7 @@ def test_records_with_every_value_survive_consume_and_produce_as_json(
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        (b"x", "not JSON (Expecting value at column 1)"),
+        (b"x", "not JSON: expecting value at column 1"),
         (b"[1]", "not a JSON object"),
         (b'{"vaule":"v"}', "unknown field 'vaule'"),
         (b'{"value":5}', "value must be a string or null, got 5"),
@@ -206,12 +206,15 @@ def test_records_with_every_value_survive_consume_and_produce_as_json(
             "timestamp must be a whole number from -92233720368",
         ),
         (b'{"timestamp":true}', "timestamp must be a whole number from -9223372036854775808 to"),
-        (b'{"headers":{"h":"1","h":"2"}}', "field 'h' is given twice"),
-        (b'{"value":"1","value":"2"}', "field 'value' is given twice"),
+        (
+            b'{"headers":{"h":"1","h":"2"}}',
+            "not JSON: the field 'h' is given twice (headers of one",
+        ),
+        (b'{"value":"1","value":"2"}', "not JSON: the field 'value' is given twice"),
         (b'{"headers":"h"}', "headers must be a list or an object"),
         (b'{"headers":[{"name":"h"}]}', "a header must be"),
         (b'{"headers":{"h":1}}', "header 'h': value must be a string or null, got 1"),
-        (b"[" * 100_000, "not readable JSON: a number is too long or the JSON nests"),
+        (b"[" * 100_000, "the JSON is nested too deeply"),
     ],
 )
 def test_error_names_the_invalid_json_line_and_earlier_records_are_stored(

@@ -97,6 +97,25 @@ def test_invalid_line_is_reported_with_its_number(wrong: dict[str, object], said
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("[" * 100_000, "the JSON is nested too deeply"),
+        ('{"number":' + "9" * 5_000 + "}", "a number of more than 4300 digits"),
+        ('{"number":NaN}', "NaN is not a JSON number"),
+        ('{"client":"a","client":"b"}', "the field 'client' is given twice"),
+        ("[]", "not a JSON object"),
+        ('{"client":"\udcff"}', "not JSON: character 12 is invalid"),
+        (json.dumps(WRITE | {"value_sha256": None, "value": "\ud800"}), "surrogates not allowed"),
+    ],
+)
+def test_line_that_is_not_json_is_reported_with_its_number(line: str, said: str) -> None:
+    with pytest.raises(HistoryError, match=r"^sent\.jsonl, line 1: ") as caught:
+        list(parse([line + "\n"], "sent.jsonl"))
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
 def test_operation_that_ends_twice_is_refused() -> None:
     line = json.dumps(WRITE) + "\n"
     with pytest.raises(HistoryError, match="an operation is invoked once and ends once"):

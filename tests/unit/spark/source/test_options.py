@@ -106,6 +106,44 @@ REFUSED = {
         {"startingOffsets": '{"other":{"0":1}}'},
         "names other-0, which subscribe",
     ),
+    "an offset that is no JSON": ({"startingOffsets": '{"lines":{"0":NaN}}'}, "NaN is not a JSON"),
+    "an offset of many digits": (
+        {"endingOffsets": '{"lines":{"0":' + "9" * 5_000 + "}}"},
+        "option endingOffsets must be .* the JSON has a number of more than 4300 digits",
+    ),
+    "a time of many digits": (
+        {"startingTimestamp": "9" * 5_000},
+        "option startingTimestamp must be Unix milliseconds, not '9{100}'$",
+    ),
+    "a number of many digits": ({"maxTasks": "9" * 5_000}, "option maxTasks must be a whole"),
+    "a port of many digits": ({"kafka.bootstrap.servers": "one:" + "9" * 5_000}, "host:port"),
+    "deep offsets": (
+        {"startingOffsets": "[" * 100_000},
+        "option startingOffsets must be .*: the JSON is nested too deeply$",
+    ),
+    "deep times": (
+        {"startingOffsetsByTimestamp": '{"lines":' * 50_000},
+        "option startingOffsetsByTimestamp must be .*: the JSON is nested too deeply$",
+    ),
+    "a partition that is named twice": (
+        {"startingOffsets": '{"lines":{"0":1,"0":2}}'},
+        "the field '0' is given twice",
+    ),
+    "offsets that are a list": ({"startingOffsets": '{"lines":[1]}'}, "must be earliest"),
+    "deep partitions": (
+        {"subscribe": "", "assign": "[" * 100_000},
+        r"option assign must be JSON such as .*: the JSON is nested too deeply$",
+    ),
+    "a topic of half a character": (
+        {"subscribe": "", "assign": '{"\\ud800":[0]}'},
+        "option assign must be .* is not a topic name",
+    ),
+    "partitions that are a number": ({"subscribe": "", "assign": '{"lines":0}'}, "JSON such as"),
+    "partitions that are lists": ({"subscribe": "", "assign": '{"lines":[[0]]}'}, "JSON such as"),
+    "an assignment that begins with a byte order mark": (
+        {"subscribe": "", "assign": '\ufeff{"lines":[0]}'},
+        "byte order mark",
+    ),
     "a boolean that is none": ({"includeHeaders": "yes"}, "true or false"),
     "a time that is none": ({"kafka.request.timeout.ms": "1s"}, "whole number"),
     "no time at all": ({"kafkaConsumer.pollTimeoutMs": "0"}, "whole number"),
