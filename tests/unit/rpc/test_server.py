@@ -332,11 +332,30 @@ async def test_challenge_is_replaced_before_the_broker_would_refuse_it(
 ) -> None:
     clock = ManualClock()
     client = world.plane(clock=clock)
-    for passed in (0, REUSE_MS, 1):
+    for passed, count in ((0, 1), (REUSE_MS, 1), (1, 2), (REUSE_MS, 2), (1, 3)):
         clock.advance(passed)
         await world.call("state", {}, client)
-    assert len(asked) == 2
+        assert len(asked) == count
     assert REUSE_MS < signatures.CHALLENGE_MS
+
+
+async def test_age_of_a_challenge_counts_from_the_question_and_not_from_its_slow_answer(
+    world: World, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    client = world.plane(clock=clock)
+    request = HttpControlPlane._request
+
+    async def slow(self: Any, method: str, *arguments: Any) -> Any:
+        answer = await request(self, method, *arguments)
+        clock.advance(20_000 if method == "GET" else 0)
+        return answer
+
+    monkeypatch.setattr(HttpControlPlane, "_request", slow)
+    for passed, count in ((0, 1), (REUSE_MS - 20_000, 1), (1, 2)):
+        clock.advance(passed)
+        await world.call("state", {}, client)
+        assert len(asked) == count
 
 
 async def test_unsigned_challenge_and_time_are_not_accepted(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -237,6 +238,120 @@ async def test_lost_connection_to_a_leader_is_reported_exactly_once() -> None:
     await tasks.close()
 
 
+class Moody:
+    """A transport that refuses connections until the test lets it connect. `at`: the times of the attempts."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.at: list[int] = []
+        self.connects = False
+        self.handlers: list[LeaderConnection] = []
+        self.requests: list[list[int]] = []
+        """The APIs of the requests on each connection."""
+
+    async def connect(self, factory: Any, *_: object) -> StreamHandler:
+        self.at.append(self.clock.now())
+        if not self.connects:
+            raise ConnectionRefusedError(111, "Connection refused")
+        self.requests.append(asked := [])
+        handler: LeaderConnection = factory()
+        self.handlers.append(handler)
+        handler.connected(
+            SimpleNamespace(
+                send=lambda frames: asked.append(int.from_bytes(bytes(frames[0])[4:6], "big")),
+                close=lambda: handler.disconnected(None),
+                abort=lambda: handler.disconnected(None),
+            )
+        )
+        return handler
+
+
+class Following:
+    """A follower of leader 3, whose time the test moves."""
+
+    def __init__(self) -> None:
+        self.clock, self.tasks = ManualClock(), TaskRegistry()
+        self.transport = Moody(self.clock)
+        self.lost: list[int] = []
+        self.not_connected: list[int] = []
+        transport: Any = self.transport
+        self.fetchers = Fetchers(
+            4,
+            BrokerConfig(),
+            transport,
+            self.clock,
+            self.tasks,
+            _ignore,
+            _ignore,
+            self.lost.append,
+            self.not_connected.append,
+        )
+        self.fetchers.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
+        self.fetchers.add(partition(1))
+
+    async def pauses(self, attempts: int) -> list[int]:
+        """Let time pass until further attempts have been made; return the pauses before them."""
+        await self.idle()
+        before = len(self.transport.at)
+        while len(self.transport.at) < before + attempts:
+            self.clock.advance(10)
+            await self.idle()
+        at = self.transport.at[before - 1 :]
+        return [second - first for first, second in itertools.pairwise(at)]
+
+    async def idle(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        await self.fetchers.close()
+        await self.tasks.close()
+
+
+async def test_leader_that_refuses_connections_is_tried_and_reported_again_and_again() -> None:
+    following = Following()
+    assert await following.pauses(8) == [50, 100, 200, 400, 800, 1_000, 1_000, 1_000]
+    assert following.not_connected == [3] * 9
+    await following.close()
+
+
+async def test_pause_before_a_reconnection_is_short_again_after_each_connection() -> None:
+    following = Following()
+    await following.pauses(4)
+    following.transport.connects = True
+    await following.pauses(1)
+    for losses in range(1, 4):
+        await following.idle()
+        following.transport.handlers[-1].disconnected(ConnectionResetError())
+        assert await following.pauses(1) == [50]
+        assert following.lost == [3] * losses
+    await following.close()
+
+
+async def test_request_that_was_not_answered_is_sent_again_on_the_next_connection() -> None:
+    following = Following()
+    following.transport.connects = True
+    for connections in range(1, 4):
+        await following.pauses(1) if connections > 1 else await following.idle()
+        await following.idle()
+        assert following.transport.requests == [[OFFSET_FOR_LEADER_EPOCH]] * connections
+        following.transport.handlers[-1].disconnected(ConnectionResetError())
+    await following.close()
+
+
+def test_partition_with_an_error_is_asked_for_again_after_each_pause() -> None:
+    leader = Leader()
+    clock: Any = leader.connection._clock
+    leader.follower.add(partition(1))
+    leader.connection.pump()
+    for asked in range(1, 5):
+        assert leader.asked() == [OFFSET_FOR_LEADER_EPOCH] * asked
+        leader.answer(ErrorCode.UNKNOWN_SERVER_ERROR, -1, -1)
+        clock.advance(999)
+        assert leader.asked() == [OFFSET_FOR_LEADER_EPOCH] * asked
+        clock.advance(1)
+
+
 async def test_connection_is_closed_when_the_address_of_the_leader_changes() -> None:
     """Otherwise a dead host that left its connections open would block the partitions until the timeout."""
     transport: Any = Slow()
@@ -265,6 +380,22 @@ def test_leader_that_does_not_answer_is_disconnected_after_thirty_seconds() -> N
         leader.connection.check(now)
     assert aborted == []
     leader.connection.check(30_001)
+    assert aborted == [1]
+
+
+def test_each_silence_of_a_leader_counts_from_its_own_request() -> None:
+    leader = Leader()
+    aborted: list[int] = []
+    leader.connection.link.abort = lambda: aborted.append(1)  # type: ignore[method-assign]
+    leader.follower.add(partition(1))
+    leader.connection.pump()
+    leader.connection.check(1_000)
+    leader.answer(ErrorCode.NONE, -1, -1)
+    assert leader.asked() == [OFFSET_FOR_LEADER_EPOCH, FETCH]
+    for now in (100_000, 130_000):
+        leader.connection.check(now)
+    assert aborted == []
+    leader.connection.check(130_001)
     assert aborted == [1]
 
 

@@ -10,10 +10,18 @@ from typing import Any
 
 import pytest
 from support.controller_bench import Candidate, create_topic, new_ensemble, state_of, until
+from support.manual_clock import ManualClock
 from support.seeded_loop import Process, context_of, run_seeded
 from support.zookeeper_in_memory import ZooKeeperInMemory
 
-from minikafka.base.errors import ErrorCode, KafkaError, OutcomeUnknown
+from minikafka.base.errors import (
+    CoordinationError,
+    ErrorCode,
+    KafkaError,
+    NotConnected,
+    OutcomeUnknown,
+    StaleSession,
+)
 from minikafka.base.model import (
     LeaderAndIsr,
     LeaderAndIsrRequest,
@@ -486,6 +494,56 @@ async def test_controller_resigns_when_its_state_machine_raises(
     await until(lambda: one.service.is_active and one.service.epoch == 2)
     await until(lambda: state_of(ensemble, T0))
     assert "a bug" in caplog.text
+
+
+async def test_other_broker_is_elected_after_the_controller_has_failed(
+    ensemble: ZooKeeperInMemory, start: Start
+) -> None:
+    """The failed controller pauses before it takes part in an election again, and has no state of its term left."""
+    create_topic(ensemble, "t", [1])
+    one, two = await start(1), await start(2)
+    for failed, other in ((one, two), (two, one)):
+        await until(lambda failed=failed: settled(failed), seconds=5)  # type: ignore[misc]
+        assert failed.service.summary()["topic_count"] == 1
+
+        def broken(*_: Any) -> Any:
+            raise RuntimeError("a bug")
+
+        assert failed.service._term is not None
+        failed.service._term.machine.handle = broken  # type: ignore[method-assign]
+        failed.service._term.put(UncleanElectionEnabled(None))
+        await until(lambda other=other: other.service.is_active, seconds=5)  # type: ignore[misc]
+        assert not failed.service.is_active
+        assert failed.service.summary()["topic_count"] == 0
+        with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
+            failed.service.connection_lost(2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CoordinationError("the server has an error"),
+        ValueError("a node"),
+        NotConnected(),
+        StaleSession(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_broker_takes_part_in_the_next_election_after_one_has_failed(
+    ensemble: ZooKeeperInMemory, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    one = Candidate(ensemble, 1, clock=(clock := ManualClock()))
+    multi, failures = one.zookeeper.multi, [error, error]
+
+    async def fail_twice(*arguments: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await multi(*arguments, **options)
+
+    monkeypatch.setattr(one.zookeeper, "multi", fail_twice)
+    await one.start()
+    await until(lambda: clock.advance(100) or one.service.is_active, seconds=5)
+    await one.close()
 
 
 async def test_unreadable_epoch_node_is_logged_and_retried(
