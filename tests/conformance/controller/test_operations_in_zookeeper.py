@@ -52,6 +52,25 @@ async def test_reassignment_writes_the_final_replica_list_after_the_partition_st
     assert [p.delete for p in stops] == [False, True]
 
 
+async def test_each_reassignment_of_a_partition_in_one_term_ends_when_the_isr_has_its_target(
+    bench: ControllerBench,
+) -> None:
+    """No notification of an ISR change is written: only the watch on the state node tells the controller."""
+    create_topic(bench.ensemble, "t", [2])
+    await bench.led(2)
+    for source, target in ((2, 3), (3, 1), (1, 2)):
+        reassign(bench, {T0: [target]})
+        await until(
+            lambda target=target: bench.assignment()[0].adding == (target,),  # type: ignore[misc]
+            seconds=5,
+        )
+        await bench.idle()
+        bench.join(source, target)
+        await until(lambda: not bench.there(layout.REASSIGN_PARTITIONS), seconds=5)
+        await bench.idle()
+        assert bench.assignment()[0] == ReplicaAssignment((target,))
+
+
 @pytest.mark.row("A11", "X12")
 async def test_reassign_partitions_node_loses_each_finished_partition_and_is_then_deleted(
     bench: ControllerBench,

@@ -41,6 +41,17 @@ def test_transaction_times_out_after_its_timeout_and_not_when_it_is_over_exactly
     assert world.describe().state == "PrepareAbort"
 
 
+def test_each_transaction_of_an_id_that_times_out_is_aborted_and_the_next_one_served():
+    world = TransactionWorld(abort_timed_out_interval_ms=1_000)
+    for epoch in (0, 2, 4):
+        assert world.init(timeout_ms=500).producer_epoch == epoch
+        assert world.add((40, epoch)) == 0
+        world.pass_time(2_000)
+        assert world.describe().state == "PrepareAbort"
+        world.write_markers()
+        assert world.describe().state == "CompleteAbort"
+
+
 def test_time_of_a_transaction_counts_from_its_first_partition():
     world = TransactionWorld(abort_timed_out_interval_ms=1_000)
     world.init(timeout_ms=5_500)

@@ -13,7 +13,7 @@ from support.until import until
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.ports import Check
 from minikafka.broker.modes.controller.config_writes import ControllerConfigWrites
 from minikafka.broker.modes.zookeeper.config_changes import KEPT_MS, ZooKeeperConfigChanges
@@ -210,6 +210,29 @@ async def test_all_settings_are_read_again_after_a_reconnect(
     await world.session.attach()
     await until(lambda: world.settings.current.min_insync_replicas == 2)
     await until(lambda: None in world.replicas.configured[before:])
+
+
+async def test_changes_are_applied_after_each_read_that_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Notifications may come and go while they cannot be read, so that all settings are read again."""
+    await world.changes.start()
+    children, failures = world.session.children, 0
+
+    async def fail(*arguments: Any, **options: Any) -> Any:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise CoordinationError("the server has an error")
+        return await children(*arguments, **options)
+
+    monkeypatch.setattr(world.session, "children", fail)
+    for number in range(2, 5):
+        failures = 2
+        before = len(world.replicas.configured)
+        world.write_broker("1", {"min.insync.replicas": str(number)})
+        await until(lambda number=number: world.settings.current.min_insync_replicas == number)  # type: ignore[misc]
+        await until(lambda before=before: None in world.replicas.configured[before:])  # type: ignore[misc]
 
 
 async def test_controller_deletes_old_notifications_in_a_fenced_multi(

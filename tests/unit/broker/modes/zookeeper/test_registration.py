@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.base.model import Broker
 from minikafka.broker.modes.zookeeper.registration import Registration
-from minikafka.broker.modes.zookeeper.session_file import SessionFile
+from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE, SessionFile
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
@@ -28,9 +29,11 @@ class World:
         self.ensemble, self.tasks, self.epochs = ZooKeeperInMemory(), TaskRegistry(), list[int]()
         self.ensemble.put(layout.BROKER_IDS)
         self.session = InMemoryClient(self.ensemble)
+        self.storage = MemoryStorage()
+        self.storage.make_directories("/data")
         self.registration = Registration(
             self.session,
-            SessionFile(MemoryStorage(), "/data"),
+            SessionFile(self.storage, "/data"),
             SystemClock(),
             self.tasks,
             RecordingLedger(),
@@ -75,3 +78,24 @@ async def test_registration_replaces_the_node_of_a_former_session_at_once() -> N
     await world.tasks.close()
     assert epochs[1] > epochs[0]
     assert ensemble.nodes[PATH].owner == session.session_id != former
+
+
+async def test_broker_registers_once_in_each_of_many_sessions() -> None:
+    """A server that lags behind still has the node of the session before."""
+    world = World()
+    await world.session.attach()
+    await world.registration.start()
+    for sessions in range(2, 5):
+        former = world.session.session_id
+        await world.session.expire()
+        world.ensemble.put(PATH, b"{}", owner=world.ensemble.open_session(former))
+        await world.session.attach()
+        await until(lambda sessions=sessions: len(world.epochs) == sessions, seconds=5)  # type: ignore[misc]
+        assert world.ensemble.nodes[PATH].owner == world.session.session_id
+        saved = json.loads(world.storage.read(f"/data/{SESSION_FILE}"))
+        assert saved["id"] == world.session.session_id, "the next process ends this session"
+        world.session.suspend()
+        await world.session.attach()
+        await world.ensemble.time_for_requests()
+        assert len(world.epochs) == sessions, "the session is the same"
+    await world.tasks.close()
