@@ -189,6 +189,6 @@ def replace_segments(log: Log, segments: Sequence[Segment]) -> None:
     replacement = Replacement(log, segments)
     replacement.begin()
     replacement.sync()
-    replacement.complete()
+    replacement.replace()
     replacement.sync()
-    replacement.end()
+    replacement.complete()

@@ -262,9 +262,9 @@ class LogCleaner:
             replacement.begin()
             await self._executor.run(replacement.sync)
             self._check(cleaning)
-            replacement.complete()
+            replacement.replace()
             await self._executor.run(replacement.sync)
-            replacement.end()
+            replacement.complete()
         except ValueError:
             raise _Aborted from None
         finally:

@@ -212,6 +212,9 @@ class _Cleaning:
         aborted = [one for base in bases for one in self._aborted_in(base)]
         segment.transactions.replace(one for one in aborted if one.last_offset in needed_markers)
         segment.write_index_files(sealed=True, suffix=CLEANED, sync=True)
+        if not len(segment.transactions) and self._storage.exists(segment.path(TXN_INDEX)):
+            # The swap must replace the index of the first segment, although the copy needs none.
+            self._storage.write_atomically(segment.path(TXN_INDEX + CLEANED), b"")
 
     # ---- reading
 

@@ -334,7 +334,7 @@ class Segment:
 
     def modified_ms(self) -> int:
         """Return the time (Unix ms) of the last write to the log file. Raises StorageFailed."""
-        return self.storage.modified_ms(self.path(LOG))
+        return self.storage.modified_ms(self.file.path)
 
     # Reads.
 

@@ -4,6 +4,9 @@ As in Kafka: the copy's files get the suffix `.swap` instead of `.cleaned`; then
 renamed to `.deleted`; then `.swap` is removed from the names. The copy becomes valid when its last file
 has the suffix `.swap`. If the broker crashes before that moment, `finish_swaps` removes the copy. If the
 broker crashes later, `finish_swaps` completes the swap.
+
+Invariant: the copy's log keeps its suffix until the names of the replaced segments are durably gone. After a power
+loss, a replaced segment could otherwise be back behind its copy, and recovery would delete all later segments.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ SWAP: Final = ".swap"
 
 _KINDS: Final = (INDEX, TIME_INDEX, TXN_INDEX, LOG)
 """Suffixes of a segment's files. The log is renamed last: while its name ends with `.swap`, the swap is incomplete."""
+_INDEXES: Final = _KINDS[:-1]
 
 
 def begin(first: Segment) -> None:
@@ -42,26 +46,34 @@ def undo(first: Segment) -> None:
 
 
 def open_copy(first: Segment) -> File:
-    """Open the log file of the copy, so that `complete` needs no file descriptor. Raises StorageFailed."""
+    """Open the log file of the copy, so that `replace` needs no file descriptor. Raises StorageFailed."""
     return first.storage.open(first.path(LOG + SWAP))
 
 
-def complete(segments: Sequence[Segment], copy: File) -> Segment:
+def replace(segments: Sequence[Segment], copy: File) -> Segment:
     """Replace the files of these neighbouring segments by the valid copy; return the copy as a segment.
 
-    The replaced segments stay open and can be read; their files have the suffix `.deleted`. Raises StorageFailed; in
-    that case the next start completes the swap.
+    The replaced segments stay open and can be read; their files have the suffix `.deleted`. The copy's log keeps its
+    suffix until `complete`. Raises StorageFailed; in that case the next start completes the swap.
     """
     first = segments[0]
     for segment in segments:
         segment.mark_deleted()
-    _rename(first, _KINDS, SWAP, "")
-    copy.path = first.path(LOG)
+    _rename(first, _INDEXES, SWAP, "")
     place = first.storage, first.directory, first.base_offset, first.start, first.interval
     cleaned = Segment(*place, file=copy)
     if first.storage.exists(first.path(TXN_INDEX)):
         cleaned.transactions.load()
     return cleaned
+
+
+def complete(first: Segment, copy: File) -> None:
+    """Give the copy's log its final name. Call this when the directory was fsynced after `replace`.
+
+    Raises StorageFailed.
+    """
+    _rename(first, (LOG,), SWAP, "")
+    copy.path = first.path(LOG)
 
 
 def _rename(segment: Segment, kinds: Sequence[str], old: str, new: str) -> None:
@@ -94,8 +106,10 @@ def finish_swaps(storage: Storage, directory: str, interval: int) -> None:
         )
         for kind in _KINDS:
             for replaced in offsets_of(names, kind):
-                if base <= replaced < end_offset:
+                # A file with the copy's own base offset is overwritten, or is an index of the copy.
+                if base < replaced < end_offset:
                     storage.remove(f"{directory}/{replaced:020d}{kind}")
+        storage.sync_directory(directory)
     for kind in _KINDS:
         for base in offsets_of(names, kind + SWAP):
             path = f"{directory}/{base:020d}{kind}"

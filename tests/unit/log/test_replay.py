@@ -25,6 +25,7 @@ from support.memory_storage import MemoryStorage
 from minikafka.base.errors import StorageFailed
 from minikafka.log.log import Log
 from minikafka.log.replay import batches_from
+from minikafka.log.segments.transaction_index import ENTRY
 from minikafka.record.batch import end_of_transaction
 from minikafka.record.header import (
     ATTRIBUTES,
@@ -267,3 +268,38 @@ def hidden_batches(log: Log) -> set[int]:
         elif header[ATTRIBUTES] & TRANSACTIONAL:
             open_.setdefault(header[PRODUCER_ID], []).append(header[BASE_OFFSET])
     return hidden
+
+
+def test_copy_without_aborted_records_has_an_empty_index_if_the_first_segment_has_an_index(
+    storage: MemoryStorage,
+) -> None:
+    """Otherwise, the index of the replaced segment could be taken for that of the copy after a power loss."""
+    log = open_log(storage, segment_bytes=4 * SIZE, cleanup_policy=("compact",))
+    write(log, transactional_batch(0), end_marker(commit=False), *(batch() for _ in range(6)))
+    write(log, transactional_batch(1), end_marker())
+    assert len(log.segments[0].transactions) == 1
+    for _ in range(2):  # the first cleaning removes the aborted records, but not their entry
+        groups, _ = carry_out(storage, task(log, 0, uncleanable=log.segments[-1].base_offset))
+        data = storage.read(f"{DIRECTORY}/{0:020d}.txnindex.cleaned")
+        replace_segments(
+            log, [segment for segment in log.segments if segment.base_offset in groups[0].bases]
+        )
+    assert data == b""
+    assert not log.segments[0].transactions
+
+
+def test_index_with_an_entry_of_the_next_segment_is_rebuilt_at_the_start(
+    storage: MemoryStorage,
+) -> None:
+    log = two_transactions(storage, segment_bytes=3 * SIZE)
+    end = log.log_end_offset
+    first, second = log.segments[:2]
+    both = [*first.transactions, *second.transactions]
+    assert first.transactions
+    assert second.transactions
+    log.close()
+    path = f"{DIRECTORY}/{0:020d}.txnindex"
+    storage.files[path] = bytearray(b"".join(ENTRY.pack(0, *one) for one in both))
+    again = open_log(storage, clean=True, recovery_point=end, segment_bytes=3 * SIZE)
+    assert indexed(again) == ABORTED
+    check_indexes(again)

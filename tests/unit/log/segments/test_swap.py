@@ -22,7 +22,12 @@ from support.logs import (
     read_all,
     replace_segments,
 )
-from support.memory_storage import MemoryStorage
+from support.memory_storage import (
+    MemoryStorage,
+    former_bytes,
+    names_of_last_fsync,
+    some_names,
+)
 
 from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import StorageFailed
@@ -31,9 +36,12 @@ from minikafka.log.directory import LogDirectory
 from minikafka.log.log import Log
 from minikafka.log.replacement import Replacement
 from minikafka.log.segments.swap import remove_copies
+from minikafka.log.segments.transaction_index import ENTRY
 from minikafka.record.batch import Record, records
+from minikafka.record.transactions import Aborted
 
 NOW: Final = 20_000_000
+ABORTED: Final = Aborted(producer_id=7, first_offset=15, last_offset=25, last_stable_offset=26)
 EXPECTED_FILE: Final = re.compile(
     r"\d{20}\.(log|index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata"
 )
@@ -70,6 +78,8 @@ def clean_all(log: Log) -> None:
 def dirty_log(storage: MemoryStorage) -> LogDirectory:
     made = varied_log(storage, DIRECTORY, Random(5), NOW, cleanup_policy=("compact",), steps=60)
     made.close()
+    storage.sync_directory("/")
+    storage.sync_directory("/d")
     return opened(storage)
 
 
@@ -114,6 +124,33 @@ def test_cleaning_killed_at_any_file_operation_loses_no_records() -> None:
         check_indexes(log)
         assert list(records(read_all(log))) == list(records(clean)), fatal
     assert fatal > 60
+
+
+def test_power_loss_at_any_file_operation_of_a_cleaning_loses_no_records() -> None:
+    """Each directory has the names of its last fsync, or any subset of the later changes."""
+    storage = MemoryStorage()
+    log = dirty_log(storage).logs[TP]
+    dirty, end = set(records(read_all(log))), log.log_end_offset
+    images: list[MemoryStorage] = []
+
+    def cut(path: str) -> None:
+        models = [names_of_last_fsync, *(some_names(len(images) + seed) for seed in range(3))]
+        images.extend(storage.power_cut(former_bytes, names) for names in models)
+
+    storage.before_change = cut
+    clean_all(log)
+    cut("")
+    clean = set(records(read_all(log)))
+    assert len(images) > 200
+    for number, image in enumerate(images):
+        again = opened(image).logs[TP]
+        found = list(records(read_all(again)))
+        assert clean <= set(found) <= dirty, number
+        assert len(found) == len({record.offset for record in found}), number
+        assert (again.log_end_offset, again.gaps.lost_from) == (end, None), number
+        check_indexes(again)
+        stray = [name for name in image.names(DIRECTORY) if not EXPECTED_FILE.fullmatch(name)]
+        assert stray == [], number
 
 
 def test_joined_segments_become_one_segment_after_the_swap() -> None:
@@ -219,6 +256,61 @@ def test_restart_killed_at_any_file_operation_of_a_swap_can_be_repeated() -> Non
     assert fatal > 10
 
 
+def test_power_loss_at_any_file_operation_of_a_restart_that_completes_a_swap_is_harmless() -> None:
+    storage = MemoryStorage()
+    small_log(storage)
+    storage.sync_directory("/")
+    storage.sync_directory("/d")
+    copy(storage, ".swap", 10, 15, 25)
+    images: list[MemoryStorage] = []
+    storage.before_change = lambda path: images.extend(
+        storage.power_cut(former_bytes, some_names(len(images) + seed)) for seed in range(8)
+    )
+    recovered(storage)
+    assert len(images) > 100
+    for number, image in enumerate(images):
+        log = recovered(image)
+        assert offsets(read_all(log)) == [*range(10), 15, 25, *range(30, 40)], number
+        assert [segment.base_offset for segment in log.segments] == [0, 10, 30], number
+
+
+def test_restart_keeps_the_indexes_of_a_copy_whose_log_is_not_renamed_yet() -> None:
+    storage = MemoryStorage()
+    small_log(storage)
+    copy(storage, ".swap", 10, 15, 25)
+    for base in (10, 20):
+        for kind in (".log", ".index", ".timeindex"):
+            path = f"{DIRECTORY}/{base:020d}{kind}"
+            storage.rename(path, path + ".deleted")
+    index = f"{DIRECTORY}/{10:020d}.txnindex"
+    storage.rename(index + ".swap", index)
+    storage.files[index] = bytearray(ENTRY.pack(0, *ABORTED))
+    assert list(recovered(storage).segments[1].transactions) == [ABORTED]
+
+
+def test_restart_replaces_the_transaction_index_of_the_first_segment_by_that_of_the_copy() -> None:
+    storage = MemoryStorage()
+    small_log(storage)
+    copy(storage, ".swap", 10, 15, 25)
+    storage.files[f"{DIRECTORY}/{10:020d}.txnindex"] = bytearray(ENTRY.pack(0, *ABORTED))
+    log = recovered(storage)
+    assert offsets(read_all(log)) == [*range(10), 15, 25, *range(30, 40)]
+    assert not list(log.segments[1].transactions)
+
+
+def test_truncation_after_the_segments_were_replaced_gives_the_copy_its_final_name() -> None:
+    directory, replacement = begun(MemoryStorage())
+    log = directory.logs[TP]
+    replacement.sync()
+    replacement.replace()
+    before = list(records(read_all(log)))
+    cut = log.log_end_offset - 1
+    log.truncate_to(cut)
+    replacement.complete()
+    again = opened(log.storage.power_cut(former_bytes)).logs[TP]
+    assert list(records(read_all(again))) == [one for one in before if one.offset < cut]
+
+
 @pytest.mark.parametrize("base", [10, 20])
 def test_restart_removes_a_cleaned_copy_whose_files_are_only_partly_renamed(base: int) -> None:
     storage = MemoryStorage()
@@ -271,17 +363,17 @@ def test_names_of_a_copy_are_durable_before_and_after_it_replaces_the_segments()
     storage.synced.clear()
     replacement.sync()
     assert storage.synced == [DIRECTORY]
-    replacement.complete()
+    replacement.replace()
     replacement.sync()
     assert storage.synced.count(DIRECTORY) == 2
 
 
 def contents() -> list[list[Record]]:
-    """Return two lists: the records of a log before `Replacement.complete`, and its records afterwards."""
+    """Return two lists: the records of a log before `Replacement.replace`, and its records afterwards."""
     directory, replacement = begun(MemoryStorage())
     log = directory.logs[TP]
     original = list(records(read_all(log)))
-    replacement.complete()
+    replacement.replace()
     return [original, list(records(read_all(log)))]
 
 
@@ -297,7 +389,7 @@ def test_truncation_killed_during_a_swap_brings_back_no_truncated_records(
         directory, replacement = begun(storage)
         log, cut = directory.logs[TP], replacement_end(replacement) // 2
         if is_complete:
-            replacement.complete()
+            replacement.replace()
         storage.operations, storage.fatal = 0, fatal
         try:
             log.truncate_to(cut)
@@ -334,7 +426,7 @@ def test_segment_replacement_cannot_be_completed_after_a_truncation() -> None:
     before = len(log.segments)
     log.truncate_to(log.log_end_offset - 1)
     with pytest.raises(ValueError, match="undone"):
-        replacement.complete()
+        replacement.replace()
     assert len(log.segments) == before
     names = log.storage.names(DIRECTORY)
     assert not [name for name in names if name.endswith(".swap")]
@@ -346,7 +438,7 @@ def test_segment_replacement_cannot_be_completed_after_the_first_segment_is_remo
     log.advance_log_start_offset(log.segments[1].base_offset)
     log.remove_first_segments(1)
     with pytest.raises(ValueError, match="undone"):
-        replacement.complete()
+        replacement.replace()
     start = log.log_start_offset
     directory.write_log_starts(sync=True)
     assert opened(log.storage.clone()).logs[TP].log_start_offset == start
@@ -369,10 +461,10 @@ def test_segment_replacement_is_tried_again_after_the_copy_found_no_descriptor()
     few = FewDescriptors(storage)
     few.fail_all(DIRECTORY)
     with pytest.raises(StorageFailed) as caught:
-        replacement.complete()
+        replacement.replace()
     assert caught.value.lacks_descriptors
     assert read_all(log) == before
     few.heal()
-    replacement.complete()
+    replacement.replace()
     assert log.layout_generation
     produce(log, 1)
