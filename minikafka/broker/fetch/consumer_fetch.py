@@ -23,7 +23,6 @@ from minikafka.base.fetch_rows import (
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
 from minikafka.broker.fetch.consumer_fetches import WAITING_MAX, ConsumerFetches
-from minikafka.broker.fetch.topic_ids import TopicIds
 from minikafka.broker.turns.fair_queue import take_steps
 from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
 from minikafka.replication.consumer_sessions import ConsumerSession
@@ -123,8 +122,8 @@ class ConsumerFetch:
         self.rack = ""
         if request.rack and fetches.is_selecting and not self.is_leader_only:
             self.rack = request.rack.decode("utf-8", "replace")
-        self.ids = TopicIds(fetches.replicas) if version >= TOPIC_IDS_SINCE else None
-        """The names of the topics if the request names topic ids, else None."""
+        self.ids = fetches.ids if version >= TOPIC_IDS_SINCE else None
+        """None if the request names topics instead of topic ids."""
         self.find = fetches.replicas.find if self.ids is None else self.ids.find
         """(topic as the request names it, partition number) -> the partition if it is hosted, else None."""
         self.leaders: Leaders | None = None
@@ -162,8 +161,6 @@ class ConsumerFetch:
 
         If the request has no partitions, answer and return False.
         """
-        if self.ids is not None:
-            self.ids.resolve(topic for topic, _ in self.request.topics)
         self.rows = [(topic, row) for topic, rows in self.request.topics for row in rows]
         if not self.rows:
             self._refuse(0)
@@ -231,10 +228,8 @@ class ConsumerFetch:
         for at, item in enumerate(tuple(session.dirty), 1):
             if not at % _STEP_ROWS:
                 yield
-            if ids is not None:
-                if item.name is None:
-                    item.name = ids.name(item.topic)
-                ids.names[item.topic] = item.name
+            if ids is not None and item.name is None:
+                item.name = ids.name(item.topic)
             session.watch(item, find)
             rows.append((item.topic, item.row))
         self.rows = rows
@@ -282,7 +277,7 @@ class ConsumerFetch:
             item = session.add(topic, row)
             item.must_respond(part)
             if self.ids is not None:
-                item.name = self.ids.names[topic]
+                item.name = self.ids.name(topic)
         for at, (topic, row, part) in enumerate(found, 1):
             if not at % _STEP_ROWS:
                 yield
@@ -499,7 +494,14 @@ class ConsumerFetch:
         """Return the error code for a partition that `find` does not return."""
         if self.ids is None:
             return self.fetches.replicas.error_for_wire(topic, number)
-        return self.ids.error(topic, number)
+        return self.ids.error(self._name(topic, number), number)
+
+    def _name(self, topic: bytes, number: int) -> bytes | None:
+        """Return the name of a topic in the request, None if the request has an unknown id."""
+        if self.ids is None:
+            return topic
+        item = None if self.session is None else self.session.items.get((topic, number))
+        return self.ids.name(topic) if item is None or item.name is None else item.name
 
     def _records(
         self, partition: Partition, row: RequestRow, left: int, deferred_from: int
@@ -528,7 +530,7 @@ class ConsumerFetch:
         return data, next_offset
 
     def _refused(self, topic: bytes, number: int, error: int) -> PartitionData:
-        name = topic if self.ids is None else self.ids.names.get(topic)
+        name = self._name(topic, number)
         if name is not None:
             tp = TopicPartition(name.decode("utf-8", "replace"), number)
             refusals = self.fetches.replicas.refusals

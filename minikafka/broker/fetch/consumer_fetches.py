@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock
+from minikafka.broker.fetch.topic_ids import TopicIds
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.requests.services import ClientConnection
@@ -59,6 +60,7 @@ class ConsumerFetches:
         "client",
         "clock",
         "filled",
+        "ids",
         "is_queued",
         "is_selecting",
         "large",
@@ -99,6 +101,7 @@ class ConsumerFetches:
         self.rows = 0
         """Number of partitions in the fetches of this tick. The connection sets it to 0 when a tick begins."""
         self.max_bytes = replicas.config.fetch_max_bytes
+        self.ids = TopicIds(replicas)
         self.is_selecting = replicas.config.replica_selector_class is not None
         """True if consumers are sent to followers in their rack."""
         self.client = client

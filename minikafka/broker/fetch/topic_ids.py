@@ -7,7 +7,6 @@ no consumer reads the records of the new topic at an offset of the old one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
@@ -19,38 +18,31 @@ _OTHER_ID: Final = int(ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
 class TopicIds:
-    """The topics of one fetch. `names`: the topic names in UTF-8 by id; None for an id that is unknown."""
+    """Finds topics and partitions by topic id, for the fetches of one connection."""
 
-    __slots__ = ("_replicas", "names")
+    __slots__ = ("_find_by_id", "_replicas")
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
-        self.names: dict[bytes, bytes | None] = {}
+        self._find_by_id = replicas.hosted.find_by_id
 
     def name(self, topic_id: bytes) -> bytes | None:
         """Return the name of the topic that has this id according to the metadata, None if there is none."""
         name = self._replicas.metadata.snapshot.topic_names.get(topic_id)
         return None if name is None else name.encode()
 
-    def resolve(self, topic_ids: Iterable[bytes]) -> None:
-        """Add the current names of these topics."""
-        for topic_id in topic_ids:
-            self.names[topic_id] = self.name(topic_id)
-
     def find(self, topic_id: bytes, number: int) -> Partition | None:
         """Return the partition if it is hosted and its log has this topic id, or none yet; else None."""
-        name = self.names.get(topic_id)
-        if name is None:
-            return None
-        partition = self._replicas.find(name, number)
-        if partition is None:
-            return None
-        found = partition.log.topic_id
-        return partition if found == topic_id or found is None else None
+        partition = self._find_by_id(topic_id, number)
+        return partition if partition is not None else self._find_without_id(topic_id, number)
 
-    def error(self, topic_id: bytes, number: int) -> int:
-        """Return the error code for a partition that `find` does not return."""
-        name = self.names.get(topic_id)
+    def _find_without_id(self, topic_id: bytes, number: int) -> Partition | None:
+        name = self.name(topic_id)
+        partition = None if name is None else self._replicas.find(name, number)
+        return None if partition is None or partition.log.topic_id is not None else partition
+
+    def error(self, name: bytes | None, number: int) -> int:
+        """Return the error code for a partition that `find` does not return. `name`: of the topic, None if unknown."""
         if name is None:
             return _UNKNOWN_ID
         is_hosted = self._replicas.find(name, number) is not None

@@ -49,6 +49,7 @@ from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.log.manager import Directory, LogManager
 from minikafka.record.transactions import Marker
+from minikafka.replication.hosted import HostedPartitions
 from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
@@ -93,7 +94,8 @@ class ReplicaManager:
         self.clock, self.tasks = clock, tasks
         self.ledger = ledger
         self.configs = TopicConfigs(capabilities.configs, config)
-        self.partitions: dict[TopicPartition, Partition] = {}
+        self.hosted = HostedPartitions()
+        self.partitions, self.find = self.hosted.partitions, self.hosted.find
         self.traffic = TopicTraffic()
         self.refusals = Refusals(
             self.partitions, metadata, clock, lambda: self._membership.session_state
@@ -116,7 +118,6 @@ class ReplicaManager:
         self.throttles = ReplicationThrottles(broker_id, config, clock)
         self.roles = Roles()
         self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
-        self._by_wire: dict[tuple[bytes, int], Partition] = {}
         self.fetch_sessions = FetchSessions(
             self.purgatory, self.find, self.propose_expansion, config, ports.rng
         )
@@ -159,10 +160,6 @@ class ReplicaManager:
             action(self.clock.now())
 
     # ---- lookups
-
-    def find(self, topic: bytes, number: int) -> Partition | None:
-        """Return the partition if it is hosted, else None. `topic` is the topic name in UTF-8."""
-        return self._by_wire.get((topic, number))
 
     def partition(self, tp: TopicPartition) -> Partition | None:
         """Return the partition if it is hosted, else None."""
@@ -301,7 +298,7 @@ class ReplicaManager:
         partition.configure(config)
         self.throttles.apply(partition, config)
         partition.restore_high_watermark(self.logs.high_watermarks.get(tp, log.log_start_offset))
-        self.partitions[tp] = self._by_wire[partition.topic, tp.partition] = partition
+        self.hosted.add(partition)
         return partition
 
     def _apply_role(
@@ -389,7 +386,7 @@ class ReplicaManager:
             self._wake(partition)
             self.roles.stopped(stop.tp)
             if stop.delete:
-                self._forget(stop.tp)
+                self.hosted.remove(stop.tp)
         if stop.delete:
             try:
                 self.logs.rename_for_deletion(stop.tp)
@@ -401,7 +398,7 @@ class ReplicaManager:
     def set_aside(self, tp: TopicPartition) -> None:
         """Stop the replica of a topic that does not exist, and keep the files under another name."""
         self.stop_replica(StopReplicaPartition(tp, NO_EPOCH, delete=False))
-        self._forget(tp)
+        self.hosted.remove(tp)
         try:
             path = self.logs.set_aside(tp)
         except StorageFailed as failure:
@@ -413,11 +410,6 @@ class ReplicaManager:
                 tp,
                 path,
             )
-
-    def _forget(self, tp: TopicPartition) -> None:
-        partition = self.partitions.pop(tp, None)
-        if partition is not None:
-            del self._by_wire[partition.topic, tp.partition]
 
     def delete_records(self, partition: Partition, offset: int) -> None:
         """Delete the records below `offset`, which must not exceed the high watermark."""

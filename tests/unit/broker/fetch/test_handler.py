@@ -56,6 +56,7 @@ class Consumer:
         config = BrokerConfig()
         replicas = SimpleNamespace(
             find=self._find,
+            hosted=SimpleNamespace(find_by_id=self._find),
             error_for_wire=lambda topic, number: int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
             purgatory=replica.purgatory,
             refusals=Refusals({}, MetadataCache(ManualClock()), ManualClock(), lambda: "connected"),

@@ -64,6 +64,21 @@ async def create(cluster: MemoryCluster, user: Client) -> None:
         await cluster.clock.sleep(50)
 
 
+def host_as(
+    cluster: MemoryCluster, key: Key, topic_id: bytes | None, *, is_hosted: bool = True
+) -> None:
+    """Let the metadata name the topic by an id, and unless `is_hosted` is False, give the log this id too."""
+    broker = cluster.brokers[0]
+    if topic_id is not None:
+        names = {**broker.metadata.snapshot.topic_names, topic_id: key[0]}
+        object.__setattr__(broker.metadata.snapshot, "topic_names", names)
+    if is_hosted:
+        partition = broker.replicas.hosted.remove(TopicPartition(*key))
+        assert partition is not None
+        partition.log.topic_id = topic_id
+        broker.replicas.hosted.add(partition)
+
+
 @pytest.mark.row("R50")
 @pytest.mark.parametrize("version", range(13, 18))
 def test_consumer_reads_a_topic_by_its_id_in_a_session(version: int) -> None:
@@ -120,11 +135,7 @@ def test_unknown_topic_id_is_refused_until_the_broker_learns_of_the_topic() -> N
             assert consumer.errors[T0] == 0
             assert consumer.errors["later", 0] == ErrorCode.UNKNOWN_TOPIC_ID
         await user.create_topics(NewTopic("later", 1, 1))
-        partition = cluster.brokers[0].replicas.partitions[TopicPartition("later", 0)]
-        snapshot = cluster.brokers[0].metadata.snapshot
-        names = {**snapshot.topic_names, UNKNOWN: "later"}
-        object.__setattr__(snapshot, "topic_names", names)
-        partition.log.topic_id = UNKNOWN
+        host_as(cluster, ("later", 0), UNKNOWN)
         await consumer.poll()
         assert consumer.errors["later", 0] == 0
 
@@ -168,12 +179,12 @@ def test_session_never_reads_a_topic_that_was_created_again_with_the_same_name()
 def test_log_with_another_topic_id_is_refused_and_a_log_without_an_id_is_read() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         consumer = await consumer_of(cluster)
-        replica = cluster.brokers[0].replicas.partitions[TopicPartition(*T0)]
-        replica.log.topic_id = UNKNOWN
+        host_as(cluster, T0, UNKNOWN)
+        host_as(cluster, T0, id_of(cluster), is_hosted=False)
         await consumer.poll(max_wait_ms=60_000)
         assert consumer.errors[T0] == ErrorCode.INCONSISTENT_TOPIC_ID
         assert consumer.errors["t", 1] == 0
-        replica.log.topic_id = None
+        host_as(cluster, T0, None)
         await consumer.poll()
         assert consumer.errors[T0] == 0, "a log from before topic ids has none"
 
