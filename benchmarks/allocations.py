@@ -42,11 +42,14 @@ _BUILDS = frozenset(
 Place = tuple[str, int]
 
 
-class Budget(NamedTuple):
-    """The most objects and instructions that one request may cost."""
+class Cost(NamedTuple):
+    """The mean number of objects and instructions of one request, or the most that it may cost."""
 
-    objects: int
-    instructions: int
+    objects: float
+    instructions: float
+
+    def __str__(self) -> str:
+        return f"{self.objects:.2f} objects, {self.instructions:.2f} instructions"
 
 
 class Allocations:
@@ -98,12 +101,21 @@ class Allocations:
         if self._at is not None:
             self.objects[self._at] += max(made, self._is_build)
 
-    def excess(self, requests: int, budget: Budget) -> str:
+    def reset(self) -> None:
+        """Set the counts to 0."""
+        self.objects.clear()
+        self.instructions.clear()
+
+    def mean(self, requests: int) -> Cost:
+        """Return the mean cost of so many requests."""
+        return Cost(self.objects.total() / requests, self.instructions.total() / requests)
+
+    def excess(self, requests: int, budget: Cost) -> str:
         """Return "" if the mean of the requests is within the budget, else the counts and the lines with the most."""
         found = [
             _over(name, counts, requests, most)
             for name, counts, most in zip(
-                Budget._fields, (self.objects, self.instructions), budget, strict=True
+                Cost._fields, (self.objects, self.instructions), budget, strict=True
             )
         ]
         return "\n".join(filter(None, found))
@@ -115,7 +127,7 @@ def _described(frame: FrameType) -> tuple[Place, bool]:
     return (code.co_filename, frame.f_lineno), code.co_code[frame.f_lasti] in _BUILDS
 
 
-def _over(name: str, counts: Counter[Place], requests: int, most: int) -> str:
+def _over(name: str, counts: Counter[Place], requests: int, most: float) -> str:
     mean = counts.total() / requests
     if mean <= most:
         return ""
@@ -123,4 +135,4 @@ def _over(name: str, counts: Counter[Place], requests: int, most: int) -> str:
         f"    {count / requests:8.1f}  {Path(file).relative_to(PRODUCT)}:{line}"
         for (file, line), count in counts.most_common(12)
     ]
-    return "\n".join([f"{mean:.1f} {name} per request, at most {most}; the most at:", *lines])
+    return "\n".join([f"{mean:.1f} {name} per request, at most {most:.1f}; the most at:", *lines])
