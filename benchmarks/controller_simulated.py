@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import controller_brokers, controller_term
 from benchmarks.controller_setting import fill
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.processes.apache import ApacheZooKeeper
 

@@ -32,7 +32,7 @@ from benchmarks.closed_loop import LoadError
 from benchmarks.load_produce import Scenario
 from minikafka import LocalCluster
 from minikafka.base.config.cluster import ClusterConfig
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.parent import die_with
 from minikafka.wire.versions import METADATA

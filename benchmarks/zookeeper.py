@@ -31,7 +31,7 @@ from benchmarks.zookeeper_loads import (
     resident_mb,
     small_loads,
 )
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.processes.apache import ApacheZooKeeper
 from minikafka.zk.processes.child import ServerProcess

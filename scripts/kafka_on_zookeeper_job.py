@@ -36,7 +36,7 @@ from threads import in_thread
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.cli.execution.running import run_cancellable
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.parent import die_with
 from minikafka.runtime.spawning import start_child

@@ -38,7 +38,8 @@ from minikafka.base.zookeeper import shown_kind
 from minikafka.cli.execution.running import run_cancellable
 from minikafka.client.history import Reading, verdict
 from minikafka.cluster import LocalCluster
-from minikafka.cluster.directory import is_free, try_lock
+from minikafka.cluster.ports import is_free
+from minikafka.runtime.locks import try_lock
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "quickstart-data"
@@ -73,12 +74,12 @@ def run_directory() -> Iterator[Path]:
     DATA.mkdir(exist_ok=True)
     for former in DATA.iterdir():
         with former.joinpath("run.lock").open("ab") as lock:
-            if try_lock(lock):
+            if try_lock(lock.fileno()):
                 run_cancellable(LocalCluster(data=former).stop())
                 shutil.rmtree(former)
     directory = Path(tempfile.mkdtemp(prefix="run-", dir=DATA))
     with directory.joinpath("run.lock").open("ab") as lock:
-        try_lock(lock)
+        try_lock(lock.fileno())
         yield directory
 
 

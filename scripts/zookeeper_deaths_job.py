@@ -19,7 +19,7 @@ import endings
 from display import Display
 
 from minikafka.cli.execution.running import run_cancellable
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

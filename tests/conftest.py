@@ -1,4 +1,4 @@
-"""Settings of the whole suite: marks by folder, ports of the workers, a shared cluster, a check for lost tasks.
+"""Settings of the whole suite: marks by folder, a shared cluster, a check for lost tasks.
 
 pytest does not notice a background task that fails, or a task that still runs after the test. The fixture
 `watched_loop` turns both into test failures. The tiers (conformance, cluster, clients, spark) are marked by path.
@@ -26,7 +26,6 @@ from support.zookeeper_cache import ZooKeeperCache
 from xdist.scheduler import LoadFileScheduling
 
 from minikafka.base.zookeeper import EMBEDDED, OWN
-from minikafka.cluster import directory
 
 __all__ = ["cluster", "shared_cluster"]
 
@@ -38,8 +37,6 @@ OWN_SPARK = (
     "tests/spark/test_standalone.py",
 )
 """Files whose tests start their own Java processes instead of the shared session; any worker may run them."""
-PORTS = 5_000
-"""Number of ports per worker. The ports of four workers end where the system's ephemeral ports begin."""
 
 # On a busy machine one example may take longer than Hypothesis's default of 200 ms.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -72,9 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     start_java_fast()
     config.pluginmanager.register(RowOutcomes(), RowOutcomes.NAME)
     config.pluginmanager.register(MatrixOutcomes())
-    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-        give_own_ports(int(worker.removeprefix("gw")))
-    elif config.getoption("numprocesses", None):
+    if "PYTEST_XDIST_WORKER" not in os.environ and config.getoption("numprocesses", None):
         config.pluginmanager.register(ZooKeeperCache())
 
 
@@ -104,15 +99,6 @@ def start_java_fast() -> None:
     quick = "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
     os.environ.setdefault("SPARK_SUBMIT_OPTS", quick)
     os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", f"{quick} -XX:+UseSerialGC")
-
-
-def give_own_ports(worker: int) -> None:
-    """Give each worker a separate range of ports for the clusters that its tests and commands start.
-
-    Without this, a new cluster could take the port of a broker that another worker's test has killed.
-    """
-    lowest = 12_500 + worker * PORTS
-    os.environ[directory.PORTS_VARIABLE] = f"{lowest}-{lowest + PORTS - 1}"
 
 
 class SchedulingByFile(LoadFileScheduling):

@@ -15,8 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,11 +43,6 @@ _PORT_MAX: Final = 65_535
 _SECRET_BYTES: Final = 32
 _LOCK_TIMEOUT_MS: Final = 60_000
 _LOCK_POLL_MS: Final = 20
-PORTS_VARIABLE: Final = "MINIKAFKA_PORTS"
-"""Environment variable with the range of ports for `free_ports`, as FIRST-LAST, for example "20000-24999"."""
-_LOWEST_FREE_PORT: Final = 15_000
-_EPHEMERAL_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_DRAWS_MAX: Final = 10_000
 
 
 class ClusterError(MinikafkaError):
@@ -381,54 +375,6 @@ def write_private(file: Path, text: str) -> None:
     except OSError as error:
         error.filename = error.filename or str(file)
         raise
-
-
-def free_ports(count: int, rng: Rng, taken: Collection[int] = ()) -> list[int]:
-    """Return free ports outside `taken`, drawn from the range of `MINIKAFKA_PORTS`.
-
-    If the variable is not set, the ports are below the system's range for outgoing connections, so that no
-    connection takes the port of a broker that is down. Raises ClusterError if too few ports are free, or if
-    the variable is not a range.
-    """
-    first, last = _port_range()
-    found: list[int] = []
-    for _ in range(_DRAWS_MAX):
-        if len(found) == count:
-            return found
-        port = int(rng.uniform(first, last + 1))
-        if port not in found and port not in taken and is_free(port):
-            found.append(port)
-    raise ClusterError(f"too few ports are free between {first} and {last}: widen {PORTS_VARIABLE}")
-
-
-def _port_range() -> tuple[int, int]:
-    """Return the first and the last port for `free_ports`. Raises ClusterError if MINIKAFKA_PORTS is invalid."""
-    given = os.environ.get(PORTS_VARIABLE)
-    if given:
-        first, _, last = given.partition("-")
-        if not (
-            first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) <= _PORT_MAX
-        ):
-            example = "the first and the last port, such as 20000-24999"
-            raise ClusterError(f"{PORTS_VARIABLE} must be {example}, not {given!r}")
-        return int(first), int(last)
-    try:
-        below = int(_EPHEMERAL_RANGE.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        below = 32_768
-    return _LOWEST_FREE_PORT, max(below, _LOWEST_FREE_PORT + 5_000) - 1
-
-
-def is_free(port: int) -> bool:
-    """True if a process could listen on this port now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-            probe.listen(1)
-        except OSError:
-            return False
-    return True
 
 
 def _is_same_file(file: IO[bytes], path: Path) -> bool:

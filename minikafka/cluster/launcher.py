@@ -29,10 +29,10 @@ from minikafka.cluster.directory import (
     ClusterDirectory,
     ClusterError,
     ClusterRecord,
-    is_free,
 )
 from minikafka.cluster.lost_zookeeper import known_cluster_ids, why_lost
 from minikafka.cluster.plan import Plan, Request, Running, coordination_of, plan
+from minikafka.cluster.ports import HeldPorts, is_free
 from minikafka.cluster.processes import (
     ProcessId,
     find_broker,
@@ -74,6 +74,8 @@ class Launcher:
     request: Request
     clock: Clock
     rng: Rng
+    held: HeldPorts = field(default_factory=HeldPorts)
+    """Holds the ports of the brokers and of ZooKeeper, so that no other start takes them."""
     spawned: list[ProcessId] = field(default_factory=list)
     postponed: list[str] = field(default_factory=list)
     saved: ClusterRecord | None = None
@@ -90,7 +92,11 @@ class Launcher:
     def check(self) -> None:
         """Raise ConfigError if the cluster cannot be started as requested; write nothing."""
         before = self.directory.read()
-        record = self._planned(before).record
+        held = HeldPorts()
+        try:
+            record = self._planned(before, held).record
+        finally:
+            held.release()  # the plan of the start chooses again
         self._check_overrides(record)
         for broker in record.brokers:
             self._broker_keys(broker, record, self.request.config.broker.get(SECRET_KEY))
@@ -202,13 +208,13 @@ class Launcher:
 
     def plan(self, before: ClusterRecord | None) -> Plan:
         """Return the plan of the cluster to start; write nothing. Raises ClusterError and ConfigError."""
-        planned = self._planned(before)
+        planned = self._planned(before, self.held)
         if before is not None:
             self._check_running(before, planned.record)
         return planned
 
-    def _planned(self, before: ClusterRecord | None) -> Plan:
-        planned = plan(before, self.request, self.rng, self._running_now(before))
+    def _planned(self, before: ClusterRecord | None, held: HeldPorts) -> Plan:
+        planned = plan(before, self.request, self.rng, self._running_now(before), held)
         former = None if before is None else self._former_settings(before)
         settings = settings_after(former, self.request.config, len(planned.record.brokers))
         return planned._replace(record=replace(planned.record, settings=settings))
@@ -362,6 +368,7 @@ class Launcher:
         A killed process keeps its ports until its last thread has ended.
         """
         deadline = self.clock.now() + PORT_WAIT_MS
+        self.held.hold(port)
         while not is_free(port):
             if self.clock.now() >= deadline:
                 return False

@@ -26,6 +26,7 @@ from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterR
 from minikafka.cluster.launcher import DYING_MS, POLL_MS, Launcher
 from minikafka.cluster.observed import WAIT_MS, ObservedCluster
 from minikafka.cluster.plan import BROKERS_MAX, PORT_MAX, Request, check_number
+from minikafka.cluster.ports import HeldPorts
 from minikafka.cluster.processes import (
     ProcessId,
     end,
@@ -125,6 +126,7 @@ class LocalCluster(ObservedCluster):
             coordination,
         )
         self._blocking: BlockingCluster | None = None
+        self._held = HeldPorts()
         self.postponed: tuple[str, ...] = ()
         """Settings of the last `start` that cannot take effect while processes run."""
         self.changes: dict[int, list[SettingChange]] = {}
@@ -223,7 +225,10 @@ class LocalCluster(ObservedCluster):
             await self._wait_until_serving(launcher, ids, timeout_ms)
         except BaseException:
             await self._running.kill_all(launcher.spawned)
+            self._held.release()
             raise
+        if self._request.owner is None:
+            self._held.release()  # the processes have their ports; this one may end
 
     async def stop(self, broker_id: int | None = None) -> None:
         """Stop one broker by a controlled shutdown, or all brokers and then the cluster's ZooKeeper.
@@ -244,7 +249,8 @@ class LocalCluster(ObservedCluster):
             self._end()
 
     def _end(self) -> None:
-        """Remove a temporary data directory, when no process runs any more."""
+        """Remove a temporary data directory and release the ports, when no process runs any more."""
+        self._held.release()
         if self._temporary is not None:
             self._temporary.remove()
         with _started_lock:
@@ -329,7 +335,9 @@ class LocalCluster(ObservedCluster):
         await end(self._running_zookeeper(), self._clock)
 
     def _launcher(self) -> Launcher:
-        return Launcher(self.directory, self._running, self._request, self._clock, self._rng)
+        return Launcher(
+            self.directory, self._running, self._request, self._clock, self._rng, self._held
+        )
 
     async def _wait_until_serving(
         self, launcher: Launcher, ids: Collection[int], timeout_ms: int

@@ -23,14 +23,8 @@ from minikafka.base.coordination import CONTROLLER, COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Rng
 from minikafka.base.zookeeper import EMBEDDED, OWN, parse_zookeeper
-from minikafka.cluster.directory import (
-    HOST,
-    BrokerRecord,
-    ClusterError,
-    ClusterRecord,
-    free_ports,
-    is_free,
-)
+from minikafka.cluster.directory import HOST, BrokerRecord, ClusterError, ClusterRecord
+from minikafka.cluster.ports import HeldPorts, free_ports
 from minikafka.cluster.processes import ProcessId
 
 PORT_MAX: Final = 65_535
@@ -94,10 +88,17 @@ def check_number(name: str, value: object, low: int, high: int) -> None:
 
 
 def plan(
-    before: ClusterRecord | None, request: Request, rng: Rng, running: Running | None = None
+    before: ClusterRecord | None,
+    request: Request,
+    rng: Rng,
+    running: Running | None = None,
+    held: HeldPorts | None = None,
 ) -> Plan:
-    """Return the plan of the cluster to start. Raises ClusterError, and ConfigError for an invalid `cluster.port`."""
-    return _Planner(before, request, rng, running or Running()).plan()
+    """Return the plan of the cluster to start; `held` holds the ports that were chosen.
+
+    Raises ClusterError, and ConfigError for an invalid `cluster.port`.
+    """
+    return _Planner(before, request, rng, running or Running(), held or HeldPorts()).plan()
 
 
 def coordination_of(request: Request, before: ClusterRecord | None) -> str:
@@ -123,12 +124,18 @@ class _Planner:
     """The computation of one plan, and of the settings that cannot take effect while processes run."""
 
     def __init__(
-        self, before: ClusterRecord | None, request: Request, rng: Rng, running: Running
+        self,
+        before: ClusterRecord | None,
+        request: Request,
+        rng: Rng,
+        running: Running,
+        held: HeldPorts,
     ) -> None:
         self._before = before
         self._request = request
         self._rng = rng
         self._running = running
+        self._held = held
         self._postponed: dict[str, str] = {}
         config = request.config
         self._kafka = _Ports("port", request.port, _PORT, config.port, _kafka_port)
@@ -239,7 +246,7 @@ class _Planner:
                 return before.zookeeper, before.zookeeper_kind
             if before.runs_zookeeper and kind in OWN and first != 0:
                 return before.zookeeper, kind
-        return address or f"{HOST}:{free_ports(1, self._rng, taken)[0]}", kind
+        return address or f"{HOST}:{self._free_port(taken)}", kind
 
     def _brokers(
         self, count: int, first: int | None, control: int | None
@@ -257,14 +264,14 @@ class _Planner:
             broker = known.get(broker_id, BrokerRecord(broker_id, 0, 0))
             port = (
                 broker.port
-                or _new_port(broker_id, first, known, taken, _kafka_port)
-                or free_ports(1, self._rng, taken)[0]
+                or self._new_port(broker_id, first, known, taken, _kafka_port)
+                or self._free_port(taken)
             )
             taken.add(port)
             control_port = (
                 broker.control_port
-                or _new_port(broker_id, control, known, taken, _control_port)
-                or free_ports(1, self._rng, taken)[0]
+                or self._new_port(broker_id, control, known, taken, _control_port)
+                or self._free_port(taken)
             )
             taken.add(control_port)
             broker = replace(broker, port=port, control_port=control_port)
@@ -286,6 +293,34 @@ class _Planner:
                 if id_ not in self._running.brokers
             }
         return known
+
+    def _free_port(self, taken: Collection[int]) -> int:
+        return free_ports(1, self._rng, taken, self._held)[0]
+
+    def _new_port(
+        self,
+        broker_id: int,
+        first: int | None,
+        known: Mapping[int, BrokerRecord],
+        taken: Collection[int],
+        of: Callable[[BrokerRecord], int],
+    ) -> int | None:
+        """Return the port of a new broker that `first` requests, or that continues the ports of the known brokers.
+
+        Return None if the broker needs any free port: if `first` is 0, if the known ports are not consecutive, or if
+        the new port is in use or exceeds 65535.
+        """
+        if first:
+            return first + broker_id - 1
+        firsts = {of(broker) - broker.id + 1 for broker in known.values()}
+        if first == 0 or len(firsts) != 1:
+            return None
+        port = firsts.pop() + broker_id - 1
+        return (
+            port
+            if port <= PORT_MAX and port not in taken and self._held.hold_if_free(port)
+            else None
+        )
 
 
 def _requested(wanted: str | None, before: ClusterRecord | None) -> tuple[str, str]:
@@ -326,24 +361,3 @@ def _moved(broker: BrokerRecord, first: int | None, control: int | None) -> Brok
         port=port if first and port <= PORT_MAX else broker.port,
         control_port=control_port if control and control_port <= PORT_MAX else broker.control_port,
     )
-
-
-def _new_port(
-    broker_id: int,
-    first: int | None,
-    known: Mapping[int, BrokerRecord],
-    taken: Collection[int],
-    of: Callable[[BrokerRecord], int],
-) -> int | None:
-    """Return the port of a new broker that `first` requests, or that continues the ports of the known brokers.
-
-    Return None if the broker needs any free port: if `first` is 0, if the known ports are not consecutive, or if the
-    new port is in use or exceeds 65535.
-    """
-    if first:
-        return first + broker_id - 1
-    firsts = {of(broker) - broker.id + 1 for broker in known.values()}
-    if first == 0 or len(firsts) != 1:
-        return None
-    port = firsts.pop() + broker_id - 1
-    return port if port <= PORT_MAX and port not in taken and is_free(port) else None

@@ -18,14 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from minikafka.base.coordination import CONTROLLER
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.base.ports import Clock, Rng
-from minikafka.cluster.directory import (
-    HOST,
-    BrokerRecord,
-    ClusterDirectory,
-    ClusterRecord,
-    is_free,
-)
+from minikafka.cluster.directory import HOST, BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.cluster.lost_zookeeper import why_empty, why_lost
+from minikafka.cluster.ports import is_free
 from minikafka.cluster.processes import ProcessId, is_paused, started_at_ms
 from minikafka.cluster.running import RunningProcesses
 from minikafka.cluster.state import CONNECTED, call_all

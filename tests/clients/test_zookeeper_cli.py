@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import pyspark
 import pytest
 
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.processes.apache import ApacheZooKeeper, find_java
 from minikafka.zk.processes.child import ServerProcess

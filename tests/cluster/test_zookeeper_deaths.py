@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.zookeeper_deaths import Deaths, FrequentSnapshots
 
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 ROUNDS = 4

@@ -24,7 +24,7 @@ from minikafka.broker.broker import Broker
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.cli.processes import broker_process
 from minikafka.client import Client, NewTopic
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.ledger.reader import Line, read_all
 from minikafka.ledger.writer import directory_of
 from minikafka.runtime.clock import SystemClock, SystemRng

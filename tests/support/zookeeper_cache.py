@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.processes.apache import JVM_FLAGS, ApacheZooKeeper
 from minikafka.zk.processes.child import POLL_MS

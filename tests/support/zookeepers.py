@@ -18,7 +18,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from minikafka.base.ports import SessionEvent, SessionState
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport

@@ -76,7 +76,8 @@ def _record_of_running_cluster(data: str | None) -> ClusterRecord:
     Raises ClusterError if no broker has a process or uses its port. The ports are checked too, because processes
     in another container are invisible.
     """
-    from minikafka.cluster.directory import ClusterDirectory, ClusterError, is_free
+    from minikafka.cluster.directory import ClusterDirectory, ClusterError
+    from minikafka.cluster.ports import is_free
     from minikafka.cluster.running import RunningProcesses
     from minikafka.runtime.clock import SystemClock
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.zookeepers import eventually
 
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.cluster.processes import identify
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.processes.apache import ApacheZooKeeper

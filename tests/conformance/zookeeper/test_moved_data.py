@@ -19,7 +19,7 @@ from support.server_states import RandomWrites, new_state
 from support.zookeepers import make_ensemble
 
 from minikafka.cli.zk import zk
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.storage import DiskStorage
 from minikafka.zk.core.state import ServerState

@@ -16,7 +16,7 @@ from support.zookeepers import Client, Connect, eventually, in_thread
 
 from minikafka.base.errors import Closed, NotConnected, OutcomeUnknown
 from minikafka.base.ports import Check, SessionState, Set
-from minikafka.cluster.directory import free_ports
+from minikafka.cluster.ports import free_ports
 from minikafka.cluster.processes import identify, is_paused
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport

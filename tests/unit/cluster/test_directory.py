@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import stat
 import tomllib
 from contextlib import AbstractAsyncContextManager
@@ -18,14 +17,10 @@ from minikafka.base.config import BrokerConfig
 from minikafka.cli.processes.waits import until_serving
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.directory import (
-    HOST,
-    PORTS_VARIABLE,
     BrokerRecord,
     ClusterDirectory,
     ClusterError,
     ClusterRecord,
-    free_ports,
-    is_free,
 )
 from minikafka.cluster.processes import ProcessId
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -175,38 +170,6 @@ def test_broker_config_file_is_private_and_contains_the_settings_written_to_it(
     assert mode(file) == 0o600
     assert tomllib.loads(file.read_text())["broker"] == keys
     assert BrokerConfig.parse(file.read_text()).broker_id == 3
-
-
-def test_free_ports_returns_distinct_ports_that_are_not_in_use() -> None:
-    ports = free_ports(20, SystemRng())
-    assert len(set(ports)) == 20
-    assert all(map(is_free, ports))
-
-
-def test_free_ports_are_drawn_from_the_range_in_the_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(PORTS_VARIABLE, "20000-20999")
-    assert all(20_000 <= port <= 20_999 for port in free_ports(50, SystemRng()))
-    with socket.create_server((HOST, 0)) as server:
-        port = server.getsockname()[1]
-        monkeypatch.setenv(PORTS_VARIABLE, f"{port}-{port}")
-        with pytest.raises(ClusterError, match=f"between {port} and {port}: widen MINIKAFKA_PORTS"):
-            free_ports(1, SystemRng())
-
-
-@pytest.mark.parametrize("given", ["x", "20000", "2-1", "0-5", "1-65536", "-", "1-2-3", "\u00b2-3"])
-def test_malformed_port_range_in_the_environment_is_refused(
-    monkeypatch: pytest.MonkeyPatch, given: str
-) -> None:
-    monkeypatch.setenv(PORTS_VARIABLE, given)
-    with pytest.raises(ClusterError, match="MINIKAFKA_PORTS must be the first and the last port"):
-        free_ports(1, SystemRng())
-
-
-def test_port_that_a_socket_already_listens_on_is_not_free() -> None:
-    with socket.create_server((HOST, 0)) as server:
-        assert not is_free(server.getsockname()[1])
 
 
 async def test_data_directory_lock_is_held_by_one_command_at_a_time(tmp_path: Path) -> None:

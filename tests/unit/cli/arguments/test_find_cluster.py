@@ -13,7 +13,8 @@ from minikafka.base.errors import ConfigError
 from minikafka.cli.arguments.config_files import _warn
 from minikafka.cli.arguments.find_cluster import bootstrap_servers, data_directory
 from minikafka.cluster import ClusterError
-from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord, free_ports
+from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
+from minikafka.cluster.ports import free_ports
 from minikafka.cluster.processes import ProcessId, identify
 from minikafka.runtime.clock import SystemRng
 

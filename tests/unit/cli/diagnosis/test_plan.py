@@ -13,7 +13,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.cli.diagnosis import plan as module
 from minikafka.cli.diagnosis.plan import plan
 from minikafka.cluster import ClusterError
-from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord, free_ports
+from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
+from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemRng
 
 WRITE = {
