@@ -119,7 +119,10 @@ class ClusterRecord:
 
 @dataclass(slots=True)
 class ClusterDirectory:
-    """The paths in the data directory, and the methods that read and write the files of the cluster."""
+    """The paths in the data directory, and the methods that read and write the files of the cluster.
+
+    Raises ClusterError if the path is not UTF-8.
+    """
 
     path: Path
     lock_holder: str = ""
@@ -128,6 +131,10 @@ class ClusterDirectory:
 
     def __post_init__(self) -> None:
         self.path = self.path.resolve()
+        if not _is_text(self.path):
+            text = f"the path of the data directory, {os.fsencode(self.path)!r}, is not UTF-8"
+            rule = "configuration files could not name it. Rename it, or choose another one"
+            raise ClusterError(f"{text}: {rule}", "--data DIR")
         self._record_file = self.path / "cluster.json"
 
     @property
@@ -320,6 +327,14 @@ class ClusterDirectory:
                 text = f"{self.path} is in use: {self.lock_holder} holds {lock}"
                 raise ClusterError(f"{text}: wait until it has ended, or end it")
             await clock.sleep(_LOCK_POLL_MS)
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class Memory:

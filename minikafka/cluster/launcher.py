@@ -105,7 +105,7 @@ class Launcher:
         """Start ZooKeeper and all brokers that are down, and resume paused brokers; return all broker ids."""
         before = await self._finish_former_run()
         planned = self.plan(before)
-        await self._check_ports(planned.record.brokers)
+        await self._check_ports(planned.record.brokers, alone=True)
         self.write(planned)
         return await self._start(planned.record.brokers)
 
@@ -351,25 +351,28 @@ class Launcher:
         self.spawned.append(process)
         self._save(self.record.with_broker(replace(broker, process=process)))
 
-    async def _check_ports(self, brokers: Collection[BrokerRecord]) -> None:
-        """Raise ClusterError if a port of a broker that is down is in use."""
+    async def _check_ports(self, brokers: Collection[BrokerRecord], *, alone: bool = False) -> None:
+        """Raise ClusterError if a port of a broker that is down is in use.
+
+        `alone`: a port that another start holds counts as in use too. The program that runs an attached cluster holds
+        its ports.
+        """
         for broker in brokers:
             if is_alive(broker.process) or find_broker(self.directory.broker_file(broker.id)):
                 continue
             for port, option in ((broker.port, "port"), (broker.control_port, "metrics-port")):
-                if not await self._wait_until_free(port):
+                if not await self._wait_until_free(port, alone=alone):
                     text = f"port {port} of broker {broker.id} is in use: stop the process that listens there"
                     hint = f"minikafka up --{option} 0"
                     raise ClusterError(f"{text}, or choose other ports", hint)
 
-    async def _wait_until_free(self, port: int) -> bool:
+    async def _wait_until_free(self, port: int, *, alone: bool = False) -> bool:
         """Wait up to PORT_WAIT_MS until the port is free; return False if it is still in use.
 
         A killed process keeps its ports until its last thread has ended.
         """
         deadline = self.clock.now() + PORT_WAIT_MS
-        self.held.hold(port)
-        while not is_free(port):
+        while not ((self.held.hold(port) or not alone) and is_free(port)):
             if self.clock.now() >= deadline:
                 return False
             await self.clock.sleep(POLL_MS)

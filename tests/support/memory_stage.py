@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.invariants import violations
 from support.memory_cluster import LOG_DIR, MemoryCluster
+from support.memory_storage import MemoryStorage
 from support.seeded_loop import context_of, run_seeded
 from support.stage import BROKERS, KEYS, Stage
 
@@ -95,13 +96,15 @@ class MemoryStage(Stage):
         return self.cluster.ensemble.children(path) if there else []
 
     def directories(self, broker: int, topic: str = "") -> list[str]:
-        prefix = f"{LOG_DIR}/{topic}"
-        found = self.cluster.storages[broker].directories
+        storage = self.cluster.storages[broker]
+        found = storage.names(LOG_DIR) if storage.exists(LOG_DIR) else []
         return sorted(
-            path.rpartition("/")[2]
-            for path in found
-            if path.startswith(prefix) and path.rpartition("/")[0] == LOG_DIR and "-" in path
+            name for name in found if name.startswith(topic) and _is_replica(storage, name)
         )
+
+
+def _is_replica(storage: MemoryStorage, name: str) -> bool:
+    return "-" in name and storage.is_directory(f"{LOG_DIR}/{name}")
 
 
 SEEDS = range(3)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from minikafka.cli.arguments.completion import ZOOKEEPER
+from minikafka.cli.arguments.find_cluster import find_cluster
 from minikafka.cli.arguments.options import config_option, data_option, time_limit, timeout_option
 from minikafka.cli.execution.running import run
 from minikafka.cli.processes.process_argument import ProcessName, ProcessType
@@ -52,6 +53,10 @@ def restart(
     )
     from minikafka.cluster.local import LocalCluster
 
+    if names and set(names) == {ZOOKEEPER}:
+        own = find_cluster(data)  # ZooKeeper needs no configuration
+        run(_restart_zookeeper(own), reason=until_zookeeper_serves(own))
+        return
     file = find_cluster_file(config)
     found = load_cluster_config(config)
     cluster = LocalCluster(data=data or found.data, config=found, attached=False)
@@ -63,8 +68,6 @@ def restart(
         run(_restart_zookeeper(cluster), reason=until_zookeeper_serves(cluster))
     if not names:
         ids = [broker.id for broker in record.brokers]
-    if not ids:
-        return
     if file is not None:
         with errors_name_file(file):
             cluster.configure(ids)

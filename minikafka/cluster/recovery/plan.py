@@ -130,7 +130,8 @@ def _partitions(
         shown = ", ".join(f"{name}-{number}" for number in missing)
         raise ClusterError(
             f"no broker has {shown}, although {name}-{count - 1} exists: restore the log directory that had them, or "
-            "leave out the broker that has lost it (--without ID); these partitions are then created empty"
+            "leave out the broker that has lost it (--without ID), and these partitions are created empty; if the "
+            "topic was being deleted, move its directories out of the log directories"
         )
     size = max(map(len, by_number.values()))
     return {

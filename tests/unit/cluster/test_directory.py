@@ -276,3 +276,16 @@ def test_error_about_a_secret_that_is_not_text_names_the_secret_file(tmp_path: P
     (tmp_path / "secret").write_bytes(b"\xff\xfe")
     with pytest.raises(ClusterError, match="secret is not text: stop the cluster and remove"):
         ClusterDirectory(tmp_path).secret(SystemRng())
+
+
+def test_data_directory_whose_path_is_not_utf8_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = Path(os.fsdecode(os.fsencode(tmp_path) + b"/d\xff"))
+    with pytest.raises(ClusterError, match=r"d\\xff', is not UTF-8: .*Rename it") as refused:
+        ClusterDirectory(named)
+    assert str(refused.value).isprintable()
+    named.mkdir()
+    monkeypatch.chdir(named)
+    with pytest.raises(ClusterError, match="is not UTF-8"):
+        ClusterDirectory(Path("data"))

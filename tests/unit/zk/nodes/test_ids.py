@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from support.until import until
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
@@ -86,7 +88,8 @@ async def test_client_ends_when_another_zookeeper_takes_the_place_of_its_own(
     await follower.start()
     await replace(zookeeper, found, writes)
     follower.client.reconnect()
-    await until(lambda: bool(follower.crashes))
+    async with asyncio.timeout(10):
+        await until(lambda: bool(follower.crashes))
     assert isinstance(follower.crashes[0], ClusterLost)
     assert follower.client.state is not SessionState.CONNECTED
     assert follower.client.generation == 1
@@ -119,5 +122,6 @@ async def test_expired_session_is_followed_by_a_verified_one(zookeeper: ZooKeepe
     zookeeper.delete(layout.CLUSTER_ID)
     await follower.client.expire()
     follower.client.gate.release()
-    await until(lambda: bool(follower.crashes))
+    async with asyncio.timeout(10):
+        await until(lambda: bool(follower.crashes))
     assert follower.client.generation == 3
