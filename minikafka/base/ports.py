@@ -452,7 +452,7 @@ class ZooKeeper(Protocol):
         """Call `verify` with the data of a node, None if it is missing, before anything else uses a later session.
 
         It is also called with the node of a server that refuses this session because its data are older than what this
-        client has seen. The first exception of `verify` ends the client's task, and no session is used any more.
+        client has seen. If it raises ClusterLost for each server, the client's task ends, and no session is used.
         """
 
     def lease_valid(self, margin_ms: int = 0) -> bool:

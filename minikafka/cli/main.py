@@ -23,6 +23,8 @@ from minikafka.cli.terminal.command_group import Group, nearest
 from minikafka.cli.terminal.echo import escape_unencodable
 
 _INTERRUPTED: Final = 130
+_SHOWN: Final = 60
+"""Number of characters on each side of a character that cannot be encoded that an error shows."""
 
 
 class _Entry(NamedTuple):
@@ -156,7 +158,8 @@ def main() -> NoReturn:
         click.UsageError(_one_line(error.format_message()), error.ctx).show(sys.stderr)
         code = error.exit_code
     except UnicodeEncodeError as error:
-        text = f"'{printable(error.object)}' is not valid Unicode: write names and values in UTF-8"
+        shown = error.object[max(0, error.start - _SHOWN) : error.end + _SHOWN]  # it may be a file
+        text = f"'{printable(shown)}' is not valid Unicode: write names and values in UTF-8"
         code = _report(click.ClickException(text), output)
     except (click.Abort, KeyboardInterrupt):
         code = _INTERRUPTED

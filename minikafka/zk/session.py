@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import (
     Closed,
+    ClusterLost,
     CoordinationError,
     NoNode,
     NotConnected,
@@ -96,7 +97,9 @@ class Session:
         self._connect_timeout_ms = connect_timeout_ms
         self.on_event = on_event
         self.verification: Verification | None = None
-        """The check of later sessions. Its exception ends the task of this session."""
+        """The check of later sessions. If it raises ClusterLost for all servers, this ends the task of the session."""
+        self._lost: set[tuple[str, int]] = set()
+        """The servers without the cluster, since the last connection."""
         self._on_attached = on_attached
         self._servers = deque(rng.shuffled(servers))
         self._clock = clock
@@ -259,14 +262,29 @@ class Session:
                 raise ConnectionError("the server granted no session")
             if attached.session_id != self.session_id:
                 await self._verify(connection)
+        except ClusterLost as lost:
+            self._note_lost(host, port, lost)
+            return None
         except (OSError, ValueError) as error:
             self._failures += 1
             logger.info("ZooKeeper at %s:%d does not answer: %r", host, port, error)
             if self._last_zxid:
                 await self._examine(host, port)
             return None
+        self._lost.clear()
         self._attached(attached, connection, sent)
         return connection
+
+    def _note_lost(self, host: str, port: int, lost: ClusterLost) -> None:
+        """Note that a server does not have the cluster. Raises `lost` if no server has it.
+
+        One server of an ensemble may have been started alone, without data.
+        """
+        self._failures += 1
+        self._lost.add((host, port))
+        if self._lost.issuperset(self._servers):
+            raise lost
+        logger.error("ZooKeeper at %s:%d: %s", host, port, lost)
 
     async def _verify(self, connection: ZooKeeperConnection) -> None:
         """Check a new session with `verification`. Raises its exception, and OSError if the server does not answer."""
@@ -314,6 +332,8 @@ class Session:
                 port,
             )
             await _end(connection)
+        except ClusterLost as lost:
+            self._note_lost(host, port, lost)
         except (OSError, ValueError, CoordinationError):
             return
 

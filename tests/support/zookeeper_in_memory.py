@@ -328,6 +328,7 @@ class InMemoryClient(ZooKeeperClient):
         chroot: str = "",
         clock: LoopClock | None = None,
         tasks: ports.Tasks | None = None,
+        connect: str = CONNECT,
     ) -> None:
         self.server = server
         self.gate = Gate(server.transport)
@@ -342,7 +343,7 @@ class InMemoryClient(ZooKeeperClient):
         """A client of a server that lags behind, from which this client reads; None: it reads from its own server."""
         self._tasks = tasks or TaskRegistry()
         super().__init__(
-            CONNECT + chroot,
+            connect + chroot,
             session_ms,
             clock or server.clock,
             SeededRng(),

@@ -277,3 +277,18 @@ def test_remedy_of_an_attached_cluster_is_a_method_of_its_program(scene: Scene) 
     scene.zookeeper_is(DOWN)
     assert "start_zookeeper()" in scene.causes()[0].remedy
     assert "minikafka up" not in scene.causes()[0].remedy
+
+
+@pytest.mark.parametrize("state", [RUNS, DOWN])
+def test_lost_zookeeper_is_the_only_cause_of_brokers_without_a_session(state: str) -> None:
+    scene = Scene()
+    scene.zookeeper = ZooKeeperSight("h:1", ProcessSight(state, 9), lost="the cluster is gone")
+    scene.answers(session_state="suspended")
+    scene.process(2, DOWN, last_line="minikafka: ZooKeeper has no node")
+    [cause] = scene.causes()
+    assert (cause.name, cause.text) == ("zookeeper-lost", "the cluster is gone")
+    assert "restore its data, or run `minikafka down` and `minikafka zk recover`" in cause.remedy
+    for id_ in scene.brokers:
+        scene.process(id_, DOWN)
+    scene.zookeeper = replace(scene.zookeeper, process=ProcessSight(DOWN))
+    assert [cause.name for cause in scene.causes()] == ["zookeeper-lost"]

@@ -48,9 +48,8 @@ def test_error_about_a_log_directory_named_twice_has_both_spellings(
     monkeypatch.chdir(tmp_path)
     Path("link").symlink_to("d")
     file = write(tmp_path, *KEYS, f'log.dirs = "{tmp_path}/d,e,{again}"')
-    expected = (
-        f"{file}: log.dirs names {tmp_path}/d twice, as {tmp_path}/d and as {again}: leave one out"
-    )
+    twice = f"log.dirs names {tmp_path}/d twice, as {tmp_path}/d and as {again}: leave one out"
+    expected = f"{file}: line {len(KEYS) + 2}, column 1: {twice}"
     with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
         load(file)
 

@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import MinikafkaError
 from minikafka.cli.main import commands
-from minikafka.cli.processes.start_stop import Differences, started, zookeeper_failure
+from minikafka.cli.processes.start_stop import (
+    Differences,
+    _tell_unapplied,
+    started,
+    zookeeper_failure,
+)
 from minikafka.cluster.directory import BrokerRecord, ClusterRecord
 from minikafka.cluster.local import LocalCluster
 from minikafka.cluster.processes import ProcessId
@@ -130,3 +136,26 @@ def test_command_up_lists_changed_keys_and_the_brokers_that_need_a_restart() -> 
         "brokers": [1, 2],
     }
     assert Differences.of({1: [], 2: []}).lines(None) == []
+
+
+def test_start_prints_the_settings_that_it_does_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = LocalCluster(3, data="data", config=ClusterConfig(replicates_topics=True))
+    launcher = made._launcher()
+    launcher.write(launcher.plan(None))
+    _tell_unapplied(1, None)
+    Path("cluster.toml").write_text("[broker]\nnum.partitions = 6\n")
+    before = Path("data/broker-1.toml").read_text()
+    _tell_unapplied(1, None)
+    change, *kept = capsys.readouterr().err.splitlines()
+    assert change.startswith("num.partitions = 6 (was 1): not in effect, `start` does not read")
+    assert "minikafka restart 1 applies it" in change
+    assert [line.partition(":")[0] for line in kept] == [
+        "default.replication.factor = 3",
+        "min.insync.replicas = 2",
+    ]
+    assert Path("data/broker-1.toml").read_text() == before
+    _tell_unapplied(1, "data")
+    assert capsys.readouterr().err == ""

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from support.until import until
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
+from support.zookeeper_in_memory import CONNECT, PORT, InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import ClusterLost
 from minikafka.base.ports import SessionState
@@ -21,10 +21,10 @@ OTHER = "oThErOtHeRoThErOtHeRoA"
 class Follower:
     """A client that knows the id of its cluster. `crashes`: the errors of its tasks."""
 
-    def __init__(self, zookeeper: ZooKeeperInMemory) -> None:
+    def __init__(self, zookeeper: ZooKeeperInMemory, connect: str = CONNECT) -> None:
         self.crashes: list[Exception] = []
         tasks = TaskRegistry(lambda _, error: self.crashes.append(error))
-        self.client = InMemoryClient(zookeeper, tasks=tasks)
+        self.client = InMemoryClient(zookeeper, tasks=tasks, connect=connect)
 
     async def start(self) -> None:
         await self.client.start()
@@ -125,3 +125,16 @@ async def test_expired_session_is_followed_by_a_verified_one(zookeeper: ZooKeepe
     async with asyncio.timeout(10):
         await until(lambda: bool(follower.crashes))
     assert follower.client.generation == 3
+
+
+async def test_one_server_without_the_cluster_does_not_end_the_client(
+    zookeeper: ZooKeeperInMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other server of the ensemble is down, and may have the cluster."""
+    follower = Follower(zookeeper, f"memory:{PORT},memory:{PORT + 1}")
+    await follower.start()
+    await replace(zookeeper, None)
+    follower.client.reconnect()
+    async with asyncio.timeout(10):
+        await until(lambda: caplog.text.count("ZooKeeper has no node /cluster/id") >= 2)
+    assert follower.crashes == []
