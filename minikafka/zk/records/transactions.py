@@ -1,7 +1,8 @@
 """Records of ZooKeeper's transaction log, in the bytes of Apache ZooKeeper.
 
 A record of a log file: adler32 (8 bytes), length, header, transaction, and the byte `B`. Apache ZooKeeper adds a
-digest of the tree behind the transaction, which is not read.
+digest of the tree behind the transaction, which is not read. In its place, the first record of each write here has a
+mark: up to which byte the file was on the disk before. Apache ZooKeeper skips it as a digest of an unknown version.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ HEADER: Final = struct.Struct("!qiqqi")
 PREFIX: Final = struct.Struct("!qi")
 """Checksum and length, in front of the header."""
 END: Final = b"B"
+_MARK: Final = struct.Struct("!iq")
+"""Version of a digest, and number of durable bytes."""
+_MARK_VERSION: Final = 0x6D6B
 _ZXID_AT: Final = 12
 _ZXID: Final = struct.Struct("!q")
 
@@ -58,14 +62,16 @@ _CLOSE_SESSION: Final = -11
 # ---- encoding
 
 
-def encode(transaction: Transaction) -> bytes:
-    """Return the whole record of a transaction."""
+def encode(transaction: Transaction, durable: int = 0) -> bytes:
+    """Return the whole record of a transaction. `durable`: for a mark, bytes of the log that are on the disk."""
     session_id, cxid, zxid, time_ms, change = transaction
     if type(change) is DataSet:  # the most frequent one
         kind, content = _SET_DATA, _data_set(change)
     else:
         kind, content = _encoded(change)
     record = HEADER.pack(session_id, cxid, zxid, time_ms, kind) + content
+    if durable:
+        record += _MARK.pack(_MARK_VERSION, durable)
     return PREFIX.pack(adler32(record), len(record)) + record + END
 
 
@@ -131,6 +137,17 @@ def decode(record: bytes) -> Transaction:
     except struct.error:
         raise Malformed(f"a transaction of {len(record)} bytes has no complete header") from None
     return Transaction(session_id, cxid, zxid, time_ms, _change(kind, Reader(record, HEADER.size)))
+
+
+def durable_before(record: bytes) -> int:
+    """Return how many bytes of the log were on the disk when this record was written; 0 if it has no mark."""
+    reader = Reader(record, HEADER.size)
+    try:
+        _change(HEADER.unpack_from(record)[-1], reader)
+        version, durable = _MARK.unpack(record[reader.position :])
+    except (Malformed, struct.error):
+        return 0
+    return durable if version == _MARK_VERSION else 0
 
 
 def _change(kind: int, reader: Reader) -> Change:

@@ -31,6 +31,11 @@ A log with this id has every zxid, and `durable-end` is written before its trans
 """
 _LOG_HEADER_CHECKED: Final = LOG_HEADER[:8]
 _RECORD_BYTES_MIN: Final = transactions.HEADER.size
+_AROUND_RECORD: Final = transactions.PREFIX.size + len(transactions.END)
+_RECORD_START: Final = re.compile(
+    rb"(?=\0{4}.{4}(?:\0[\1-\xff]..|\0\0[\1-\xff].|\0{3}[\x20-\xff]))", re.DOTALL
+)
+"""What may be the checksum and the length of a record, at any byte."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
@@ -103,19 +108,34 @@ class LogRecords:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the records, each beginning with its header."""
-        content, prefix = self.content, transactions.PREFIX
-        limit = len(content) - prefix.size
-        while 0 < self.position <= limit:
-            checksum, size = prefix.unpack_from(content, self.position)
-            start = self.position + prefix.size
-            end = start + size
-            if size < _RECORD_BYTES_MIN or content[end : end + 1] != transactions.END:
-                return
-            record = content[start:end]
-            if zlib.adler32(record) != checksum:
-                return
-            self.position = end + 1
+        while self.position > 0 and (record := self._record_at(self.position)) is not None:
+            self.position += _AROUND_RECORD + len(record)
             yield record
+
+    def _record_at(self, position: int) -> bytes | None:
+        """Return the record at a position; None if it is not complete and unchanged."""
+        content, prefix = self.content, transactions.PREFIX
+        if position + prefix.size > len(content):
+            return None
+        checksum, size = prefix.unpack_from(content, position)
+        start = position + prefix.size
+        end = start + size
+        if size < _RECORD_BYTES_MIN or content[end : end + 1] != transactions.END:
+            return None
+        record = content[start:end]
+        return record if zlib.adler32(record) == checksum else None
+
+    def was_durable(self) -> bool:
+        """Return True if a record behind the last one that was read says that the bytes there were on the disk.
+
+        Then no crash has damaged them: a later record was written only after an fsync of them.
+        """
+        places = _RECORD_START.finditer(self.content, self.position + 1)
+        records = (self._record_at(place.start()) for place in places)
+        return any(
+            record is not None and transactions.durable_before(record) > self.position
+            for record in records
+        )
 
     def unread(self) -> bytes:
         """Return the bytes behind the last record, without the zeros at the end of the file."""

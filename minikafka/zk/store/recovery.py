@@ -227,7 +227,7 @@ class Recovery:
         is_older_log = log != self._files.logs[-1]
         is_too_long = len(unread) > BATCH_BYTES_MAX
         is_incomplete = is_older_log and (unread or not has_records)
-        if self._was_durable(log, position) or is_incomplete or is_too_long:
+        if is_incomplete or is_too_long or self._was_durable(log, records):
             first = self._last_read + 1 if has_records else log.zxid
             reason = (
                 f"is damaged at byte {position}, where no crash of this server can have damaged it"
@@ -238,10 +238,13 @@ class Recovery:
                 f"{log.path}: {len(unread)} bytes of an unfinished write at byte {position} were cut"
             )
 
-    def _was_durable(self, log: Entry, position: int) -> bool:
-        """Return True if a record at this position was acknowledged, or was on the disk at the start of a server."""
+    def _was_durable(self, log: Entry, records: LogRecords) -> bool:
+        """Return True if what cannot be read was on the disk once, by `durable-end` or by a later record."""
         durable = self._durable
-        return durable is not None and durable.name == log.name and position < durable.size
+        if durable is None:
+            return False
+        is_noted = durable.name == log.name and records.position < durable.size
+        return is_noted or (bool(self._torn) and records.was_durable())
 
     def refuse_loss(self, reached: int) -> None:
         """Raise CorruptData if the files end with transaction `reached`, but later ones were acknowledged."""

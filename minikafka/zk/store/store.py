@@ -129,7 +129,7 @@ class Store:
         slices: list[bytes] = []
         size = len(LOG_HEADER) + self._end - self._durable
         for transaction in batch:
-            record = transactions.encode(transaction)
+            record = transactions.encode(transaction, 0 if slices else self._durable)
             if size + len(record) > BATCH_BYTES_MAX:
                 self._write(slices, batch[0].zxid)
                 self.sync()

@@ -23,7 +23,14 @@ from minikafka.zk.core.changes import (
     Transaction,
 )
 from minikafka.zk.records.jute import INT, LONG, Malformed
-from minikafka.zk.records.transactions import HEADER, PREFIX, decode, encode, zxid_of
+from minikafka.zk.records.transactions import (
+    HEADER,
+    PREFIX,
+    decode,
+    durable_before,
+    encode,
+    zxid_of,
+)
 
 ACL: Final = ((31, "digest", "u:hash"), (1, "ip", "10.0.0.1"))
 CREATED: Final = Created(codes.CREATE, "/ü", b"data", ANYONE, True, 4)
@@ -70,6 +77,20 @@ def test_transaction_is_read_back(change: Change) -> None:
 @pytest.mark.parametrize("change", CHANGES)
 def test_digest_behind_a_transaction_is_ignored(change: Change) -> None:
     assert decode(content(encode(transaction(change))) + DIGEST) == transaction(change)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_mark_says_how_much_was_durable_before_the_record(change: Change) -> None:
+    record = content(encode(transaction(change), 1 << 40))
+    assert decode(record) == transaction(change)
+    assert durable_before(record) == 1 << 40
+    plain = content(encode(transaction(change)))
+    assert durable_before(plain) == durable_before(plain + DIGEST) == 0
+
+
+def test_data_that_end_like_a_mark_are_none() -> None:
+    mark = content(encode(transaction(Failed(-2)), 7))[-12:]
+    assert durable_before(content(encode(transaction(DataSet("/a", mark[:8], 7))))) == 0
 
 
 @pytest.mark.parametrize("change", CHANGES)
