@@ -20,7 +20,7 @@ UNKNOWN_TOPIC = 3
 OFFSET_OUT_OF_RANGE = 1
 FENCED = 74
 UNKNOWN_EPOCH = 75
-FLEXIBLE = {(3, 11), (9, 7)}
+FLEXIBLE = {(3, 11), (9, 7), (61, 0), (66, 0)}
 """API key and version of the requests whose headers end with tagged fields."""
 NO_TAGS = b"\x00"
 
@@ -145,6 +145,12 @@ class FetchBrokers:
         """By broker id: the number of whole Fetch responses before the broker dies in the middle of the next one."""
         self.cut_first_batch = False
         """Apply the byte limit even to the first batch, as very old brokers did."""
+        self.producers: dict[int, int] = {}
+        """The first offset of the open transaction of each producer in every partition; -1 without one."""
+        self.names: dict[int, dict[int, str]] = {}
+        """The transactional ids of each coordinator, by producer."""
+        self.unserved: set[int] = set()
+        """The API keys of `producers` and `names` that the brokers are too old for."""
         self.requests: list[tuple[int, int]] = []
         """(broker id, API key) of every request."""
         self.lock = threading.RLock()
@@ -171,7 +177,38 @@ class FetchBrokers:
             (2, 4): self._list_offsets,
             (3, 11): self._metadata,
             (23, 3): self._epoch_ends,
+            (61, 0): self._describe_producers,
+            (66, 0): self._list_transactions,
         }
+
+    def _check_served(self, api: int) -> None:
+        """Close the connection if the brokers are too old for an API."""
+        if api in self.unserved:
+            raise ConnectionAbortedError
+
+    def _describe_producers(self, index: int, body: Body) -> bytes:
+        self._check_served(61)
+        body.take("BB")  # tags of the header, number of topics
+        topic = body.compact_string()
+        (_, partition) = body.take("Bi")
+        states = b"".join(
+            struct.pack(">qiiqiq", producer_id, 0, 0, 0, -1, start) + NO_TAGS
+            for producer_id, start in self.producers.items()
+        )
+        head = struct.pack(">iB", 0, 2) + _compact(topic) + bytes([2])
+        entry = struct.pack(">ihB", partition, 0, 0) + bytes([len(self.producers) + 1])
+        return head + entry + states + NO_TAGS * 3
+
+    def _list_transactions(self, index: int, body: Body) -> bytes:
+        self._check_served(66)
+        body.take("BBB")  # tags of the header, no states, one producer
+        (wanted,) = body.take("q")
+        found = [name for one, name in self.names.get(index, {}).items() if one == wanted]
+        rows = b"".join(
+            _compact(name) + struct.pack(">q", wanted) + b"\x08Ongoing" for name in found
+        )
+        head = struct.pack(">ihB", 0, 0, 1) + bytes([len(found) + 1])
+        return head + rows + NO_TAGS * (len(found) + 1)
 
     @property
     def bootstrap(self) -> str:

@@ -19,6 +19,11 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark import cores
 from minikafka.spark.source.bounds import Bound
 from minikafka.spark.source.filters import EVERYTHING, Selection
+from minikafka.spark.source.held_back import (
+    high_watermarks,
+    reason,
+    warn_of_open_transactions,
+)
 from minikafka.spark.source.loss import report_loss
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import Positions
@@ -26,7 +31,7 @@ from minikafka.spark.source.ranges import OffsetRange, Ranges, default_tasks, gr
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.kept import kept_client
 from minikafka.spark.wire.leaders import Leaders, Position
-from minikafka.spark.wire.protocol import EARLIEST, LATEST
+from minikafka.spark.wire.protocol import EARLIEST, LATEST, Isolation
 
 _LATE_END_S: Final = 5.0
 """Retry for this time if a log seems to end below the offset already read.
@@ -129,11 +134,35 @@ class _Cluster:
 
     def inside(self, tp: TopicPartition, offset: int, first: int, last: int) -> int:
         """Return `offset`. If `offset` is outside the log, report a loss and return the nearest valid offset."""
-        if not first <= offset <= last:
+        if last < offset and self.is_committed:
+            self._check_committed(tp, offset, last)
+        elif not first <= offset <= last:
             self.report_loss(
                 f"offset {offset} of {tp} is not in the log, which holds {first} to {last}"
             )
         return min(max(offset, first), last)
+
+    @property
+    def is_committed(self) -> bool:
+        return self.options.isolation is Isolation.READ_COMMITTED
+
+    def _check_committed(self, tp: TopicPartition, offset: int, stable: int) -> None:
+        """Report that an offset is beyond the log, or that it is not committed yet."""
+        partitions = {tp: Position(stable, -1)}
+        if offset > high_watermarks(self.leaders, partitions, self.deadline)[tp]:
+            self.report_loss(f"offset {offset} of {tp} is not in the log, which ends at {stable}")
+        else:
+            text = reason(self.leaders, tp, stable) or "its transaction has ended just now"
+            self.report_loss(f"offset {offset} is not committed: {text}")
+
+    def not_before(self, start: Positions, ends: Positions) -> Positions:
+        """Return `start` for the partitions whose records up to there exist, although they are not committed."""
+        high = high_watermarks(self.leaders, ends, self.deadline)
+        return {
+            tp: start[tp]
+            for tp, end in ends.items()
+            if start[tp].offset <= high[tp] and start[tp].leader_epoch <= end.leader_epoch
+        }
 
 
 @contextmanager
@@ -177,22 +206,32 @@ def plan_batch(options: ReadOptions, selection: Selection = EVERYTHING) -> list[
     with _asking(options) as cluster:
         partitions = cluster.partitions()
         earliest, latest = (cluster.ends(partitions, which) for which in (EARLIEST, LATEST))
+        warn_of_open_transactions(cluster.leaders, latest, cluster.deadline)
         starting = cluster.start(earliest, latest)
         ending = cluster.resolve(options.ending, earliest, latest)
         since = cluster.selected_starts(selection, latest)
+        inside = {
+            tp: [
+                cluster.inside(tp, offset, earliest[tp].offset, latest[tp].offset)
+                for offset in (starting[tp].offset, _end(ending[tp], latest[tp]))
+            ]
+            for tp in partitions
+        }
     ranges = []
     for tp in partitions:
-        start, end = starting[tp].offset, ending[tp].offset
-        end = latest[tp].offset if end < 0 else end
-        first, last = earliest[tp].offset, latest[tp].offset
-        bounds = [cluster.inside(tp, offset, first, last) for offset in (start, end)]
+        start, end = starting[tp].offset, _end(ending[tp], latest[tp])
         if start > end:
             raise ConfigError(
                 f"option {options.starting.option} puts the start of {tp} at offset {start}, beyond its"
                 f" end {end} by {options.ending.option}: start it at {end} or before, or end it later"
             )
-        ranges += selection.narrowed(OffsetRange(tp, *bounds), since.get(tp, 0))
+        ranges += selection.narrowed(OffsetRange(tp, *inside[tp]), since.get(tp, 0))
     return split(ranges, options.max_records, options.min_partitions)
+
+
+def _end(wanted: Position, latest: Position) -> int:
+    """Return the wanted end, or the end of the log if no record is at or after the wanted time."""
+    return latest.offset if wanted.offset < 0 else wanted.offset
 
 
 def tasks(options: ReadOptions, ranges: Sequence[OffsetRange]) -> list[Ranges]:
@@ -207,12 +246,12 @@ def first_positions(options: ReadOptions) -> Positions:
         partitions = cluster.partitions()
         earliest, latest = (cluster.ends(partitions, which) for which in (EARLIEST, LATEST))
         found = cluster.start(earliest, latest)
-    return {
-        tp: latest[tp]._replace(
-            offset=cluster.inside(tp, position.offset, earliest[tp].offset, latest[tp].offset)
-        )
-        for tp, position in found.items()
-    }
+        return {
+            tp: latest[tp]._replace(
+                offset=cluster.inside(tp, position.offset, earliest[tp].offset, latest[tp].offset)
+            )
+            for tp, position in found.items()
+        }
 
 
 def latest_positions(options: ReadOptions, start: Positions) -> Positions:
@@ -226,9 +265,16 @@ def latest_positions(options: ReadOptions, start: Positions) -> Positions:
         while True:
             latest = cluster.ends(partitions, LATEST)
             late = [tp for tp in latest if tp in start and _ends_before(latest[tp], start[tp])]
+            if late and cluster.is_committed:
+                # The stable part may end below offsets that were read without read_committed before.
+                latest |= cluster.not_before(start, {tp: latest[tp] for tp in late})
+                late = [tp for tp in late if _ends_before(latest[tp], start[tp])]
             if not late or not patience.wait_to_retry():
-                return latest
+                break
             cluster.leaders.try_to_refresh(late)
+        if all(tp not in start or at.offset <= start[tp].offset for tp, at in latest.items()):
+            warn_of_open_transactions(cluster.leaders, latest, cluster.deadline)
+        return latest
 
 
 def _ends_before(latest: Position, start: Position) -> bool:

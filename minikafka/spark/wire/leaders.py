@@ -175,6 +175,18 @@ class Leaders:
             return answer
         raise Unreachable(f"no broker answers ({'; '.join(failures)})")
 
+    def call_all(
+        self, api: tuple[int, int], body: bytes, parse: Callable[[memoryview], Answer]
+    ) -> list[Answer]:
+        """Send a request to every known broker, and return the parsed responses of those that answer."""
+        found = []
+        for address in self._brokers.values():
+            try:
+                found.append(parse(self._call(address, api, body)))
+            except (OSError, ProtocolViolation) as error:
+                logger.info("Broker %s:%d does not answer: %s", *address, error)
+        return found
+
     def call_controller(
         self, api: tuple[int, int], body: bytes, parse: Callable[[memoryview], Answer]
     ) -> Answer | None:
@@ -290,17 +302,22 @@ class Leaders:
             self.drop(address)
 
     def list_offsets(
-        self, wanted: Mapping[TopicPartition, int], deadline: Deadline
+        self,
+        wanted: Mapping[TopicPartition, int],
+        deadline: Deadline,
+        isolation: Isolation | None = None,
     ) -> dict[TopicPartition, Position]:
         """Return the position of each partition's first record at or after a time; offset -1 if all are earlier.
 
-        `wanted`: the time for each partition: Unix milliseconds, EARLIEST or LATEST. Retries after leader changes,
+        `wanted`: the time for each partition: Unix milliseconds, EARLIEST or LATEST. `isolation`: None for the one of
+        this client. Retries after leader changes,
         until the deadline. Raises `Unreachable` at the deadline, and `KafkaError` for an error that a retry cannot
         fix.
         """
 
         def request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
-            return protocol.list_offsets_request(asked, self.isolation)
+            level = self.isolation if isolation is None else isolation
+            return protocol.list_offsets_request(asked, level)
 
         question = _Question(protocol.LIST_OFFSETS, request, protocol.parse_list_offsets)
         return self._ask_leaders(question, wanted, deadline)

@@ -27,7 +27,10 @@ OFFSET_FOR_LEADER_EPOCH: Final = (23, 3)
 """API key and version of each request of this module."""
 OFFSET_FETCH: Final = (9, 7)
 """API key and version of the request for the offset of a group, which `transactions` encodes."""
-FLEXIBLE: Final = frozenset({METADATA, OFFSET_FETCH})
+DESCRIBE_PRODUCERS: Final = (61, 0)
+LIST_TRANSACTIONS: Final = (66, 0)
+"""API key and version of the requests about open transactions, which `producers` encodes."""
+FLEXIBLE: Final = frozenset({METADATA, OFFSET_FETCH, DESCRIBE_PRODUCERS, LIST_TRANSACTIONS})
 """The requests in a flexible version, whose headers end with tagged fields."""
 
 EARLIEST: Final = -2

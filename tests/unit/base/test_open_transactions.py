@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from minikafka.base.open_transactions import OpenTransactions
+from minikafka.base.model import TopicPartition
+from minikafka.base.open_transactions import OpenTransactions, holding
 
 
 def test_items_of_a_transaction_are_returned_at_its_end() -> None:
@@ -25,3 +26,15 @@ def test_item_is_removed_only_from_an_open_transaction() -> None:
     )
     assert open_.end(7) == ["b"]
     assert not open_.remove(7, "b")
+
+
+def test_reason_for_waiting_names_what_is_known_and_the_next_command() -> None:
+    tp = TopicPartition("t", 0)
+    text = "t-0: records from offset 5 on are held back by an open transaction"
+    assert holding(tp, 5) == f"{text}; `minikafka why t-0` names it"
+    known = holding(tp, 5, 7, 4, "orders")
+    assert known.startswith(f"{text} of transactional id orders (producer 7, since offset 4); `")
+    assert "`minikafka transactions fence orders`" in known
+    assert "`minikafka why t-0`" in holding(tp, 5, 7, 4, is_complete=False)
+    hanging = holding(tp, 5, 7, 4)
+    assert hanging.endswith("`minikafka transactions abort t-0 --start-offset 4` aborts it")
