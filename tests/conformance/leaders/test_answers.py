@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from support.leaders_admin import directories, put, run_admin
 from support.leaders_cluster import LeadersCluster
 
 from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Create, Delete, Set
 from minikafka.client import Client, NewTopic
 
 ASKED = 0
@@ -152,5 +154,65 @@ def test_change_by_another_program_is_shown_within_two_seconds() -> None:
             await asyncio.sleep(2)
             [state] = cluster.brokers[ASKED].metadata.topics["a"].values()
             assert state.isr == tuple(map(int, isr.partition(b";")[0].split(b",")))
+
+    run_admin(scenario)
+
+
+def test_brokers_stop_looking_for_a_leader_that_died_before_it_registered() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await create(cluster, "a", 1, 2)
+        await cluster.until(lambda: cluster.node("topics/a/0/ISR") == b"1,2;1")
+        nodes, path = cluster.ensemble, "/leaders/brokers/topics/a/0"
+        session = nodes.open_session()
+        nodes.write(
+            [
+                Delete(f"{path}/leader", -1),
+                Create(f"{path}/leader", b"9;2", ephemeral=True),
+                Set(f"{path}/ISR", b"9,1,2;2", -1),
+            ],
+            session,
+        )
+        await asyncio.sleep(5)
+        cluster.notes.clear()
+        await asyncio.sleep(5)
+        assert len(cluster.notes) > 5 * PER_SECOND * len(cluster.brokers), "they look for broker 9"
+        nodes.end_session(session)
+        await cluster.until(
+            lambda: (cluster.node("topics/a/0/leader") or b"")[:2] in (b"1;", b"2;")
+        )
+        await asyncio.sleep(5)
+        cluster.notes.clear()
+        await asyncio.sleep(10)
+        assert len(cluster.notes) < 10 * PER_SECOND * len(cluster.brokers)
+
+    run_admin(scenario)
+
+
+def test_metadata_count_as_fresh_since_their_read_began() -> None:
+    """A change during a slow read is read by the next request, however short ago the read has ended."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        await create(cluster, "a", 1, 2)
+        await cluster.until(lambda: cluster.node("topics/a/0/ISR") == b"1,2;1")
+        await asyncio.sleep(5)
+        session, get_many = cluster.sessions[ASKED], cluster.sessions[ASKED].get_many
+
+        async def slow(paths: Any) -> Any:
+            found = await get_many(paths)
+            await asyncio.sleep(3)
+            return found
+
+        session.get_many = slow  # type: ignore[method-assign]
+        put(cluster, "topics/a/0/ISR", b"1;1")
+        source = cluster.brokers[ASKED].metadata.source
+        assert source is not None
+        for isr in (b"1,2;1", b"1;1"):  # the second time as the first
+            while (reading := source.asked(["a"], is_missing=False)) is None:
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(2)
+            put(cluster, "topics/a/0/ISR", isr)
+            await reading
+            assert source.asked(["a"], is_missing=False) is not None
+            await asyncio.sleep(20)
 
     run_admin(scenario)

@@ -44,6 +44,35 @@ def test_leader_whose_session_expires_registers_again_and_follows(seed: int) -> 
 
 
 @pytest.mark.row("C35")
+def test_broker_registers_again_after_each_of_three_lost_sessions() -> None:
+    """A broker that leads loses its session, then one that follows, then one that leads again."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        records = []
+        for turn in range(3):
+            session = cluster.sessions[0]
+            await session.expire()
+            await cluster.until(lambda: cluster.leader is not None and cluster.leader[0] != 0)
+            await cluster.until(lambda: not cluster.brokers[0].replicas.partitions[T0].is_leader)
+            await session.attach()
+            records.append(b"%d" % turn)
+            await cluster.produce(records[-1])
+            await cluster.until_in_sync()
+            async with cluster.client() as client:
+                if turn:
+                    await client.admin.elect_leaders([T0])
+                    assert cluster.leader is not None
+                    assert cluster.leader[0] == 0
+        registered = epochs(cluster, 0)
+        assert registered == sorted({*registered})
+        assert len(registered) == 4
+        assert len([line for line in cluster.ledger(0) if line.get("fact") == "session lost"]) == 3
+        assert await cluster.consumed() == records
+
+    run_leaders(1, scenario, topic_replicas=(0, 1, 2), auto_leader_rebalance_enable=False)
+
+
+@pytest.mark.row("C35")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_leader_stops_serving_when_its_lease_is_over(seed: int) -> None:
     async def scenario(cluster: LeadersCluster) -> None:

@@ -182,6 +182,22 @@ def test_end_of_the_lease_stops_leaders_and_keeps_followers() -> None:
     assert follower.scan(seen) == [WatchPartition(T0), BecomeFollower(T0, seen, False)]
 
 
+def test_next_era_writes_at_once_what_the_last_one_may_not_have_written() -> None:
+    bench, seen = Bench(0), view(isr=(0, 1))
+    for _ in range(3):
+        assert only(bench.scan(seen), TryToLead) == [TryToLead(T0, seen, 8, (0, 1))]
+        bench.handle(LeaseEnded())
+
+
+def test_next_era_leaves_the_election_to_the_preferred_replica_again() -> None:
+    bench, seen = Bench(1), view(isr=(0, 1))
+    for _ in range(3):
+        waiting = [WatchPartition(T0), WaitToElect(T0, is_for_preferred=True)]
+        assert bench.scan(seen) == waiting
+        bench.handle(ElectionWaitEnded(T0, seen, frozenset()))
+        bench.handle(LeaseEnded())
+
+
 def test_scan_after_the_end_of_the_lease_waits_for_the_former_session() -> None:
     bench = Bench(0)
     bench.lead(view(leader=(0, 8), ours=True, isr=(0, 1)))

@@ -231,7 +231,7 @@ class LeadersMetadata:
             self.find(broker_id)
 
     def find(self, broker_id: BrokerId) -> None:
-        """Look for the address of a leader, until it has registered."""
+        """Look for the address of a leader, until it has registered or leads no partition."""
         if broker_id in self.brokers or broker_id in self._missing:
             return
         if not self._missing:
@@ -247,11 +247,14 @@ class LeadersMetadata:
                     self._show({})
                 except CoordinationError as error:
                     logger.info("the addresses of leaders cannot be read: %s", error)
-                self._missing.difference_update(self.brokers)
+                leaders = {state.leader for state in self._all_shown()}
+                self._missing &= leaders - self.brokers.keys()
                 if self._missing:
                     await self._clock.sleep(_ADDRESS_MS)
         except Closed:
             pass
+        finally:
+            self._missing.clear()
 
     # Clients.
 
