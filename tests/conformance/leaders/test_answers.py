@@ -207,8 +207,9 @@ def test_metadata_count_as_fresh_since_their_read_began() -> None:
         source = cluster.brokers[ASKED].metadata.source
         assert source is not None
         for isr in (b"1,2;1", b"1;1"):  # the second time as the first
-            while (reading := source.asked(["a"], is_missing=False)) is None:
-                await asyncio.sleep(0.05)
+            await cluster.until(lambda: source.asked(["a"], is_missing=False))
+            reading = source.asked(["a"], is_missing=False)
+            assert reading is not None
             await asyncio.sleep(2)
             put(cluster, "topics/a/0/ISR", isr)
             await reading

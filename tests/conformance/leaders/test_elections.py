@@ -212,6 +212,23 @@ def test_death_of_a_leader_wakes_only_the_replicas_of_its_partitions() -> None:
     run_leaders(1, scenario, brokers=4, topic_replicas=(0, 1, 2))
 
 
+@pytest.mark.row("C1", "C2")
+def test_started_broker_waits_for_no_dead_replica_when_it_has_registered() -> None:
+    """Before that, nobody counts as dead: at a cold start all brokers are unregistered."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a")
+        for number in (0, 1, 2):
+            cluster.kill_with_session(number)
+        began = cluster.clock.now()
+        await cluster.start(1)
+        await cluster.until(lambda: cluster.leader == (1, 2))
+        assert cluster.clock.now() - began < 5_000
+        assert await cluster.consumed() == [b"a"]
+
+    run_leaders(1, scenario, topic_replicas=(0, 1, 2), minikafka_leaders_preferred_wait_ms=30_000)
+
+
 @pytest.mark.row("C37")
 def test_replica_leads_before_the_requests_in_its_full_queue_are_handled() -> None:
     async def scenario(cluster: LeadersCluster) -> None:
