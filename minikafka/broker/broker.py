@@ -18,8 +18,9 @@ from typing import Any, Final
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
+from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.model import Broker as BrokerInfo
-from minikafka.base.model import TopicPartition
+from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.base.ports import Call
 from minikafka.broker.admin import Admin
 from minikafka.broker.admin.auto_create import AutoCreate
@@ -388,6 +389,7 @@ class Broker:
             "backlog": diagnostics.backlog(),
             "controller": diagnostics.summary(),
             "clock_offsets_ms": self.clock_offsets.report(),
+            "skipped_batches": [*self.groups.skipped(), *self.transactions.skipped()],
             "metrics": self.metrics.totals(),
             "replicas": rows_of(self.replicas, self.cleaner.report),
         }
@@ -395,11 +397,20 @@ class Broker:
     def explain_group(self, group: str) -> dict[str, Any]:
         """Return what this broker knows about a consumer group for `minikafka why --group`.
 
-        `time` is the clock to which the other times in the answer belong.
+        `time` is the clock to which the other times in the answer belong. `leader_epoch`: that of the broker's replica
+        of the group's partition, which shows the newest of several brokers that coordinate the group.
         """
         answer = self.groups.explain(group)
         leaders = leaders_of(self.metadata, answer["group"])
-        return {**answer, "time": self.clock.wall_ms(), "leaders": leaders}
+        skipped = self.groups.skipped(answer["partition"])
+        home = self.replicas.partition(TopicPartition(GROUP_TOPIC, answer["partition"]))
+        return {
+            **answer,
+            "time": self.clock.wall_ms(),
+            "leaders": leaders,
+            "leader_epoch": NO_EPOCH if home is None else home.leader_epoch,
+            "skipped_batches": skipped,
+        }
 
     def explain(self, tp: TopicPartition) -> dict[str, Any]:
         """Return the report of one partition for `minikafka why`."""
@@ -419,12 +430,19 @@ class Broker:
                 self.clock.wall_ms(),
             ),
             "transactions": self.transactions.explain(tp),
+            "skipped_batches": self._skipped_batches(tp),
             "metadata": metadata_of(self.metadata, tp),
             "settings": settings_of(self.replicas, self.config, tp),
             "controller": self.capabilities.diagnostics.view(tp),
             "held_at": self.gate.waiting,
             "backlog": self.capabilities.diagnostics.backlog(),
         }
+
+    def _skipped_batches(self, tp: TopicPartition) -> list[dict[str, Any]]:
+        """Return the corrupt batches of a partition that its coordinator has skipped."""
+        if tp.topic == GROUP_TOPIC:
+            return self.groups.skipped(tp.partition)
+        return self.transactions.skipped(tp.partition) if tp.topic == TRANSACTION_TOPIC else []
 
     # ---- stop
 

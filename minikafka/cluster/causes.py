@@ -8,19 +8,27 @@ no cause if ZooKeeper itself does not serve.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from minikafka.base.coordination import LEADERS
+from minikafka.base.model import NO_EPOCH, TopicPartition
+from minikafka.base.names import GROUP_TOPIC, listed
 from minikafka.cluster.sights import DOWN, PAUSED, RUNS, BrokerSight, ProcessSight, Sights
-from minikafka.cluster.state import CONNECTED
+from minikafka.cluster.state import CONNECTED, active_controller, claims_of
 
 _CLEAN_END: Final = "has stopped"
 _FAILED: Final = "minikafka: "
 _ERROR: Final = re.compile(r"error|exception|fail|severe|cannot|denied|in use", re.IGNORECASE)
 """Words that show that the last line of ZooKeeper's log says why ZooKeeper ended."""
 _HALTED: Final = "so nothing can be elected, created or changed"
+_SHOWN: Final = 5
+"""Maximum number of partitions in one cause."""
+_REPLACE: Final = (
+    "replace the damaged replica, as docs/damage.md describes, if another replica is in sync"
+)
 _SPACE: Final = ("No space left on device", "Disk quota exceeded")
 _TOO_LARGE: Final = "File too large"
 _WRITABLE: Final = ("Read-only file system", "Permission denied", "Operation not permitted")
@@ -92,7 +100,62 @@ def causes_of(seen: Sights, where: str = "") -> list[Cause]:
         return found  # no broker can be started
     for broker in brokers:
         found += _broker(broker, seen, commands, zookeeper_serves=not seen.zookeeper_is_away)
-    return [*found, *_removed(seen, commands), *_controller(seen)]
+    found += [*_zombies(seen, commands), *_zombie_leaders(seen, commands)]
+    return [*found, *_skipped(seen), *_removed(seen, commands), *_controller(seen)]
+
+
+def _zombies(seen: Sights, commands: Commands) -> Iterator[Cause]:
+    """Yield a cause for each broker that claims to be the controller although another one was elected after it."""
+    claims = claims_of(seen.answers)
+    active = active_controller(seen.answers, seen.elected)
+    newest = max((answer["controller_epoch"] for answer in seen.answers.values()), default=NO_EPOCH)
+    for broker, epoch in claims.items():
+        if seen.coordination == LEADERS or broker == active:
+            continue
+        text = f"broker {broker} is a zombie controller: it claims to be the controller in epoch {epoch}, but "
+        if active is not None:
+            text += f"broker {active} is the controller in epoch {claims[active]}"
+        else:
+            text += f"other brokers know epoch {newest}"
+        if seen.elected is not None:
+            text += f", and ZooKeeper names broker {seen.elected}"
+        remedy = f"its requests and writes are refused; if it lasts, {commands.of_broker('restart', broker)}"
+        yield Cause("zombie-controller", text, remedy, broker)
+
+
+def _zombie_leaders(seen: Sights, commands: Commands) -> Iterator[Cause]:
+    """Yield a cause for each broker that claims to lead partitions of which another broker leads a newer epoch."""
+    leaders: defaultdict[TopicPartition, dict[int, int]] = defaultdict(dict)
+    for broker, answer in seen.answers.items():
+        for row in answer.get("replicas", ()):
+            if row.get("role") == "leader":
+                tp = TopicPartition(row["topic"], row["partition"])
+                leaders[tp][broker] = row["leader_epoch"]
+    outdated: defaultdict[int, list[TopicPartition]] = defaultdict(list)
+    for tp, epochs in leaders.items():
+        for broker, epoch in epochs.items():
+            if epoch < max(epochs.values()):
+                outdated[broker].append(tp)
+    for broker, partitions in sorted(outdated.items()):
+        text = f"broker {broker} claims to lead {listed(partitions, _SHOWN)}, but another broker leads in a newer epoch"
+        remedy = f"it acknowledges no record with acks=all; if it lasts, {commands.of_broker('restart', broker)}"
+        yield Cause("zombie-leader", text, remedy, broker)
+
+
+def _skipped(seen: Sights) -> Iterator[Cause]:
+    """Yield a cause for each batch of records that a coordinator could not read when it loaded its state."""
+    for broker, answer in seen.answers.items():
+        for batch in answer.get("skipped_batches", ()):
+            yield Cause("corrupt-records", skipped_text(broker, batch), _REPLACE, broker)
+
+
+def skipped_text(broker: int, batch: Mapping[str, Any]) -> str:
+    """Return the sentence about a batch that the coordinator on a broker has skipped."""
+    what = "committed offsets" if batch["topic"] == GROUP_TOPIC else "transactions"
+    return (
+        f"broker {broker} coordinates without the records of {batch['topic']}-{batch['partition']} at offset "
+        f"{batch['offset']} in {batch['file']}, which it cannot read ({batch['error']}): {what} may be older or missing"
+    )
 
 
 def _removed(seen: Sights, commands: Commands) -> Iterator[Cause]:
@@ -172,6 +235,15 @@ def _directories(broker: BrokerSight, commands: Commands) -> Iterator[Cause]:
         text = f"the log directory {path} of broker {broker.id} is offline: {error or 'it failed'}"
         mend = f"{_mend(error)}, then " + commands.of_broker("restart", broker.id)
         yield Cause("directory-failed", text, mend, broker.id)
+    for path in broker.process.missing:
+        if path not in offline:
+            text = f"the log directory {path} of broker {broker.id} does not exist any more, although the broker runs"
+            mend = (
+                "restore it if you moved it; else "
+                + commands.of_broker("restart", broker.id)
+                + " makes an empty one and copies the replicas that other brokers have"
+            )
+            yield Cause("directory-removed", text, mend, broker.id)
     for path in broker.process.full:
         if path not in offline and broker.process.state != DOWN:
             found = _full(path)
@@ -197,8 +269,10 @@ def _broker(
         text = f"{name} is paused (SIGSTOP, pid {process.pid})"
         remedy = commands.of_broker("resume", broker.id, "lets it continue")
         yield Cause("broker-paused", text, remedy, broker.id)
-    elif broker.answer is None:
+    elif broker.answer is None and not process.missing:
         yield _silent(broker, commands)
+    elif broker.answer is None:
+        return
     elif broker.answer["session_state"] != CONNECTED:
         if zookeeper_serves:
             state = broker.answer["session_state"].replace("_", " ")
@@ -222,9 +296,8 @@ def is_registered(seen: Sights, broker: int) -> bool:
     if seen.coordination == LEADERS:
         connected = [a for a in seen.answers.values() if a["session_state"] == CONNECTED]
         return not connected or any(broker in answer["live_brokers"] for answer in connected)
-    controllers = [answer for answer in seen.answers.values() if answer.get("is_controller")]
-    newest = max(controllers, key=lambda answer: answer["controller_epoch"], default=None)
-    return newest is None or broker in newest["live_brokers"]
+    active = active_controller(seen.answers, seen.elected)
+    return active is None or broker in seen.answers[active]["live_brokers"]
 
 
 def _broker_down(broker: BrokerSight, commands: Commands) -> Cause:
@@ -279,7 +352,7 @@ def _controller(seen: Sights) -> Iterator[Cause]:
     answers = seen.answers
     if seen.coordination == LEADERS or seen.zookeeper_is_away or not answers:
         return
-    if any(answer.get("is_controller") for answer in answers.values()):
+    if active_controller(answers, seen.elected) is not None:
         return
     last = max(answers.values(), key=lambda answer: answer["controller_epoch"])["controller_id"]
     text = "no broker that answers is the controller"

@@ -16,14 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from minikafka.base.coordination import CONTROLLER
-from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.base.errors import (
+    ConfigError,
+    CoordinationError,
+    ErrorCode,
+    KafkaError,
+    MinikafkaError,
+)
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import HOST, BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.cluster.lost_zookeeper import why_empty, why_lost
 from minikafka.cluster.ports import is_free
 from minikafka.cluster.processes import ProcessId, is_paused, started_at_ms
 from minikafka.cluster.running import RunningProcesses
-from minikafka.cluster.state import CONNECTED, call_all
+from minikafka.cluster.state import CONNECTED, call_all, is_disputed
 from minikafka.rpc.messages import STATE
 
 if TYPE_CHECKING:
@@ -35,6 +41,8 @@ CLIENT_MS: Final = 500
 """Time for a broker that does not answer the control plane to answer a client's request."""
 FULL_BYTES: Final = 64 * 1024
 """A file system with less free space counts as full: a batch of records may not fit."""
+NEW_MS: Final = 5_000
+"""A process that is younger may not have made its directories yet."""
 RUNS: Final = "runs"
 PAUSED: Final = "paused"
 DOWN: Final = "down"
@@ -49,7 +57,8 @@ class ProcessSight:
     """The condition of one process: `state` is RUNS, PAUSED or DOWN.
 
     `taken`: its ports that another process uses while it is down. `full`: its directories on file systems without free
-    space. `last_line`: the last line of its output. `log`: the file of its output.
+    space. `last_line`: the last line of its output. `log`: the file of its output. `missing`: its directories that do
+    not exist although the process runs.
     """
 
     state: str
@@ -58,6 +67,7 @@ class ProcessSight:
     full: tuple[str, ...] = ()
     last_line: str = ""
     log: str = ""
+    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,8 @@ class Sights:
     """All observations of one moment.
 
     `is_attached`: the cluster belongs to a running program, not to commands. `retired`: brokers that a smaller cluster
-    no longer includes. `coordination`: the mode of the cluster.
+    no longer includes. `coordination`: the mode of the cluster. `elected`: the broker that ZooKeeper names as the
+    controller, read only if the brokers disagree; else None.
     """
 
     zookeeper: ZooKeeperSight
@@ -105,6 +116,7 @@ class Sights:
     is_attached: bool = False
     retired: tuple[int, ...] = ()
     coordination: str = CONTROLLER
+    elected: int | None = None
     answers: Mapping[int, Mapping[str, Any]] = field(init=False)
     """The answers of the brokers to the call `state`, by broker id."""
 
@@ -149,15 +161,43 @@ async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
             broker.id,
             broker.port,
             broker.control_port,
-            _broker_process(directory, broker, processes[broker.id], config),
+            _broker_process(directory, broker, processes[broker.id], config, clock),
             None if isinstance(answer, Exception) else answer,
-            _reason(answer) if isinstance(answer, Exception) else "",
+            _reason(answer)
+            if isinstance(answer, Exception)
+            else _unasked(broker.id in ids, answers),
             is_client_answered.get(broker.id),
             config.zookeeper_session_timeout_ms if config else None,
         )
     retired = tuple(broker.id for broker in record.retired)
     attached = running.is_attached(record)
-    return Sights(zookeeper, brokers, attached, retired, record.coordination)
+    seen = Sights(zookeeper, brokers, attached, retired, record.coordination)
+    if not is_disputed(seen.answers) or seen.zookeeper_is_away:
+        return seen
+    return replace(seen, elected=await _elected(record, clock, rng))
+
+
+async def _elected(record: ClusterRecord, clock: Clock, rng: Rng) -> int | None:
+    """Return the broker that ZooKeeper names as the controller; None if there is none, or no answer within LOOK_MS."""
+    from minikafka.cluster.zookeeper_session import zookeeper_session
+    from minikafka.zk.nodes import election
+
+    try:
+        async with zookeeper_session(record.zookeeper, clock, rng, LOOK_MS) as zookeeper:
+            found = await election.read_controller(zookeeper)
+    except (MinikafkaError, CoordinationError, ValueError):
+        return None
+    return None if found is None else found.broker_id
+
+
+def _unasked(is_running: bool, answers: Mapping[int, object]) -> str:
+    """Return why a running broker was not asked; "" if it was.
+
+    Without a cluster id in a log directory, no broker can be asked. A broker has none before it has served once.
+    """
+    if not is_running or answers:
+        return ""
+    return "no log directory of the cluster has a cluster id (meta.properties)"
 
 
 def _reason(error: Exception) -> str:
@@ -183,13 +223,17 @@ def _broker_process(
     broker: BrokerRecord,
     process: ProcessId | None,
     config: BrokerConfig | None,
+    clock: Clock,
 ) -> ProcessSight:
     log = directory.logs / f"broker-{broker.id}.log"
     directories = config.log_dirs if config else [str(directory.broker_data(broker.id))]
     if process is not None:
         state = PAUSED if is_paused(process) else RUNS
         full = full_among(directories)
-        return ProcessSight(state, process.pid, (), full, last_line(log), str(log))
+        missing = tuple(path for path in directories if not Path(path).is_dir())
+        is_new = clock.wall_ms() - started_at_ms(process) < NEW_MS
+        line = last_line(log, started_at_ms(process))
+        return ProcessSight(state, process.pid, (), full, line, str(log), () if is_new else missing)
     taken = tuple(port for port in (broker.port, broker.control_port) if not is_free(port))
     return ProcessSight(DOWN, None, taken, full_among(directories), last_line(log), str(log))
 

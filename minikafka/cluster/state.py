@@ -241,6 +241,37 @@ def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:
     )
 
 
+def claims_of(answers: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
+    """Return the brokers that claim to be the active controller, with the controller epochs of their claims."""
+    return {
+        id_: answer["controller_epoch"]
+        for id_, answer in answers.items()
+        if answer.get("is_controller")
+    }
+
+
+def active_controller(
+    answers: Mapping[int, Mapping[str, Any]], elected: int | None = None
+) -> int | None:
+    """Return the broker among those that answer that is the active controller; None if it is none of them.
+
+    A claim counts only in the newest epoch that any broker knows. `elected`: the broker that ZooKeeper names; None if
+    it is not known.
+    """
+    claims = claims_of(answers)
+    if elected is not None:
+        return elected if elected in claims else None
+    newest = max((answer["controller_epoch"] for answer in answers.values()), default=NO_EPOCH)
+    return next((id_ for id_, epoch in claims.items() if epoch == newest), None)
+
+
+def is_disputed(answers: Mapping[int, Mapping[str, Any]]) -> bool:
+    """True if several brokers claim to be the controller, or if another broker knows a newer epoch than a claim."""
+    claims = claims_of(answers)
+    newest = max((answer["controller_epoch"] for answer in answers.values()), default=NO_EPOCH)
+    return len(claims) > 1 or any(epoch < newest for epoch in claims.values())
+
+
 def coordination_of(answer: Mapping[str, Any]) -> str:
     """Return the coordination mode of the broker that gave this answer. Older versions have only the controller."""
     return str(answer.get("coordination", CONTROLLER))
@@ -252,6 +283,7 @@ def backlog_of(answers: Iterable[Mapping[str, Any]]) -> Mapping[str, int]:
     With a controller, only the controller knows it. In the mode leaders, each broker with a session knows it.
     """
     known = [answer for answer in answers if answer.get("backlog")]
+    known.sort(key=lambda answer: -answer.get("controller_epoch", NO_EPOCH))
     known.sort(key=lambda answer: answer.get("session_state") != CONNECTED)
     found: Mapping[str, int] = known[0]["backlog"] if known else {}
     return found

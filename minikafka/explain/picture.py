@@ -97,20 +97,29 @@ class Picture:
 
     @cached_property
     def controller(self) -> Answer | None:
-        """Return the active controller's view of the partition; None if no controller answers."""
+        """Return the active controller's view of the partition; None if no controller answers.
+
+        If several brokers claim to be the controller: the one that ZooKeeper names, else the one in the newest epoch.
+        """
         if not self.has_controller:
             return None
-        views = (b.answer["controller"] for b in self.brokers.values() if b.answer)
-        return max(filter(None, views), key=lambda view: view["epoch"], default=None)
+        views = [
+            b.answer["controller"]
+            for b in self.brokers.values()
+            if b.answer and b.answer["controller"]
+        ]
+        newest: Answer | None = max(views, key=lambda view: view["epoch"], default=None)
+        elected = self.nodes.controller if self.nodes else None
+        if elected is None:
+            return newest
+        return next((view for view in views if view["broker"] == elected), None)
 
     @cached_property
     def controller_answer(self) -> Answer | None:
         """Return the `explain` answer of the broker that is the active controller; None if none answers."""
-        if not self.has_controller:
+        if self.controller is None:
             return None
-        return next(
-            (b.answer for b in self.brokers.values() if b.answer and b.answer["controller"]), None
-        )
+        return self.brokers[self.controller["broker"]].answer
 
     @cached_property
     def leader_replica(self) -> Answer | None:

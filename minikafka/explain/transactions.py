@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.explain.finding import Finding
 from minikafka.explain.trace import ids
 
@@ -49,11 +49,14 @@ def open_transactions(
 
     `answers`: the brokers' answers to the `explain` call, by broker id.
     """
-    coordinated = {
-        one["producer_id"]: (broker, one)
+    reported = [
+        (one.get("coordinator_epoch", NO_EPOCH), broker, one)
         for broker, answer in answers.items()
         for one in answer.get("transactions", {}).get("open", ())
-    }
+    ]
+    # A former coordinator that does not know its successor reports too: the newest epoch counts.
+    reported.sort(key=lambda found: found[0])
+    coordinated = {one["producer_id"]: (broker, one) for _, broker, one in reported}
     found = []
     for one in leader.get("open_transactions", ()) if leader else ():
         own = OpenTransaction(**one)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from minikafka.base.model import NO_LEADER
+from minikafka.cluster.causes import skipped_text
 from minikafka.explain.finding import Finding, root_findings
 from minikafka.explain.leaders import (
     held_brokers,
@@ -43,6 +44,7 @@ def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
             _reassignment,
             _preferred,
             _compaction,
+            _skipped_batches,
         ):
             found += part(picture)
     if offset is not None:
@@ -567,6 +569,16 @@ def _preferred(picture: Picture) -> list[Finding]:
     text = f"{picture.tp} is led by {picture.leader}, not by its preferred replica {preferred}"
     since = tuple(picture.past.led_since()) if picture.past.states else ()
     return [Finding("not-preferred", text, (), since, tuple(because), is_problem=False)]
+
+
+def _skipped_batches(picture: Picture) -> list[Finding]:
+    """Return a finding for each batch that the coordinator in this partition of an internal topic has skipped."""
+    return [
+        Finding("corrupt-records", skipped_text(broker.id, batch), (broker.id,))
+        for broker in picture.brokers.values()
+        if broker.answer
+        for batch in broker.answer.get("skipped_batches", ())
+    ]
 
 
 def _compaction(picture: Picture) -> list[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
+from minikafka.log.segments.segment import LOG
 from minikafka.replication.partition import Partition
 
 _NO_GENERATION: Final = -1
@@ -67,6 +68,11 @@ class PartitionReader:
             ) from failure
         self.offset = next_offset if data else limit_offset
         return data
+
+    def file_of(self, offset: int) -> str:
+        """Return the path of the log segment that has an offset."""
+        segments = self._partition.log.segments
+        return segments[segments.slot_of(offset)].path(LOG)
 
     def at_end(self) -> bool:
         """Return True when every committed record has been read.

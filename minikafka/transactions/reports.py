@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.transactions.messages.requests import ListRequest
 from minikafka.transactions.messages.responses import (
     DescribedTransaction,
@@ -55,13 +55,15 @@ def list_transactions(picture: Picture, request: ListRequest, wall_ms: int) -> L
 def transactions_with(picture: Picture, tp: TopicPartition, wall_ms: int) -> dict[str, Any]:
     """Return the transactions without marker in a partition, as JSON-able values for `minikafka why`.
 
-    `age_ms`: time since the start of the transaction. `loading`: True if some transactions are not known yet.
+    `coordinator_epoch` shows the newest of several brokers that coordinate an id. `age_ms`: time since the start of
+    the transaction. `loading`: True if some transactions are not known yet.
     """
     found = [
         {
             "transactional_id": txn.name,
             "producer_id": txn.stored.producer_id,
             "client": txn.client or None,
+            "coordinator_epoch": picture.epochs.get(txn.partition, NO_EPOCH),
             "state": txn.stored.state.value,
             "age_ms": max(wall_ms - txn.stored.started_ms, 0),
             "timeout_ms": txn.stored.timeout_ms,

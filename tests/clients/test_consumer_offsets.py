@@ -182,7 +182,7 @@ def use_groups(bootstrap: str) -> None:
 def check_what_is_loaded(log: bytes) -> None:
     """Check that our coordinator loads the groups from Kafka's log, with a pending offset of the open transaction."""
     load = Load(0, 0, count(1).__next__)
-    for each in read_chunk(log):
+    for each in read_chunk(log, pytest.fail):
         if isinstance(each, LoadedRecord):
             load.add([each])
         else:

@@ -153,7 +153,9 @@ async def test_coordinator_loads_the_transactions_that_kafka_wrote(tmp_path: Pat
     lines = await printed_by_kafka(theirs, tmp_path, TRANSACTION_TOPIC, CORE)
     for line, record in zip(lines, theirs, strict=True):
         check_that_both_read(record, line)
-    check_what_is_loaded([each for each in read_chunk(log) if isinstance(each, LoadedRecord)])
+    check_what_is_loaded(
+        [each for each in read_chunk(log, pytest.fail) if isinstance(each, LoadedRecord)]
+    )
 
 
 def check_that_both_read(record: tuple[bytes, bytes], line: str) -> None:

@@ -30,6 +30,9 @@ _LATE_MS: Final = 1_000
 _GRACE_MS: Final = 500
 """Extra wait (ms) after a timer that fires more than `_LATE_MS` late: pending requests are handled first."""
 
+_SKIPPED_MAX: Final = 10
+"""Maximum number of corrupt batches of one partition in a report."""
+
 
 class Replicas(Log, Protocol):
     """The methods of the replica manager that a coordinator's host uses."""
@@ -82,6 +85,15 @@ class CoordinatorHost:
             else:
                 self._carry_out_own(command)
         self._set_timer()
+
+    def skipped(self, partition: int | None = None) -> list[dict[str, Any]]:
+        """Return the batches without which the state of a partition (None: of all) was loaded, for diagnosis."""
+        return [
+            batch._asdict()
+            for number, batches in self._loader.skipped.items()
+            if partition in (None, number)
+            for batch in batches[:_SKIPPED_MAX]
+        ]
 
     # ---- roles
 

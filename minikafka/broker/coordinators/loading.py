@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby, islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from minikafka.base.coordinators import NO_TRANSACTION, Core, LoadedRecord
 from minikafka.base.errors import CorruptBatch, KafkaError, StorageFailed
@@ -21,6 +22,7 @@ from minikafka.broker.turns.rotation import Pauses
 from minikafka.record.batch import marker_of, records
 from minikafka.record.header import (
     ATTRIBUTES,
+    BASE_OFFSET,
     BATCH_LENGTH,
     CONTROL,
     HEADER,
@@ -53,11 +55,22 @@ class Load:
         self.count = 0
 
 
+class SkippedBatch(NamedTuple):
+    """A batch that a coordinator could not read when it loaded a partition. `file`: the segment that has it."""
+
+    topic: str
+    partition: int
+    offset: int
+    file: str
+    error: str
+
+
 class Loader:
     """The task that loads partitions of `topic` into `core`.
 
-    No load ends while the metadata lacks the topic. `on_loaded(partition, epoch)` is called as soon as the end of
-    the partition is reached, before the event loop does other work.
+    `skipped` has the batches without which the current state of each partition was loaded. No load ends while the
+    metadata lacks the topic. `on_loaded(partition, epoch)` is called as soon as the end of the partition is reached,
+    before the event loop does other work.
     """
 
     def __init__(
@@ -79,18 +92,21 @@ class Loader:
         self._on_loaded = on_loaded
         self._loads: dict[int, Load] = {}
         self._is_running = False
+        self.skipped: dict[int, list[SkippedBatch]] = {}
 
     def start(self, partition: int, epoch: int) -> None:
         """Start loading the partition from its beginning, for this leader epoch."""
         tp = TopicPartition(self._topic.settings.name, partition)
         self._loads[partition] = Load(tp, epoch, self._clock.now())
+        self.skipped.pop(partition, None)
         if not self._is_running:
             self._is_running = True
             self._tasks.spawn(self._run(), f"load {tp.topic}")
 
     def cancel(self, partition: int) -> None:
-        """Cancel the load of a partition, if one is in progress."""
+        """Forget a partition that this broker no longer coordinates, and cancel its load if one is in progress."""
         self._loads.pop(partition, None)
+        self.skipped.pop(partition, None)
 
     def is_loading(self, partition: int) -> bool:
         """True if a load of the partition is in progress."""
@@ -133,7 +149,7 @@ class Loader:
 
     async def _decode(self, load: Load, chunk: bytes) -> None:
         """Pass the records and markers of a chunk to the core, in steps of `_STEP_RECORDS` records."""
-        read = read_chunk(chunk)
+        read = read_chunk(chunk, partial(self._skip, load))
         while self._is_current(load):
             step = list(islice(read, _STEP_RECORDS))
             if not step:
@@ -141,6 +157,14 @@ class Loader:
             load.count += len(step)
             self._pass_on(load, step)
             await self._pauses.pause()
+
+    def _skip(self, load: Load, offset: int, error: CorruptBatch) -> None:
+        """Note a corrupt batch, so that the state in the other batches stays available."""
+        file = "" if load.reader is None else load.reader.file_of(offset)
+        text = "skipping a corrupt batch of %s at offset %d in %s: %s"
+        logger.error(text, load.tp, offset, file, error)
+        batch = SkippedBatch(load.tp.topic, load.partition, offset, file, str(error))
+        self.skipped.setdefault(load.partition, []).append(batch)
 
     def _pass_on(self, load: Load, step: list[LoadedRecord | Marker]) -> None:
         for kind, run in groupby(step, type):
@@ -164,10 +188,12 @@ class Loader:
         return self._loads.get(load.partition) is load
 
 
-def read_chunk(chunk: bytes) -> Iterator[LoadedRecord | Marker]:
+def read_chunk(
+    chunk: bytes, on_corrupt: Callable[[int, CorruptBatch], None]
+) -> Iterator[LoadedRecord | Marker]:
     """Yield the records and the transaction markers of whole batches, in order.
 
-    A corrupt batch is logged and skipped, so that the state in the other batches stays available.
+    Corrupt batches are left out. `on_corrupt(offset, error)` is called for each of them with its base offset.
     """
     view = memoryview(chunk)
     at = 0
@@ -184,4 +210,4 @@ def read_chunk(chunk: bytes) -> Iterator[LoadedRecord | Marker]:
                 for _, _, key, value, _ in records(batch):
                     yield LoadedRecord(key, value, producer_id)
         except CorruptBatch as error:
-            logger.error("skipping a corrupt batch of a coordinator's records: %s", error)
+            on_corrupt(header[BASE_OFFSET], error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from minikafka.base.coordination import LEADERS
+from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.cli.arguments.find_cluster import bootstrap_servers, find_cluster
 from minikafka.cli.arguments.options import (
     bootstrap_option,
@@ -19,6 +19,7 @@ from minikafka.cli.arguments.options import (
     timeout_option,
 )
 from minikafka.cli.diagnosis.health import health
+from minikafka.cli.diagnosis.views import coordination_of
 from minikafka.cli.execution.running import run_with_client
 from minikafka.cli.terminal.command_group import Group
 from minikafka.cli.terminal.echo import echo
@@ -40,12 +41,13 @@ class View(NamedTuple):
     """The data that `cluster describe` shows.
 
     `dirs`: the log directories of each broker that answered. `state`: the state of the cluster as read over the
-    control plane; None with `--bootstrap`.
+    control plane; None with `--bootstrap`. `coordination`: the mode.
     """
 
     info: ClusterInfo
     dirs: Mapping[int, list[LogDir]]
     state: ClusterState | None
+    coordination: str = CONTROLLER
 
 
 @cluster.command(short_help="Show the controller, brokers, epochs and log directories.")
@@ -60,7 +62,8 @@ def describe(bootstrap: str | None, data: str | None) -> None:
     async def work(client: Client) -> View:
         info = await client.admin.describe_cluster()
         dirs = await client.admin.describe_log_dirs()
-        return View(info, dirs, await local.state() if local else None)
+        mode = local.record.coordination if local else await coordination_of(client.admin, info)
+        return View(info, dirs, await local.state() if local else None, mode)
 
     view = run_with_client(work, bootstrap_servers(bootstrap, data))
     shown = as_json_view(view, local)
@@ -70,14 +73,14 @@ def describe(bootstrap: str | None, data: str | None) -> None:
 def as_json_view(view: View, local: LocalCluster | None) -> dict[str, Any]:
     """Return the JSON object of `cluster describe`.
 
-    With `local`, the object also contains the brokers that are down, with `alive` false, and the coordination mode. In
-    the mode leaders the controller is null; without `local` it is the broker to which clients send administrators'
-    requests.
+    With `local`, the object also contains the brokers that are down, with `alive` false. In the mode leaders the
+    controller is null.
     """
     known = {broker.id: broker for broker in local.record.brokers} if local else {}
-    coordination = local.record.coordination if local else None
-    is_known = view.info.controller_id >= 0 and coordination != LEADERS
-    controller = view.info.controller_id if is_known else None
+    named = view.info.controller_id if view.info.controller_id >= 0 else None
+    if view.state is not None:  # a former controller may still name itself to clients
+        named = view.state.controller
+    controller = None if view.coordination == LEADERS else named
     brokers = []
     for broker_id in sorted({*known, *view.info.brokers}):
         node = view.info.brokers.get(broker_id)
@@ -97,7 +100,7 @@ def as_json_view(view: View, local: LocalCluster | None) -> dict[str, Any]:
         )
     return {
         "cluster_id": view.info.cluster_id,
-        "coordination": coordination,
+        "coordination": view.coordination,
         "controller": controller,
         "controller_epoch": view.state.controller_epoch if view.state else None,
         "brokers": brokers,

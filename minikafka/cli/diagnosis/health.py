@@ -23,6 +23,14 @@ from minikafka.cli.arguments.options import (
     data_option,
     timeout_option,
 )
+from minikafka.cli.diagnosis.views import (
+    ASK_MS,
+    contradictions,
+    coordination_of,
+    differing_lists,
+    newest,
+    read_views,
+)
 from minikafka.cli.execution.running import fail_unless, run
 from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.result import json_option, show
@@ -36,8 +44,6 @@ if TYPE_CHECKING:
 
 LISTED_MAX: Final = 10
 """Maximum number of partitions in one line of the output."""
-ASK_MS: Final = 1_000
-"""Time for the brokers to answer one question."""
 _AWAY: Final = ("broker-down", "broker-paused", "broker-silent", "cluster-down")
 """The causes because of which a broker does not serve clients."""
 
@@ -47,7 +53,8 @@ class Observed(NamedTuple):
 
     `faults`: by broker id, why the broker does not serve clients. `leaders`: by partition, the outcome of a client
     request to the leader. `moving`: reassignments in progress, None if no controller answers. `causes`: the root
-    causes that the examination of the processes found. `coordination`: the mode, if it is known from the processes.
+    causes that the examination of the processes found. `coordination`: the mode. `contradictions`: facts in which the
+    brokers contradict each other.
     """
 
     info: ClusterInfo | None
@@ -57,6 +64,7 @@ class Observed(NamedTuple):
     leaders: Mapping[TopicPartition, Outcome] = {}
     causes: Sequence[Cause] = ()
     coordination: str = CONTROLLER
+    contradictions: Sequence[str] = ()
 
 
 @click.command(short_help="Find what is down, offline or under-replicated.")
@@ -81,35 +89,24 @@ def health(bootstrap: str | None, data: str | None) -> None:
 
 
 async def _examine_remote(servers: str) -> dict[str, Any]:
-    import asyncio
-
     from minikafka.client import Client
 
-    # A paused broker accepts connections: only the brokers that answer are asked for the metadata.
-    addresses = servers.split(",")
-    answers = await asyncio.gather(*map(_answers, addresses))
-    chosen = [address for address, is_there in zip(addresses, answers, strict=True) if is_there]
-    if not chosen:
+    views = await read_views(servers.split(","))
+    if not views:
         return {**diagnose(Observed(None, None, None), ()), "notes": []}
-    async with Client(",".join(chosen), api_timeout_ms=ASK_MS) as client:
-        return {**diagnose(await observe(client.admin, {}), ()), "notes": []}
+    addresses = ",".join(view.address for view in views)
+    async with Client(addresses, api_timeout_ms=ASK_MS) as client:
+        mode = await coordination_of(client.admin, views[0].info)
+        seen = await observe(client.admin, {}, view=newest(views))
+    conflicts = list(contradictions(views, mode))
+    seen = seen._replace(coordination=mode, contradictions=conflicts)
+    return {**diagnose(seen, named_brokers(seen.topics or ())), "notes": [*differing_lists(views)]}
 
 
-async def _answers(server: str) -> bool:
-    """True if the broker at this address answers within ASK_MS."""
-    import asyncio
-
-    from minikafka.client import Client
-
-    try:
-        async with (
-            asyncio.timeout(ASK_MS / 1000),
-            Client(server, api_timeout_ms=ASK_MS) as client,
-        ):
-            await client.admin.describe_cluster()
-    except (KafkaError, TimeoutError):
-        return False
-    return True
+def named_brokers(topics: Iterable[TopicInfo]) -> set[int]:
+    """Return the brokers in the replica lists, whether they are alive or not."""
+    partitions = (partition for topic in topics for partition in topic.partitions.values())
+    return {replica for partition in partitions for replica in partition.replicas}
 
 
 async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:
@@ -117,52 +114,54 @@ async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:
     from minikafka.cluster.causes import causes_of
     from minikafka.cluster.clocks import clock_notes
     from minikafka.cluster.sights import look
+    from minikafka.cluster.state import active_controller
     from minikafka.runtime.clock import SystemClock, SystemRng
 
     sights = await look(local.directory, SystemClock(), SystemRng())
     causes = causes_of(sights, where)
     faults = {cause.broker: "" for cause in causes if cause.broker and cause.name in _AWAY}
-    servers = _answering(local, sights)
     known = [broker.id for broker in local.record.brokers]
     mode = sights.coordination
     seen = Observed(None, None, None, faults)
-    if servers:
+    if views := await read_views(_answering(local, sights)):
+        active = active_controller(sights.answers, sights.elected)
+        info, topics = newest(views)
+        if active is not None:
+            info = info._replace(controller_id=active)
+        is_led = bool(sights.answers) if mode == LEADERS else active is not None
+        servers = ",".join(view.address for view in views)
         async with Client(servers, api_timeout_ms=ASK_MS) as client:
-            seen = await observe(client.admin, faults, has_controller=_has_controller(sights))
+            seen = await observe(client.admin, faults, has_controller=is_led, view=(info, topics))
     notes = clock_notes(sights.answers)
     seen = seen._replace(causes=causes, coordination=mode)
     return {**diagnose(seen, known), "notes": notes}
 
 
-def _answering(local: LocalCluster, sights: Sights) -> str:
-    """Return the addresses of the brokers that answer, for a client."""
+def _answering(local: LocalCluster, sights: Sights) -> list[str]:
+    """Return the addresses of the brokers that answer."""
     ids = [
         id_
         for id_, seen in sights.brokers.items()
         if seen.answer is not None or seen.answers_clients
     ]
-    return ",".join(local.record.address(id_) for id_ in ids)
-
-
-def _has_controller(sights: Sights) -> bool:
-    """True if an answering broker is the controller; in the mode leaders, if any broker answers."""
-    if sights.coordination == LEADERS:
-        return bool(sights.answers)
-    return any(answer.get("is_controller") for answer in sights.answers.values())
+    return [local.record.address(id_) for id_ in ids]
 
 
 async def observe(
-    admin: Admin, faults: Mapping[int, str], *, has_controller: bool = True
+    admin: Admin,
+    faults: Mapping[int, str],
+    *,
+    view: tuple[ClusterInfo, Sequence[TopicInfo]],
+    has_controller: bool = True,
 ) -> Observed:
     """Return the state of the cluster. `faults`: the reason why a broker does not serve clients, by broker id.
+
+    `view`: the metadata that counts.
 
     Each broker that is not in `faults` gets a client request for the end offsets of the partitions that it leads.
     `has_controller`: False if it is known that no broker is the active controller.
     """
-    try:
-        info, topics = await admin.describe()
-    except KafkaError:
-        return Observed(None, None, None, faults)
+    info, topics = view
     brokers, leaders = await admin.probe(info, topics, info.brokers.keys() - faults.keys())
     silent = {
         id_: f"does not answer clients: {outcome.reason}"
@@ -208,7 +207,7 @@ def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
                 under_replicated.append(tp)
             if partition.replicas and partition.leader != partition.replicas[0]:
                 not_preferred.append(tp)
-    reasons = [*_cluster_reasons(seen, away), *_grouped(offline)]
+    reasons = [*seen.contradictions, *_cluster_reasons(seen, away), *_grouped(offline)]
     if under_replicated:
         verb = "has" if len(under_replicated) == 1 else "have"
         reasons.append(

@@ -150,7 +150,13 @@ async def _ask(found: LocalCluster, question: dict[str, Any]) -> list[dict[str, 
 
     answers = await found.ask(PLAN, question, _TIMEOUT_MS)
     refused: KafkaError | None = None
-    for answer in answers.values():
+    planned = {id_: answer for id_, answer in answers.items() if isinstance(answer, Mapping)}
+    if len(planned) > 1:  # a former controller answers too
+        from minikafka.cluster.state import active_controller
+
+        active = active_controller((await found.state()).answers)
+        planned = {id_: answer for id_, answer in planned.items() if id_ == active}
+    for answer in (*planned.values(), *answers.values()):
         if isinstance(answer, Mapping):
             return list(answer["lines"])
         if isinstance(answer, KafkaError) and answer.code is not ErrorCode.NOT_CONTROLLER:

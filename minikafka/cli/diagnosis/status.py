@@ -87,7 +87,7 @@ async def _read(found: LocalCluster, topics: Sequence[str], where: str) -> dict[
     known = {tp.topic for tp in state.partitions}
     if seen.answers and (missing := [topic for topic in topics if topic not in known]):
         raise unknown_topics(missing)
-    shown = combined(describe(found), state, states, causes_of(seen, where))
+    shown = combined(describe(found), state, states, causes_of(seen, where), seen.elected)
     if topics:
         shown["partitions"] = [row for row in shown["partitions"] if row["topic"] in topics]
     return shown
@@ -98,23 +98,25 @@ def combined(
     state: ClusterState,
     states: Mapping[int, str],
     causes: Sequence[Cause] = (),
+    elected: int | None = None,
 ) -> dict[str, Any]:
     """Return the JSON object of `status`: the object of `up --json` plus controller, brokers, partitions and causes.
 
-    `states`: see `cluster.causes.state_of`. `backlog`: number of controller requests that the broker has not answered
-    yet (C39), null without a channel to the broker; in the mode leaders, number of requests in the broker's queue.
-    `metrics`: the broker's gauges under Kafka's names. A partition is `available` when its leader answers (J7) and
-    serves clients; `opening` has the brokers for which an opening leader waits. If no leader answers, leader, offsets,
-    `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null. `compaction`: the dirty ratio of a
-    compacted log, whether it is being cleaned, and why it is uncleanable. `controller` and `controller_state`: the id
-    of the broker that is the active controller, and the state that it reports; null if no active controller answers,
-    and in the mode leaders. `controller_epoch`: the last known epoch.
+    `states`: see `cluster.causes.state_of`. `elected`: see `Sights`. `backlog`: number of controller requests that
+    the broker has not answered yet (C39), null without a channel to the broker; in the mode leaders, number of
+    requests in the broker's queue. `metrics`: the broker's gauges under Kafka's names. A partition is `available`
+    when its leader answers (J7) and serves clients; `opening` has the brokers for which an opening leader waits. If
+    no leader answers, leader, offsets, `size` (bytes) and `earliest_timestamp` (Unix ms of the first batch) are null.
+    `compaction`: the dirty ratio of a compacted log, whether it is being cleaned, and why it is uncleanable.
+    `controller` and `controller_state`: the id of the broker that is the active controller, and the state that it
+    reports; null if no active controller answers, and in the mode leaders. `controller_epoch`: the last known epoch.
     """
-    from minikafka.cluster.state import backlog_of
+    from minikafka.cluster.state import active_controller, backlog_of
 
     answers = state.answers.values()
     backlog = backlog_of(answers)
-    active = next((a for a in answers if a.get("is_controller")), None)
+    chosen = active_controller(state.answers, elected)
+    active = None if chosen is None else state.answers[chosen]
     return processes | {
         "brokers": [
             broker
@@ -122,7 +124,7 @@ def combined(
             | {"state": states[broker["id"]]}
             for broker in processes["brokers"]
         ],
-        "controller": active and active["controller_id"],
+        "controller": chosen,
         "controller_epoch": state.controller_epoch,
         "controller_state": active and active.get("controller"),
         "partitions": [_partition(tp, view) for tp, view in state.partitions.items()],

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.cluster.causes import Cause
 from minikafka.explain.groups.history import Entry
 from minikafka.explain.groups.lag import Lag
@@ -47,8 +47,16 @@ class GroupPicture:
 
     @cached_property
     def coordinator(self) -> int | None:
-        """Id of the broker that coordinates the group; None if no broker that answered is the coordinator."""
-        return next((id_ for id_, answer in self.answers.items() if not answer["error"]), None)
+        """Id of the broker that coordinates the group; None if no broker that answered is the coordinator.
+
+        If several brokers say so, because one of them does not know its successor: the one in the newest leader epoch.
+        """
+        epochs = {
+            id_: answer.get("leader_epoch", NO_EPOCH)
+            for id_, answer in self.answers.items()
+            if not answer["error"]
+        }
+        return max(epochs, key=lambda id_: epochs[id_], default=None)
 
     @cached_property
     def loading(self) -> int | None:

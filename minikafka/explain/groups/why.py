@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, code_name
+from minikafka.cluster.causes import skipped_text
 from minikafka.explain.finding import Finding, root_findings
 from minikafka.explain.groups.history import Entry, rebalances
 from minikafka.explain.groups.lag import Lag
@@ -57,7 +58,7 @@ _STEADY: Final = (commands.JOINED, commands.LEFT)
 
 def explain_group(picture: GroupPicture) -> list[Finding]:
     """Return the findings about the group: problems and remarks; [] if there is nothing to report."""
-    found = [*root_findings(picture.causes), *_coordinator(picture)]
+    found = [*root_findings(picture.causes), *_coordinator(picture), *_skipped_batches(picture)]
     if picture.report is not None:
         found += [*_rebalance(picture, picture.report), *_members(picture, picture.report)]
         found += unstable_offsets(picture, picture.report)
@@ -85,6 +86,13 @@ def _coordinator(picture: GroupPicture) -> Iterator[Finding]:
     else:
         text = f"the group has no coordinator: no broker that answers leads {name}"
         yield Finding("no-coordinator", text, because=_home(picture))
+
+
+def _skipped_batches(picture: GroupPicture) -> Iterator[Finding]:
+    """Yield a finding for each corrupt batch in the group's partition of __consumer_offsets."""
+    for broker, answer in picture.answers.items():
+        for batch in answer.get("skipped_batches", ()):
+            yield Finding("corrupt-records", skipped_text(broker, batch), (broker,))
 
 
 def _home(picture: GroupPicture) -> tuple[Finding, ...]:

@@ -46,6 +46,7 @@ class Scene:
         self.is_attached = False
         self.retired: tuple[int, ...] = ()
         self.coordination = "controller"
+        self.elected: int | None = None
 
     def broker(self, id_: int, **changes: Any) -> None:
         self.brokers[id_] = replace(self.brokers[id_], **changes)
@@ -64,7 +65,12 @@ class Scene:
     @property
     def sights(self) -> Sights:
         return Sights(
-            self.zookeeper, self.brokers, self.is_attached, self.retired, self.coordination
+            self.zookeeper,
+            self.brokers,
+            self.is_attached,
+            self.retired,
+            self.coordination,
+            self.elected,
         )
 
     def causes(self, where: str = "") -> list[Cause]:
@@ -292,3 +298,73 @@ def test_lost_zookeeper_is_the_only_cause_of_brokers_without_a_session(state: st
         scene.process(id_, DOWN)
     scene.zookeeper = replace(scene.zookeeper, process=ProcessSight(DOWN))
     assert [cause.name for cause in scene.causes()] == ["zookeeper-lost"]
+
+
+def test_broker_that_claims_to_be_the_controller_in_an_older_epoch_is_a_zombie(
+    scene: Scene,
+) -> None:
+    scene.broker(2, answer=answer(is_controller=True, controller_id=2, controller_epoch=4))
+    scene.broker(3, answer=answer(controller_id=2, controller_epoch=4))
+    scene.elected = 2
+    assert scene.sentences() == [
+        "broker 1 is a zombie controller: it claims to be the controller in epoch 3, but broker 2 is the controller "
+        "in epoch 4, and ZooKeeper names broker 2; its requests and writes are refused; if it lasts, "
+        "`minikafka restart 1`"
+    ]
+
+
+def test_only_claim_to_be_the_controller_is_refuted_by_a_newer_epoch_or_by_zookeeper(
+    scene: Scene,
+) -> None:
+    scene.broker(3, answer=answer(controller_id=2, controller_epoch=4))
+    assert [cause.name for cause in scene.causes()] == ["zombie-controller", "no-controller"]
+    assert "but other brokers know epoch 4; its requests" in scene.sentences()[0]
+    scene.broker(3, answer=answer())
+    scene.elected = 2
+    assert [cause.name for cause in scene.causes()] == ["zombie-controller", "no-controller"]
+
+
+def test_zombie_controller_does_not_decide_which_brokers_are_registered(scene: Scene) -> None:
+    scene.broker(1, answer=answer(is_controller=True, live_brokers=[1]))
+    newer = {"controller_id": 2, "controller_epoch": 4}
+    scene.broker(2, answer=answer(is_controller=True, **newer))
+    scene.broker(3, answer=answer(**newer))
+    assert scene.states() == ["up", "up", "up"]
+
+
+def test_broker_that_leads_in_an_older_epoch_than_another_one_is_a_cause(scene: Scene) -> None:
+    def leads(epoch: int) -> list[dict[str, Any]]:
+        row = {"topic": "t", "partition": 0, "role": "leader", "leader_epoch": epoch}
+        return [{**row, "replicas": [1, 2]}]
+
+    scene.broker(1, answer=answer(is_controller=True, replicas=leads(5)))
+    scene.broker(2, answer=answer(replicas=leads(6)))
+    [cause] = scene.causes()
+    assert (cause.name, cause.broker) == ("zombie-leader", 1)
+    assert "broker 1 claims to lead t-0, but another broker leads in a newer epoch" in cause.text
+
+
+def test_removed_log_directory_of_a_running_broker_is_a_cause_whether_it_answers_or_not(
+    scene: Scene,
+) -> None:
+    gone = ProcessSight(RUNS, 11, log="b.log", missing=("/d",))
+    scene.broker(1, process=gone)
+    sentence = (
+        "the log directory /d of broker 1 does not exist any more, although the broker runs; restore it if you moved "
+        "it; else `minikafka restart 1` makes an empty one and copies the replicas that other brokers have"
+    )
+    assert scene.sentences() == [sentence]
+    scene.broker(1, answer=None)
+    scene.broker(2, answer=answer(is_controller=True))
+    assert scene.sentences() == [sentence]
+
+
+def test_corrupt_batch_that_a_coordinator_has_skipped_is_a_cause(scene: Scene) -> None:
+    batch = {"topic": "__transaction_state", "partition": 4, "offset": 9, "file": "/d/f.log"}
+    scene.broker(3, answer=answer(skipped_batches=[{**batch, "error": "wrong CRC"}]))
+    [cause] = scene.causes()
+    assert (cause.name, cause.broker) == ("corrupt-records", 3)
+    assert cause.text == (
+        "broker 3 coordinates without the records of __transaction_state-4 at offset 9 in /d/f.log, which it cannot "
+        "read (wrong CRC): transactions may be older or missing"
+    )

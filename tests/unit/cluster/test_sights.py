@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,17 @@ from minikafka.cluster import sights
 from minikafka.cluster.causes import causes_of
 from minikafka.cluster.directory import HOST, BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.cluster.processes import ProcessId, identify
-from minikafka.cluster.sights import DOWN, PAUSED, RUNS, Sights, full_among, last_line, look
+from minikafka.cluster.sights import (
+    DOWN,
+    PAUSED,
+    RUNS,
+    ProcessSight,
+    Sights,
+    ZooKeeperSight,
+    full_among,
+    last_line,
+    look,
+)
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 THIS = identify(os.getpid())
@@ -38,8 +49,9 @@ def write(
     kind: str = EMBEDDED,
     port: int | None = None,
 ) -> ClusterDirectory:
-    """Write the record of a cluster with one broker."""
+    """Write the record of a cluster with one broker, and make its log directory."""
     directory = ClusterDirectory(path)
+    directory.broker_data(1).mkdir(parents=True, exist_ok=True)
     brokers = (BrokerRecord(1, port or free_port(), free_port(), process),)
     address = f"{HOST}:{zookeeper_port}"
     directory.write(
@@ -150,3 +162,48 @@ def test_directory_on_a_file_system_without_free_space_is_full(
     assert full_among([here, f"{here}/missing"]) == ()
     monkeypatch.setattr(sights, "FULL_BYTES", 2**63)
     assert full_among([here, f"{here}/missing"]) == (here,)
+
+
+async def test_zookeeper_is_asked_for_the_controller_only_if_the_brokers_disagree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = {"session_state": "connected", "is_controller": True, "controller_epoch": 3}
+    answers = {1: claim}
+
+    async def call_all(*_: object, **__: object) -> dict[int, dict[str, object]]:
+        return answers
+
+    async def elected(*_: object) -> int:
+        return 2
+
+    async def serves(*_: object) -> ZooKeeperSight:
+        return ZooKeeperSight("z", ProcessSight(RUNS, 5))
+
+    monkeypatch.setattr(sights, "call_all", call_all)
+    monkeypatch.setattr(sights, "_elected", elected)
+    monkeypatch.setattr(sights, "_zookeeper", serves)
+    directory = write(tmp_path, THIS, None)
+    assert (await seen_in(directory)).elected is None
+    answers[2] = {**claim, "controller_epoch": 4}
+    directory.write(
+        replace(
+            directory.read_existing(),
+            brokers=tuple(BrokerRecord(id_, free_port(), free_port(), THIS) for id_ in (1, 2)),
+        )
+    )
+    assert (await seen_in(directory)).elected == 2
+
+
+async def test_missing_log_directory_and_unknown_cluster_id_of_a_running_broker_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = write(tmp_path, THIS, None)
+    monkeypatch.setattr(sights, "NEW_MS", 0)
+    seen = (await seen_in(directory)).brokers[1]
+    assert seen.process.missing == ()
+    assert seen.failure == "no log directory of the cluster has a cluster id (meta.properties)"
+    directory.broker_data(1).rmdir()
+    seen = (await seen_in(directory)).brokers[1]
+    assert seen.process.missing == (str(directory.broker_data(1)),)
+    monkeypatch.setattr(sights, "NEW_MS", 1_000_000_000)
+    assert (await seen_in(directory)).brokers[1].process.missing == ()

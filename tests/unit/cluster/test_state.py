@@ -11,7 +11,13 @@ from support.stub_cluster import StubCluster
 from minikafka.base.model import TopicPartition
 from minikafka.cluster import state as state_module
 from minikafka.cluster.directory import BrokerRecord, ClusterRecord
-from minikafka.cluster.state import brokers_know, combine
+from minikafka.cluster.state import (
+    active_controller,
+    backlog_of,
+    brokers_know,
+    combine,
+    is_disputed,
+)
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.transport import SocketTransport
 from minikafka.wire.versions import METADATA
@@ -163,3 +169,23 @@ def test_replica_of_a_broker_that_does_not_answer_is_not_in_sync() -> None:
     paused = combine({1: answer(replica("leader", 5, 1, [1, 2, 3])), 2: answer()})
     assert paused.not_in_sync([1, 2, 3]) == [TP]
     assert paused.not_in_sync([1, 2]) == []
+
+
+def test_controller_is_the_claim_in_the_newest_epoch_that_any_broker_knows() -> None:
+    def claims(epoch: int, *, is_controller: bool = True) -> dict[str, Any]:
+        return {"is_controller": is_controller, "controller_epoch": epoch}
+
+    answers = {1: claims(3), 2: claims(4), 3: claims(4, is_controller=False)}
+    assert (active_controller(answers), is_disputed(answers)) == (2, True)
+    assert active_controller(answers, elected=1) == 1
+    assert active_controller(answers, elected=3) is None
+    del answers[2]
+    assert (active_controller(answers), is_disputed(answers)) == (None, True)
+    assert active_controller({1: claims(3)}) == 1
+    assert not is_disputed({1: claims(3), 3: claims(2, is_controller=False)})
+
+
+def test_backlog_of_the_newest_controller_is_shown() -> None:
+    old = {"controller_epoch": 3, "session_state": "connected", "backlog": {"1": 9}}
+    new = {**old, "controller_epoch": 4, "backlog": {"1": 2}}
+    assert backlog_of([old, new]) == {"1": 2}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from support.ledger_lines import Scene
+from support.ledger_lines import Scene, controller
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment
 from minikafka.explain.picture import DOWN, Nodes
+from minikafka.explain.why import explain
 
 
 @pytest.fixture
@@ -82,3 +85,26 @@ def test_config_value_of_the_controller_takes_precedence_over_other_brokers(scen
     scene.answers[2]["settings"]["delete.topic.enable"] = False
     assert scene.picture().setting("delete.topic.enable") is True
     assert scene.picture().setting("no.such.key") is None
+
+
+def test_controller_that_zookeeper_names_is_believed_if_two_brokers_claim_to_be_it(
+    scene: Scene,
+) -> None:
+    scene.answers[2]["controller"] = controller(broker=2, epoch=5)
+    picture = scene.picture()
+    assert (picture.controller or {})["broker"] == 2
+    assert picture.controller_answer is scene.answers[2]
+    scene.nodes = nodes(None)
+    picture = scene.picture()
+    assert (picture.controller or {})["broker"] == 1
+    assert picture.controller_answer is scene.answers[1]
+    scene.nodes = replace(nodes(None), controller=3)
+    assert scene.picture().controller is None
+    assert scene.picture().controller_answer is None
+
+
+def test_corrupt_batch_that_a_coordinator_has_skipped_is_found(scene: Scene) -> None:
+    batch = {"topic": "__consumer_offsets", "partition": 0, "offset": 9, "file": "/d/f.log"}
+    scene.answers[1]["skipped_batches"] = [{**batch, "error": "wrong CRC"}]
+    [found] = explain(scene.picture())
+    assert (found.name, found.brokers) == ("corrupt-records", (1,))

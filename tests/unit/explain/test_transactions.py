@@ -136,6 +136,13 @@ def test_transaction_is_not_called_hanging_while_a_coordinator_is_silent(scene: 
     assert cause.brokers == (3,)
 
 
+def test_former_coordinator_of_a_transaction_is_not_believed(scene: Scene) -> None:
+    known(scene, 2, coordinator_epoch=5, state="PrepareAbort")
+    known(scene, 3, coordinator_epoch=4)
+    [found] = scene.picture().open_transactions
+    assert (found.coordinator, found.state) == (2, "PrepareAbort")
+
+
 def test_transactions_are_listed_from_the_earliest_on(scene: Scene) -> None:
     scene.leader["open_transactions"] = [in_log(8, 6), in_log(7, 4)]
     known(scene, 2, 7)

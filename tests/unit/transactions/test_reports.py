@@ -39,7 +39,7 @@ def test_transaction_is_reported_until_the_partition_has_its_marker() -> None:
         "timeout_ms": 60_000,
         "age_ms": 2_500,
     }
-    reported |= {"state": "Ongoing", "client": "till at 10.0.0.5:1"}
+    reported |= {"state": "Ongoing", "client": "till at 10.0.0.5:1", "coordinator_epoch": 7}
     assert core.explain(T0) == {"open": [reported], "loading": False}
     assert core.explain(U0)["open"] == []
     (append,) = core.end(EndRequest("pay", 42, 0, True), "c", 0)

@@ -82,6 +82,10 @@ class GroupService:
         self._host = CoordinatorHost(self._core, topic, replicas, clock, tasks, self._note)
         GroupGauges(metrics, self._core)
 
+    def skipped(self, partition: int | None = None) -> list[dict[str, Any]]:
+        """Return the corrupt batches that this coordinator has skipped (`CoordinatorHost.skipped`)."""
+        return self._host.skipped(partition)
+
     # ---- requests
 
     def join(self, request: JoinRequest, respond: Respond) -> None:

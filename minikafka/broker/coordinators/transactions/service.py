@@ -83,6 +83,10 @@ class TransactionService:
         )
         self._host = CoordinatorHost(self._core, topic, replicas, clock, tasks, self._carry_out_own)
 
+    def skipped(self, partition: int | None = None) -> list[dict[str, Any]]:
+        """Return the corrupt batches that this coordinator has skipped (`CoordinatorHost.skipped`)."""
+        return self._host.skipped(partition)
+
     # ---- requests
 
     def init_producer_id(self, request: InitProducerIdRequest, respond: Respond) -> None:

@@ -39,6 +39,9 @@ class Log:
     def at_end(self) -> bool:
         return self.is_certain and not self.chunks
 
+    def file_of(self, offset: int) -> str:
+        return "/d/c-3/0.log"
+
 
 class Target:
     """A stand-in for a coordinator. `values`: loaded values by partition. `steps`: number of values per `load` call."""
@@ -212,10 +215,34 @@ def test_chunk_is_read_as_records_with_their_transactions_and_markers_in_order()
             records("d"),
         )
     )
-    assert list(read_chunk(chunk)) == [
+    skipped: list[tuple[int, str]] = []
+    read = read_chunk(chunk, lambda offset, error: skipped.append((offset, str(error))))
+    assert list(read) == [
         LoadedRecord(b"k", b"a"),
         LoadedRecord(b"k", b"b"),
         LoadedRecord(b"k", b"c", 7),
         Marker(7, committed=True),
         LoadedRecord(b"k", b"d"),
     ]
+    assert [offset for offset, _ in skipped] == [0]
+
+
+async def test_corrupt_batch_is_named_until_the_partition_is_loaded_again_or_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken = bytearray(build([Record(timestamp=0, key=b"k", value=b"lost")], base_offset=41))
+    broken[-1] ^= 1
+    bench = Bench(p3=Log(records("a"), bytes(broken)))
+    bench.loader.start(3, 7)
+    await bench.tasks.settle()
+    assert bench.target.values == {3: [b"a"]}
+    [batch] = bench.loader.skipped[3]
+    assert batch[:4] == ("c", 3, 41, "/d/c-3/0.log")
+    assert "skipping a corrupt batch of c-3 at offset 41 in /d/c-3/0.log: " in caplog.text
+    bench.logs[3] = Log(records("a"))
+    bench.loader.start(3, 8)
+    assert bench.loader.skipped == {}
+    await bench.tasks.settle()
+    bench.loader.skipped[3] = [batch]
+    bench.loader.cancel(3)
+    assert bench.loader.skipped == {}

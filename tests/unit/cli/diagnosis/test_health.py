@@ -15,6 +15,7 @@ from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.cli.diagnosis import health as module
 from minikafka.cli.diagnosis.health import Observed, diagnose
 from minikafka.client import ClusterInfo, Node, Outcome, PartitionInfo, TopicInfo
+from minikafka.client.admin_results import Resource, ResourceType
 from minikafka.cluster.causes import Cause
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.cluster.processes import identify
@@ -138,6 +139,24 @@ def test_health_exits_with_code_1_if_the_cluster_is_not_healthy(admin: ScriptedA
     )
     assert "  brokers away: 1 (2)" in ill.stdout.splitlines()
     assert not json.loads(call("--bootstrap", "h:1", "--json").stdout)["healthy"]
+
+
+def test_health_over_the_network_names_a_dead_broker_of_the_replica_lists(
+    admin: ScriptedAdmin,
+) -> None:
+    admin.replicas[T0] = (1, 2, 3)
+    found = json.loads(call("--bootstrap", "h:1", "--json").stdout)
+    assert found["brokers_away"] == [3]
+    assert found["reasons"][0] == "broker 3 is not registered"
+    assert found["under_replicated_partitions"] == ["t-0"]
+
+
+def test_health_over_the_network_names_no_controller_in_the_mode_leaders(
+    admin: ScriptedAdmin,
+) -> None:
+    admin.configs[Resource(ResourceType.BROKER, "1")] = {"minikafka.coordination": "leaders"}
+    found = json.loads(call("--bootstrap", "h:1", "--json").stdout)
+    assert (found["healthy"], found["coordination"], found["controller"]) == (True, "leaders", None)
 
 
 def written(path: Path) -> None:

@@ -50,6 +50,28 @@ def test_stable_group_has_no_problem():
     assert world.why() == []
 
 
+def test_former_coordinator_of_a_group_is_not_believed():
+    world = GroupLedgerWorld()
+    world.stable(3)
+    [newest] = world.picture().answers.values()
+    former = {**newest, "group": None, "leader_epoch": 3}
+    answers = {7: former, 8: {**newest, "leader_epoch": 4}, 9: {**newest, "error": 16}}
+    picture = replace(world.picture(), answers=answers)
+    assert (picture.coordinator, picture.report) == (8, newest["group"])
+
+
+def test_corrupt_batch_in_the_groups_partition_is_a_problem():
+    world = GroupLedgerWorld()
+    world.stable(1)
+    [(broker, answer)] = world.picture().answers.items()
+    batch = {"topic": "__consumer_offsets", "partition": 3, "offset": 9, "file": "/d/f.log"}
+    answers = {broker: {**answer, "skipped_batches": [{**batch, "error": "wrong CRC"}]}}
+    [found] = explain_group(replace(world.picture(), answers=answers))
+    assert found.name == "corrupt-records"
+    assert "__consumer_offsets-3 at offset 9 in /d/f.log" in found.text
+    assert found.is_problem
+
+
 def test_explanation_of_a_rebalance_names_the_member_that_does_not_rejoin():
     world = GroupLedgerWorld()
     first, second = world.stable(2, client_id="app")
