@@ -169,6 +169,29 @@ of transactional producers. They are not part of the suite.
 {table}
 
 {skipped}
+
+## aiokafka can read a partition again after a coordinator has moved
+
+aiokafka 0.14 asks for committed offsets with OffsetFetch 3, and does not read the error of the whole response. While a
+new coordinator loads a group, or when the coordinator has moved, this error is the only one in the response. aiokafka
+then takes the partition for one without a committed offset, and applies `auto_offset_reset`. With `earliest` it reads
+from the start, and with `latest` it skips records. A copy job wrote 8,321 duplicates in this way. The same happens with
+Apache Kafka.
+
+To prevent this, set `auto_offset_reset="none"`, and give the group its first offsets before it starts:
+
+```console
+$ minikafka groups reset-offsets printers --topic orders --to-earliest --execute
+```
+
+If an offset could not be read, the consumer then raises `NoOffsetForPartitionError`: close it, and start another one. An
+exactly-once copy should not use aiokafka, because aiokafka does not send the group's generation either.
+`minikafka consume --group` reads the offsets itself, so it is not affected.
+
+## Node.js
+
+kafkajs uses Fetch 11. A client that knows topic ids, such as `@platformatic/kafka`, uses Fetch 13 to 17, which brokers
+serve too: version 2.12 of this client has read a topic in a group.
 """
 
 
