@@ -184,8 +184,8 @@ To prevent this, set `auto_offset_reset="none"`, and give the group its first of
 $ minikafka groups reset-offsets printers --topic orders --to-earliest --execute
 ```
 
-If an offset could not be read, the consumer then raises `NoOffsetForPartitionError`: close it, and start another one. An
-exactly-once copy should not use aiokafka, because aiokafka does not send the group's generation either.
+If an offset could not be read, the consumer then raises `NoOffsetForPartitionError`: close it, and start another one.
+An exactly-once copy should not use aiokafka, because aiokafka does not send the group's generation either.
 `minikafka consume --group` reads the offsets itself, so it is not affected.
 
 ## Node.js

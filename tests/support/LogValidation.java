@@ -1,10 +1,13 @@
-// Prints for each batch of a file: its name, the error of Kafka's LogValidator, and whether Kafka's consumer reads it.
+// Prints for each batch of a file: its name, the error of Kafka's LogValidator, whether Kafka's consumer reads it, and
+// the index and message of each bad record. The file has the name, the rules of the topic and the bytes of each batch.
 
 import java.io.BufferedInputStream;
 import java.io.DataInputStream;
 import java.io.FileInputStream;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.protocol.Errors;
@@ -29,8 +32,12 @@ public class LogValidation {
                 new DataInputStream(new BufferedInputStream(new FileInputStream(arguments[0])))) {
             while (in.available() > 0) {
                 String name = new String(field(in), StandardCharsets.UTF_8);
+                String rules = new String(field(in), StandardCharsets.UTF_8);
                 byte[] batch = field(in);
-                System.out.println(name + "\t" + validate(batch.clone()) + "\t" + read(batch));
+                List<String> bad = new ArrayList<>();
+                Errors error = validate(batch.clone(), rules, bad);
+                System.out.println(
+                        name + "\t" + error + "\t" + read(batch) + "\t" + String.join("|", bad));
             }
         }
     }
@@ -41,18 +48,22 @@ public class LogValidation {
         return bytes;
     }
 
-    private static Errors validate(byte[] batch) {
+    private static Errors validate(byte[] batch, String rules, List<String> bad) {
+        TimestampType time = rules.equals("append") ? TimestampType.LOG_APPEND_TIME : TimestampType.CREATE_TIME;
+        long distance = rules.equals("limits") ? 3_600_000 : Long.MAX_VALUE;
         CompressionType codec = CompressionType.forId(batch[ATTRIBUTES_LOW] & CODEC_MASK);
         LogValidator validator = new LogValidator(
                 MemoryRecords.readableRecords(ByteBuffer.wrap(batch)),
-                new TopicPartition("t", 0), Time.SYSTEM, codec, Compression.of(codec).build(), false,
-                RecordBatch.MAGIC_VALUE_V2, TimestampType.CREATE_TIME, Long.MAX_VALUE, Long.MAX_VALUE,
+                new TopicPartition("t", 0), Time.SYSTEM, codec, Compression.of(codec).build(),
+                rules.equals("compact"), RecordBatch.MAGIC_VALUE_V2, time, distance, distance,
                 1, AppendOrigin.CLIENT, MetadataVersion.latestTesting());
         try {
             validator.validateMessagesAndAssignOffsets(
                     PrimitiveRef.ofLong(0), new NoMetrics(), BufferSupplier.create());
             return Errors.NONE;
         } catch (RecordValidationException error) {
+            bad.add(error.invalidException().getMessage());
+            error.recordErrors().forEach(record -> bad.add(record.batchIndex + " " + record.message));
             return Errors.forException(error.invalidException());
         } catch (Throwable error) {
             return Errors.forException(error);
