@@ -101,6 +101,8 @@ def load(
     if epochs.entries != (known or []):
         epochs.sync()
     producers = ProducerStates(storage, directory)
+    if not clean:
+        producers.remove_snapshots_above(max(recovery_point, segments[0].base_offset))
     rebuild_transaction_indexes(producers, segments, end_position)
     reload_producers(producers, segments, end_offset, end_position)
     return Loaded(

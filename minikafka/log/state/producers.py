@@ -326,6 +326,16 @@ class ProducerStates:
         """Delete the snapshot at this offset, if there is one."""
         self._remove(offset)
 
+    def remove_snapshots_above(self, offset: int) -> None:
+        """Delete the snapshots above this offset: after an unclean stop, the recovery point or the start of the log.
+
+        After a power loss, a snapshot of records that were truncated may be back. A snapshot at the start of the log
+        stays, because the batches before it are gone.
+        """
+        for snapshot in self.snapshot_offsets():
+            if snapshot > offset:
+                self._remove(snapshot)
+
     def snapshot_offsets(self) -> list[int]:
         """Return the offsets that have a snapshot file, in rising order."""
         return offsets_of(self._storage.names(self._directory), SUFFIX)

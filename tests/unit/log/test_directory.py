@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.logs import config, produce
 from support.memory_cluster import InlineExecutor
-from support.memory_storage import MemoryStorage
+from support.memory_storage import MemoryStorage, former_bytes
 
 from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition
@@ -247,3 +247,18 @@ async def test_kill_at_any_write_of_the_cleaner_checkpoint_leaves_no_temporary_f
     for each in killed:
         LogDirectory(each, "/d").open_logs(config(cleanup_policy=("compact",)))
         assert not [name for name in each.names("/d") if ".next" in name]
+
+
+def test_truncation_removes_the_log_start_from_its_checkpoint_before_any_record(
+    storage: MemoryStorage, directory: LogDirectory
+) -> None:
+    log = directory.create(TP, config())
+    produce(log, *[1] * 10)
+    log.sync()
+    log.advance_log_start_offset(5)
+    directory.write_log_starts(sync=True)
+    directory.write_recovery_points(sync=True)
+    log.truncate_fully_and_start_at(0)
+    left = storage.power_cut(former_bytes)
+    assert left.read("/d/log-start-offset-checkpoint") == b"0\n0\n"
+    assert left.read("/d/recovery-point-offset-checkpoint") == b"0\n1\na-b.c 12 0\n"

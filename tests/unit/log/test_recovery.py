@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from support.logs import (
     open_log,
     produce,
     read_all,
+    remove_below,
     replicate,
     state_of,
     three_segments,
@@ -26,7 +28,8 @@ from support.memory_storage import MemoryStorage
 from minikafka.log.log import Log
 from minikafka.log.state.epochs import decode as decode_epochs
 from minikafka.log.state.epochs import encode as encode_epochs
-from minikafka.record.header import HEADER
+from minikafka.log.state.producers import APPEND
+from minikafka.record.header import HEADER, TRANSACTIONAL
 
 SIZE = len(batch())
 
@@ -127,9 +130,7 @@ def test_recovery_ends_the_log_at_the_first_damaged_batch(
         )
         == -1
     )
-    assert [name for name in storage.names(DIRECTORY) if "snapshot" in name] == [
-        f"{10:020d}.snapshot"
-    ]
+    assert not [name for name in storage.names(DIRECTORY) if "snapshot" in name]
 
 
 def test_recovery_deletes_segments_behind_a_truncated_one(storage: MemoryStorage) -> None:
@@ -453,3 +454,105 @@ def test_log_has_the_expected_records_after_random_appends_truncations_and_kills
     if follower is not None:
         replicate(follower, data)
         assert read_all(follower) == data
+
+
+def test_snapshot_at_the_start_of_the_log_is_used_after_a_kill() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage, segment_bytes=10 * SIZE)
+    produce(log, 1, producer_id=8, producer_epoch=0, base_sequence=0)
+    produce(log, *[1] * 25)
+    remove_below(log, 20)
+    again = reopened(storage, log_start_offset=20)
+    assert again.producers.last_of(8) == (0, 0)
+
+
+def test_snapshot_of_truncated_records_that_a_power_loss_brings_back_is_not_used() -> None:
+    storage = MemoryStorage()
+    log = three_segments(storage)
+    log.sync()
+    stale = {offset: storage.read(path(offset, ".snapshot")) for offset in (10, 20)}
+    log.truncate_to(4)
+    for number in range(20):
+        produce(log, 1, epoch=5, producer_id=8, producer_epoch=0, base_sequence=number)
+    left = storage.clone()
+    for offset, content in stale.items():
+        left.files[path(offset, ".snapshot")] = bytearray(content)
+    again = reopened(left, recovery_point=log.recovery_point)
+    assert again.producers.last_of(8) == (0, 19)
+    assert again.producers.last_of(9) == (0, 3)
+    assert again.producers.written_below(8) == log.producers.written_below(8)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("recovery_point", [0, 2, 4])
+def test_first_producer_with_the_first_values_is_recovered(
+    clean: bool, recovery_point: int
+) -> None:
+    """Producer id, epoch, sequence number and offset are 0; the transaction at offset 0 stays open."""
+    storage = MemoryStorage()
+    first = {"producer_id": 0, "producer_epoch": 0}
+    log = open_log(storage, segment_bytes=2 * SIZE)
+    append(log, transactional_batch(0, producer=0))
+    produce(log, 1, **first, base_sequence=1, attributes=TRANSACTIONAL)
+    produce(log, 1, producer_id=5, producer_epoch=0, base_sequence=0)
+    produce(log, 1)
+    follower = open_log(MemoryStorage(), segment_bytes=2 * SIZE)
+    replicate(follower, read_all(log))
+    if clean:
+        log.close()
+    again = open_log(storage, clean=clean, recovery_point=recovery_point, segment_bytes=2 * SIZE)
+    for each in (log, follower, again):
+        assert each.producers.last_of(0) == (0, 1)
+        assert each.producers.is_in_transaction(0, 0)
+        assert each.producers.first_unstable_offset(4) == 0
+        assert each.producers.check(HEADER.unpack_from(transactional_batch(0, producer=0))) == 0
+        aborted = end_marker(producer=0, commit=False)
+        append(each, aborted)
+        each.flush()
+        assert each.aborted_transactions(0, 1) == [(0, 0)]
+
+
+@pytest.mark.parametrize("way", ["snapshot", "batches"])
+def test_producer_whose_sequence_number_has_wrapped_is_recovered(way: str) -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    fields = {"producer_id": 0, "producer_epoch": 0}
+    last = 2**31 - 1
+    produce(log, 1, **fields, base_sequence=last - 3)
+    produce(log, 4, **fields, base_sequence=last - 2)
+    produce(log, 2, **fields, base_sequence=1)
+    if way == "snapshot":
+        log.close()
+    again = open_log(storage, clean=way == "snapshot")
+    assert again.producers.last_of(0) == (0, 2)
+    for count, sequence, offset in ((1, last - 3, 0), (4, last - 2, 1), (2, 1, 5)):
+        retry = batch(count, **fields, base_sequence=sequence)
+        assert again.producers.check(HEADER.unpack_from(retry)) == offset
+    assert again.producers.check(HEADER.unpack_from(batch(**fields, base_sequence=3))) == APPEND
+
+
+@pytest.mark.parametrize("way", ["snapshot", "batches"])
+@pytest.mark.parametrize("last_count", [1, 3])
+def test_batch_in_which_the_sequence_number_wraps_is_recovered_as_the_last(
+    way: str, last_count: int
+) -> None:
+    storage = MemoryStorage()
+    log = open_log(storage)
+    fields = {"producer_id": 0, "producer_epoch": 0}
+    first = 2**31 - last_count
+    produce(log, 1, **fields, base_sequence=first - 1)
+    produce(log, last_count + 1, **fields, base_sequence=first)
+    if way == "snapshot":
+        log.close()
+        content = storage.read(path(log.log_end_offset, ".snapshot"))
+        entry = struct.unpack_from(">qhiqi", content, 10)
+        assert entry == (0, 0, 0, last_count + 1, last_count), "as Kafka reads it"
+    again = open_log(storage, clean=way == "snapshot")
+    for count, sequence, offset in ((1, first - 1, 0), (last_count + 1, first, 1)):
+        retry = batch(count, **fields, base_sequence=sequence)
+        assert again.producers.check(HEADER.unpack_from(retry)) == offset
+    (producer,) = again.producers.active()
+    assert (producer.last_sequence, again.producers.last_batches()) == (
+        0,
+        [(0, last_count + 1, 0)],
+    )

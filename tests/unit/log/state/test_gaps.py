@@ -20,7 +20,7 @@ from support.logs import (
     replace_segments,
     replicate,
 )
-from support.memory_storage import MemoryStorage
+from support.memory_storage import MemoryStorage, former_bytes
 
 from minikafka.base.errors import CorruptBatch, OffsetGap, StorageFailed
 from minikafka.log.checkpoints import FIRST_DIRTY_OFFSETS
@@ -392,6 +392,19 @@ class TestDirectory:
         again.open_logs(config())
         assert offsets(read_all(again.logs[TP])) == list(KEPT)
         assert again.logs[TP].gaps.accepted
+
+    def test_truncation_lowers_the_first_dirty_offset_in_its_checkpoint_first(
+        self, storage: MemoryStorage
+    ) -> None:
+        directory = LogDirectory(storage, "/d")
+        directory.lock()
+        log = directory.create(TP, config(cleanup_policy=("compact",)))
+        produce(log, *[1] * 10)
+        log.gaps.mark(8)
+        log.truncate_to(3)
+        assert storage.power_cut(former_bytes).read(f"/d/{FIRST_DIRTY_OFFSETS}") == b"0\n1\nt 0 3\n"
+        log.truncate_fully_and_start_at(1)
+        assert storage.power_cut(former_bytes).read(f"/d/{FIRST_DIRTY_OFFSETS}") == b"0\n1\nt 0 1\n"
 
     def test_mark_of_a_compacted_log_is_not_inherited_by_a_new_log_of_the_same_name(
         self, storage: MemoryStorage
