@@ -405,16 +405,21 @@ class Client:
         until_end: bool | Mapping[int, int] = False,
         max_wait_ms: int = 500,
         on_end: Callable[[int, int], None] | None = None,
+        on_held: Callable[[TopicPartition, int], None] | None = None,
     ) -> AsyncGenerator[consumer.ConsumedRecord, None]:
         """Yield the records of a topic, in order within each partition, across leader changes.
 
         `start`: earliest, latest, one offset for all partitions, or an offset by partition. `until_end`:
         stop at the current end of each partition, or before the given offset of each partition; if false,
         wait for new records forever. `on_end(partition, offset)` is called when a partition has no further
-        record. Raises KafkaError for errors that are not retriable, for example OFFSET_OUT_OF_RANGE.
+        record. With `read_committed`, `on_held(partition, offset)` is called when an open transaction has held back
+        a partition for three seconds. Raises KafkaError for errors that are not retriable, for example
+        OFFSET_OUT_OF_RANGE.
         """
         reader = self.partition_reader(
-            max_wait_ms, on_end=on_end and (lambda tp, at: on_end(tp.partition, at))
+            max_wait_ms,
+            on_end=on_end and (lambda tp, at: on_end(tp.partition, at)),
+            on_held=on_held,
         )
         return self._consume(reader, topic, partitions, start, until_end)
 
@@ -424,6 +429,7 @@ class Client:
         *,
         reset: int | None = None,
         on_end: Callable[[TopicPartition, int], None] | None = None,
+        on_held: Callable[[TopicPartition, int], None] | None = None,
         isolation_level: int | None = None,
     ) -> consumer.Consumer:
         """Return a reader of partitions of any topics; `reset` is described at the reader.
@@ -439,6 +445,7 @@ class Client:
             timeout_ms=max_wait_ms + self._request_timeout_ms,
             reset=reset,
             on_end=on_end,
+            on_held=on_held,
             isolation_level=self._isolation_level if isolation_level is None else isolation_level,
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 FETCH_BYTES: Final = 8 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
 BACKOFF_MS: Final = 100
+HELD_MS: Final = 3_000
+"""Report an open transaction after it has held back a reader of committed records for this time."""
 UNKNOWN: Final = (EARLIEST, LATEST)
 """Positions that the leader must look up."""
 
@@ -88,9 +91,12 @@ class Consumer:
         reset: int | None = None,
         on_end: Callable[[TopicPartition, int], None] | None = None,
         isolation_level: int = READ_UNCOMMITTED,
+        on_held: Callable[[TopicPartition, int], None] | None = None,
     ) -> None:
         """`on_end(partition, offset)`: called when a partition has no further record.
 
+        `on_held(partition, offset)`: called once for each last stable offset at which a reader of committed records
+        has waited for `HELD_MS`, although the log has later records.
         `reset`: EARLIEST or LATEST, where to continue in a partition whose position is outside of the log.
         None: raise OFFSET_OUT_OF_RANGE.
         """
@@ -103,6 +109,9 @@ class Consumer:
         self._reset = reset
         self._on_end = on_end
         self._isolation_level = isolation_level
+        self._on_held = on_held
+        self._held: dict[TopicPartition, tuple[int, float]] = {}
+        """By partition that is held back: the last stable offset, and when it was noticed; inf after the report."""
         self._reported: dict[TopicPartition, int] = {}
         self.positions: dict[TopicPartition, int] = {}
         """By partition: the offset after the last returned record, or EARLIEST or LATEST until that is looked up."""
@@ -138,6 +147,7 @@ class Consumer:
                         for record in self._new_records(tp, partition, fetch.offsets):
                             yield record
                         self._report_end(tp, self._readable_end(partition))
+                        self._report_held(tp, partition)
         finally:
             for fetch in self._in_flight.values():
                 fetch.answer.cancel()
@@ -261,6 +271,19 @@ class Consumer:
         if self._on_end and self.positions[tp] >= end and self._reported.get(tp) != end:
             self._reported[tp] = end
             self._on_end(tp, end)
+
+    def _report_held(self, tp: TopicPartition, partition: Any) -> None:
+        """Call `on_held` if an open transaction has held back the partition for `HELD_MS`."""
+        stable = self._readable_end(partition)
+        if self._on_held is None or not self.positions[tp] >= stable < partition.high_watermark:
+            self._held.pop(tp, None)
+            return
+        offset, since = self._held.get(tp, (-1, 0.0))
+        if offset != stable:
+            self._held[tp] = (stable, self._clock.now())
+        elif self._clock.now() - since >= HELD_MS:
+            self._held[tp] = (stable, math.inf)
+            self._on_held(tp, stable)
 
     async def _handle_error(self, code: ErrorCode, detail: str) -> None:
         if not code.retriable:

@@ -14,6 +14,7 @@ from minikafka.base.arguments import several
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import BrokerId, Node, TopicPartition
+from minikafka.base.open_transactions import holding
 from minikafka.client.admin_results import Outcome
 from minikafka.client.coordinators import TRANSACTION, Coordinators
 from minikafka.client.metadata import Metadata, error_code
@@ -183,6 +184,29 @@ class TransactionAdmin:
         wanted = list(dict.fromkeys(several(TopicPartition, partitions)))
         results = await asyncio.gather(*(self._producers(tp, broker) for tp in wanted))
         return dict(zip(wanted, results, strict=True))
+
+    async def reason_for_waiting(self, tp: TopicPartition, stable: int) -> str:
+        """Return which open transaction holds back the last stable offset `stable`, and how to end it.
+
+        Return "" if no transaction is open. A reason that is not complete names the command that completes it.
+        """
+        described = (await self.describe_producers([tp]))[tp]
+        if not described.outcome.ok:
+            return holding(tp, stable)
+        found = [
+            (one.start_offset, one.producer_id)
+            for one in described.producers
+            if one.start_offset is not None
+        ]
+        if not found:
+            return ""
+        start, producer_id = min(found)
+        try:
+            listed = await self.list_transactions(producer_ids=[producer_id])
+        except KafkaError:
+            return holding(tp, stable, producer_id, start, is_complete=False)
+        name = listed[0].transactional_id if listed else None
+        return holding(tp, stable, producer_id, start, name)
 
     async def _producers(self, tp: TopicPartition, broker: BrokerId | None) -> DescribedProducers:
         api = versions.DESCRIBE_PRODUCERS

@@ -175,7 +175,7 @@ def consume(
     if len(topics) != 1:
         raise click.UsageError("name exactly one topic, as TOPIC or as -t TOPIC")
     (topic,) = topics
-    reading = Reading(topic, partition, where, until_end, count, quiet)
+    reading = Reading(topic, partition, where, until_end, count, quiet, committed)
     with explain_topic_errors(topic):
         run_with_client(
             lambda client: reading.run(client, show),

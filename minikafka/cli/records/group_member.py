@@ -28,6 +28,7 @@ from aiokafka.structs import TopicPartition as AiokafkaPartition
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
+from minikafka.cli.records.held_back import HeldBack
 from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.topic_errors import require_topics
 from minikafka.client import Client, ConsumedRecord
@@ -144,7 +145,8 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
         self._consumer = consumer
         self._show = show
         self._reset = EARLIEST if session.start == "earliest" else LATEST
-        self._reader = client.partition_reader(reset=self._reset)
+        held = HeldBack(client, quiet=session.quiet)
+        self._reader = client.partition_reader(reset=self._reset, on_held=held.report)
         self._committed: dict[TopicPartition, int] = {}
         self._refused: dict[TopicPartition, int] = {}
         """Positions that could not be committed because the subscribed topics had just changed."""

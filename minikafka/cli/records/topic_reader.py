@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minikafka.base.model import TopicPartition
+from minikafka.cli.records.held_back import HeldBack
 from minikafka.cli.records.offsets import Range, resolve
 from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.topic_errors import require_partitions, require_topics
@@ -25,6 +26,8 @@ class Reading:
     until_end: bool
     count: int | None
     quiet: bool
+    is_committed: bool = False
+    """Read only records of committed transactions."""
 
     async def run(self, client: Client, show: Callable[[ConsumedRecord], None]) -> None:
         """Call `show` for each record, until `count` records were shown or the end of the range is reached.
@@ -38,8 +41,13 @@ class Reading:
         partitions = None if self.partition is None else [self.partition]
         start, ends = await resolve(client, self.topic, partitions, self.where, self.until_end)
         left = self.count
+        held = HeldBack(client, quiet=self.quiet)
         records = client.consume(
-            self.topic, start=start, until_end=ends or False, on_end=self._report_end
+            self.topic,
+            start=start,
+            until_end=ends or False,
+            on_end=self._report_end,
+            on_held=held.report,
         )
         async for record in records:
             show(record)
@@ -47,6 +55,8 @@ class Reading:
             if left == 0:
                 break
         await records.aclose()
+        if self.is_committed and ends and left != 0 and self.where.stop is None:
+            await held.report_all({TopicPartition(self.topic, one): at for one, at in ends.items()})
 
     def _report_end(self, partition: int, offset: int) -> None:
         if self.quiet:

@@ -267,3 +267,37 @@ def test_reader_of_committed_records_leaves_out_aborted_and_open_transactions() 
             producer.close()
 
     run_seeded(1, scene())
+
+
+def test_reader_of_committed_records_says_once_what_it_waits_for() -> None:
+    async def scene() -> None:
+        config = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partitions": 2}
+        async with (
+            MemoryCluster(3, **config) as cluster,
+            cluster.client(read_committed=True) as client,
+        ):
+            await client.create_topics(NewTopic("tx", 1, 3))
+            tp = TopicPartition("tx", 0)
+            held: list[tuple[TopicPartition, int]] = []
+            records = client.consume("tx", on_held=lambda *found: held.append(found))
+            reading = asyncio.ensure_future(anext(records))
+            producer = TransactionalProducer(cluster, "pay")
+            await producer.init()
+            start = await producer.produce(tp, b"1")
+            await asyncio.sleep(2)
+            assert held == []
+            await asyncio.sleep(3)
+            assert held == [(tp, start)]
+            await asyncio.sleep(10)
+            assert held == [(tp, start)]
+            reason = await client.transactions.reason_for_waiting(tp, start)
+            assert reason.startswith(f"tx-0: records from offset {start} on are held back by")
+            assert "of transactional id pay (producer " in reason
+            assert "`minikafka transactions fence pay`" in reason
+            await producer.end(commit=True)
+            assert (await reading).value == b"1"
+            assert await client.transactions.reason_for_waiting(tp, start) == ""
+            await records.aclose()
+            producer.close()
+
+    run_seeded(1, scene())
