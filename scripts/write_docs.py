@@ -44,6 +44,8 @@ minikafka does not have are unknown keys. Every key has an effect, except the ke
 for all brokers, a table `[broker.N]` keys for broker N. The cluster sets `broker.id`, `listeners`,
 `inter.broker.listener.name`, `control.plane.listener.name`, `log.dir`, `log.dirs` and `zookeeper.connect` itself, so
 these two kinds of table must not contain them. In TOML a dotted key needs no quotes: `log.segment.bytes = 1_048_576`.
+A key that the file does not set has its default, except `default.replication.factor` and `min.insync.replicas`, which
+keep the values of the cluster's first start ([cli.md](cli.md#an-edited-clustertoml)).
 
 {cluster}
 

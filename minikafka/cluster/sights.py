@@ -1,6 +1,6 @@
 """The condition of a cluster's processes, found in /proc, ports, disks, logs and the answers of the brokers.
 
-Invariant: `look` ends within LOOK_MS plus the time of one client request, even if no process answers.
+Invariant: `look` ends within twice LOOK_MS plus the time of one client request, even if no process answers.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_up_of_a_running_cluster_changes_nothing(here: Path) -> None:
     assert again.returncode == 0
     assert "already running" in again.stderr
     shown = json.loads(again.stdout)
-    assert (shown.pop("changes"), shown.pop("postponed")) == ([], [])
+    assert (shown.pop("changes"), shown.pop("postponed"), shown.pop("kept")) == ([], [], [])
     assert shown.pop("coordination") == "controller"
     assert shown.pop("zookeeper_kind") == "embedded"
     assert shown.keys() == {"bootstrap", "zookeeper", "zookeeper_pid", "brokers"}

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from support.commands import call
 from support.proof import MODES
+from support.running_cluster import eventually
 
 from minikafka.base.model import topic_id_text
 from minikafka.client import Client, Record
 from minikafka.cluster import ClusterError, LocalCluster
+from minikafka.runtime.clock import SystemClock
+from minikafka.zk.processes.embedded import EmbeddedZooKeeper
 
 CONFIG = {"min.insync.replicas": 2, "default.replication.factor": 3, "num.partitions": 3}
 RECORDS = 600
@@ -46,7 +49,7 @@ async def test_cluster_with_an_empty_zookeeper_is_refused_and_rebuilt_without_lo
         assert "zookeeper-lost" in [cause["name"] for cause in json.loads(health.out)["causes"]]
         refused = await call("zk", "recover", *data)
         assert (refused.code, "1, 3 are running" in refused.err) == (1, True)
-        await cluster.stop()
+        await brokers_end_at_an_empty_zookeeper(cluster, tmp_path / "other")
 
         with pytest.raises(ClusterError, match="No broker was started"):
             await cluster.start()
@@ -69,6 +72,24 @@ async def test_cluster_with_an_empty_zookeeper_is_refused_and_rebuilt_without_lo
         assert again.code == 1
     finally:
         await cluster.stop()
+
+
+async def brokers_end_at_an_empty_zookeeper(cluster: LocalCluster, data: Path) -> None:
+    """Start an empty server in the place of the cluster's ZooKeeper, and wait until brokers 1 and 3 have ended."""
+    port = int(cluster.zookeeper.rpartition(":")[2])
+    other = EmbeddedZooKeeper(data, port, clock=SystemClock())
+    await other.start()
+    try:
+
+        async def have_ended() -> bool:
+            return cluster.process(1) is None and cluster.process(3) is None
+
+        await eventually(have_ended)
+    finally:
+        await other.stop()
+    for broker in (1, 3):
+        log = (cluster.directory.logs / f"broker-{broker}.log").read_text()
+        assert log.splitlines()[-1].startswith("minikafka: ZooKeeper has no node /cluster/id")
 
 
 async def produce(cluster: LocalCluster, numbers: range | list[int]) -> None:
