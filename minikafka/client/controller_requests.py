@@ -15,8 +15,8 @@ from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Network
 from minikafka.client.retries import GRACE_MS, Retries
 
-CONTROLLER: Final = "the controller"
-"""The text for `Wait.about`: these requests wait for the controller."""
+CONTROLLER: Final = "an answer to an administrator's request"
+"""The text for `Wait.about`. A client does not know whether the cluster has a controller that answers."""
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -94,4 +94,6 @@ def is_not_controller(outcome: Outcome) -> bool:
 
 def no_controller() -> KafkaError:
     """Return the retriable error that there is currently no active controller."""
-    return KafkaError(ErrorCode.NOT_CONTROLLER, "there is no active controller at the moment")
+    return KafkaError(
+        ErrorCode.NOT_CONTROLLER, "no broker names an active controller at the moment"
+    )

@@ -131,7 +131,7 @@ class Metadata:
         node = self._cluster.brokers.get(self._cluster.controller_id)
         if node is None:
             raise KafkaError(
-                ErrorCode.NOT_CONTROLLER, "there is no active controller at the moment"
+                ErrorCode.NOT_CONTROLLER, "no broker names an active controller at the moment"
             )
         return Address(node.host, node.port)
 

@@ -16,11 +16,18 @@ from typing import Any, Final
 from minikafka.base.coordination import LEADERS
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.names import GROUP_TOPIC, listed
-from minikafka.cluster.sights import DOWN, PAUSED, RUNS, BrokerSight, ProcessSight, Sights
+from minikafka.cluster.sights import (
+    CLEAN_END,
+    DOWN,
+    FAILED,
+    PAUSED,
+    RUNS,
+    BrokerSight,
+    ProcessSight,
+    Sights,
+)
 from minikafka.cluster.state import CONNECTED, active_controller, claims_of
 
-_CLEAN_END: Final = "has stopped"
-_FAILED: Final = "minikafka: "
 _ERROR: Final = re.compile(r"error|exception|fail|severe|cannot|denied|in use", re.IGNORECASE)
 """Words that show that the last line of ZooKeeper's log says why ZooKeeper ended."""
 _HALTED: Final = "so nothing can be elected, created or changed"
@@ -310,7 +317,7 @@ def _broker_down(broker: BrokerSight, commands: Commands) -> Cause:
             remedy = f"free space there, then {remedy}"
         elif any(words in failure for words in _WRITABLE):
             remedy = f"make it writable, then {remedy}"
-    elif _CLEAN_END in process.last_line:
+    elif CLEAN_END in process.last_line:
         text = f"broker {broker.id} is down: it was stopped"
     if process.full and not failure:
         text += f"; the file system of {process.full[0]} is full (No space left on device)"
@@ -324,7 +331,7 @@ def _broker_down(broker: BrokerSight, commands: Commands) -> Cause:
 def failure_in(process: ProcessSight) -> str:
     """Return the error with which a process has ended; "" if its log does not end with one."""
     line = process.last_line
-    return line.removeprefix(_FAILED) if line.startswith(_FAILED) else ""
+    return line.removeprefix(FAILED) if line.startswith(FAILED) else ""
 
 
 def _silent(broker: BrokerSight, commands: Commands) -> Cause:

@@ -77,6 +77,8 @@ class Launcher:
     held: HeldPorts = field(default_factory=HeldPorts)
     """Holds the ports of the brokers and of ZooKeeper, so that no other start takes them."""
     spawned: list[ProcessId] = field(default_factory=list)
+    _written: dict[int, int] = field(default_factory=dict)
+    """Broker id -> bytes of its output before this launcher started it."""
     postponed: list[str] = field(default_factory=list)
     saved: ClusterRecord | None = None
     """The last record that this start has written; None before the first write."""
@@ -347,7 +349,9 @@ class Launcher:
         arguments = ["broker", "--config", str(self.directory.broker_file(broker.id))]
         if self.request.owner is not None:
             arguments += ["--parent", str(self.request.owner.pid)]
-        process = spawn(arguments, self.output(broker.id))
+        output = self.output(broker.id)
+        self._written[broker.id] = output.stat().st_size if output.exists() else 0
+        process = spawn(arguments, output)
         self.spawned.append(process)
         self._save(self.record.with_broker(replace(broker, process=process)))
 
@@ -389,7 +393,9 @@ class Launcher:
         return text.splitlines()[-count:]
 
     def last_output(self, broker_id: int) -> str:
-        """Return the last line that a broker printed, with the path of its log file."""
-        file = self.output(broker_id)
-        lines = file.read_text(errors="replace").split("\n") if file.exists() else []
-        return f"{next((line for line in reversed(lines) if line.strip()), 'no output')} ({file})"
+        """Return the last line that a broker has printed since this launcher started it, with the path of its log."""
+        file, start = self.output(broker_id), self._written.get(broker_id, 0)
+        data = file.read_bytes()[start:] if file.exists() else b""
+        lines = data.decode(errors="replace").splitlines()
+        last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
+        return f"{last} ({file})"

@@ -48,6 +48,10 @@ PAUSED: Final = "paused"
 DOWN: Final = "down"
 _API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """A whole request of the oldest version: length, API, version, correlation id, no client id."""
+CLEAN_END: Final = "has stopped"
+"""The end of the last line of a broker that was stopped."""
+FAILED: Final = "minikafka: "
+"""The beginning of the last line of a process that has ended with an error."""
 _TAIL_BYTES: Final = 16 * 1024
 _ZOOKEEPER_PORT: Final = 2181
 
@@ -233,9 +237,13 @@ def _broker_process(
         missing = tuple(path for path in directories if not Path(path).is_dir())
         is_new = clock.wall_ms() - started_at_ms(process) < NEW_MS
         line = last_line(log, started_at_ms(process))
+        if line.startswith(FAILED) or line == f"broker {broker.id} {CLEAN_END}":
+            line = ""  # of the run before: these lines end a run
         return ProcessSight(state, process.pid, (), full, line, str(log), () if is_new else missing)
     taken = tuple(port for port in (broker.port, broker.control_port) if not is_free(port))
-    return ProcessSight(DOWN, None, taken, full_among(directories), last_line(log), str(log))
+    since = started_at_ms(broker.process) if broker.process else 0
+    line = last_line(log, since)
+    return ProcessSight(DOWN, None, taken, full_among(directories), line, str(log))
 
 
 async def _zookeeper(

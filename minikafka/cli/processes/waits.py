@@ -39,7 +39,9 @@ def until_serving(
             return _lock(found, holder)
         seen = await _seen(found)
         if seen is None:
-            return "the files of the cluster"
+            return "the ports and files of the new cluster"
+        if brokers is None and (waits := _until_zookeeper_started(seen)):
+            return waits
         from minikafka.cluster.causes import state_of
 
         late = [
@@ -69,6 +71,8 @@ def until_zookeeper_serves(found: LocalCluster) -> Reason:
         if holder := found.directory.lock_holder:
             return _lock(found, holder)
         seen = await _seen(found)
+        if seen is not None and (waits := _until_zookeeper_started(seen)):
+            return waits
         failure = seen.zookeeper.failure if seen is not None else ""
         return f"ZooKeeper at {found.zookeeper} to serve clients: {failure or 'it starts'}"
 
@@ -153,10 +157,18 @@ def _why(late: Sequence[BrokerSight], seen: Sights, data: str | None) -> str:
     causes = [cause for cause in causes_of(seen, where_option(data)) if _concerns(cause, ids)]
     if causes:
         return joined(cause.sentence for cause in causes)
-    process = late[0].process
-    return (
-        f"the log of broker {late[0].id} ends: {process.last_line or 'no output'} ({process.log})"
-    )
+    name, process = f"broker {late[0].id}", late[0].process
+    if process.pid is None:
+        return f"{name} has no process yet"
+    if not process.last_line:
+        return f"{name} starts, and has not written to its log yet ({process.log})"
+    return f"the log of {name} ends: {process.last_line} ({process.log})"
+
+
+def _until_zookeeper_started(seen: Sights) -> str:
+    """Return what `up` waits for while ZooKeeper has no process: it starts ZooKeeper itself; else ""."""
+    zookeeper = seen.zookeeper.process
+    return "ZooKeeper to start" if zookeeper is not None and zookeeper.pid is None else ""
 
 
 def _concerns(cause: Cause, brokers: Collection[int]) -> bool:

@@ -143,7 +143,7 @@ class Move:
         if ends_early:
             echo(
                 f"{completed} of {len(results)} reassignments completed, "
-                f"{running} still running: the controller continues them.",
+                f"{running} still running: they continue.",
                 err=True,
             )
         if running:

@@ -78,9 +78,7 @@ class _Reassign(click.Command):
     metavar="BYTES",
     help="Replication limit per broker in bytes/s; removed when all moves have completed.",
 )
-@click.option(
-    "--no-wait", is_flag=True, help="Return as soon as the controller has accepted the moves."
-)
+@click.option("--no-wait", is_flag=True, help="Return as soon as the moves are accepted.")
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),

@@ -243,7 +243,7 @@ def delete(
     bootstrap: str | None,
     data: str | None,
 ) -> None:
-    """Mark each TOPIC for deletion; the controller then deletes them."""
+    """Mark each TOPIC for deletion; the brokers then delete them."""
 
     async def work(client: Client) -> dict[str, Outcome]:
         found = await _delete(client.admin, topics, wait, timeout, shown=not wants_json())
@@ -260,13 +260,13 @@ async def _delete(
     """Mark topics for deletion; if `wait` is set, wait until the topics are gone. Return the outcomes by name.
 
     `timeout`: maximum time in seconds, None for no limit. After this time, the outcome is REQUEST_TIMED_OUT for
-    each topic that still exists, or for all topics if no controller has answered.
+    each topic that still exists, or for all topics if there was no answer.
     """
     import asyncio
 
     from minikafka.client import Outcome
 
-    outcomes = dict.fromkeys(names, Outcome(ErrorCode.REQUEST_TIMED_OUT, "no controller answers"))
+    outcomes = dict.fromkeys(names, Outcome(ErrorCode.REQUEST_TIMED_OUT, "there was no answer"))
     left: set[str] = set()
     try:
         async with asyncio.timeout(timeout):

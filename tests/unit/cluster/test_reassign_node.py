@@ -279,7 +279,7 @@ async def test_reassign_command_that_ends_early_withdraws_only_partitions_not_ye
         assert (states, bench.has_node) == (
             ({"different"}, False) if step == "U1" else ({"in_progress"}, True)
         )
-        expected = "was taken back" if step == "U1" else "the controller continues them"
+        expected = "was taken back" if step == "U1" else "they continue"
         assert expected in seen.err
         bench.release(step)
         await bench.finished()
