@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 from collections.abc import Awaitable, Callable
@@ -322,6 +323,24 @@ async def test_broker_retries_controlled_shutdown_before_it_stops_anyway() -> No
         assert asked == 2, "as many attempts as Kafka makes"
         assert lone.leader == going, "nobody else could lead"
         assert going not in cluster.brokers
+
+
+def test_broker_stops_although_the_controller_never_answers_its_controlled_shutdown() -> None:
+    async def scenario() -> None:
+        keys = {"controlled_shutdown_max_retries": 2, "controlled_shutdown_retry_backoff_ms": 1}
+        async with MemoryCluster(2, **keys) as cluster:
+            controller = active_controller(cluster)
+
+            async def silence(*_: int) -> list[TopicPartition]:
+                await asyncio.Event().wait()
+                return []
+
+            controller.capabilities.administration.controlled_shutdown = silence  # type: ignore[method-assign]
+            began = cluster.clock.now()
+            await cluster.stop(1 - controller.config.broker_id)
+            assert 60_000 <= cluster.clock.now() - began < 70_000, "two calls of 30 s"
+
+    run_seeded(1, scenario())
 
 
 async def drop_from_isr(cluster: MemoryCluster, leader: int, follower: int) -> None:

@@ -97,7 +97,8 @@ async def test_controlled_shutdown_moves_leaderships_and_leaves_every_isr() -> N
 async def test_controlled_shutdown_asks_the_next_controller_when_one_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with MemoryCluster(controlled_shutdown_retry_backoff_ms=10) as cluster:
+    keys = {"controlled_shutdown_retry_backoff_ms": 10, "controlled_shutdown_max_retries": 500}
+    async with MemoryCluster(**keys) as cluster:
         first = next(b for b in cluster.brokers.values() if b.capabilities.diagnostics.is_active)
         leaving = next(
             n for n, b in cluster.brokers.items() if not b.capabilities.diagnostics.is_active
@@ -123,6 +124,8 @@ async def test_controlled_shutdown_asks_the_next_controller_when_one_does_not_an
         await cluster.sessions[first.info.id].expire()
         await stopped
         assert asked[0] == control_port
+        facts = [line for line in cluster.ledger(leaving) if line.get("attempt", 1) > 1]
+        assert "error" not in facts[-1], "the next controller has answered"
         await cluster.sessions[first.info.id].attach()
         await until(lambda: first.info.id in first.metadata.brokers)
 

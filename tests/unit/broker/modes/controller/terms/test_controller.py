@@ -439,6 +439,42 @@ async def test_controller_resigns_at_once_while_zookeeper_is_unreachable(
     assert not one.service.is_active
 
 
+async def test_candidate_that_waits_for_zookeeper_resigns_at_once(
+    ensemble: ZooKeeperInMemory, start: Start
+) -> None:
+    one, two = await start(1), await start(2)
+    await until(lambda: two.service.controller_id == 1)
+    two.zookeeper.suspend()
+    await asyncio.sleep(0.05)
+    async with asyncio.timeout(5):
+        await two.service.resign()
+    assert active(one, two) == [one]
+
+
+async def test_resignation_does_not_wait_for_zookeeper_if_it_is_lost_meanwhile(
+    ensemble: ZooKeeperInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, campaigning = Candidate(ensemble, 1), asyncio.Event()
+    lost = asyncio.Event()
+
+    async def unanswered(*_: Any, **__: Any) -> Any:
+        campaigning.set()
+        await lost.wait()
+        raise OutcomeUnknown
+
+    monkeypatch.setattr(one.zookeeper, "multi", unanswered)
+    await one.start()
+    await campaigning.wait()
+    resigning = asyncio.ensure_future(one.service.resign())
+    await asyncio.sleep(0.05)
+    assert not resigning.done(), "it may have been elected"
+    one.zookeeper.suspend()
+    lost.set()
+    async with asyncio.timeout(5):
+        await resigning
+    await one.close()
+
+
 async def test_controller_resigns_when_its_lease_expires(
     ensemble: ZooKeeperInMemory, start: Start
 ) -> None:

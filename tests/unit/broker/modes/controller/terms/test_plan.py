@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import Any, Self
@@ -25,6 +26,8 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
+from minikafka.broker.modes.controller.terms import controller
+from minikafka.controller.machine import ControllerMachine
 from minikafka.zk import layout
 
 T1 = TopicPartition("t", 1)
@@ -108,6 +111,17 @@ async def test_plan_is_refused_when_another_controller_was_elected_meanwhile(
     with pytest.raises(KafkaError) as refused:
         await bench.service.plan({"operation": "kill-broker", "broker": 2})
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+
+async def test_plan_is_refused_when_zookeeper_never_answers_the_controller(
+    bench: Obeyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_PLAN_TIMEOUT_MS", 30)
+    monkeypatch.setattr(ControllerMachine, "is_busy", True)
+    with pytest.raises(KafkaError, match="the controller waits for ZooKeeper") as refused:
+        async with asyncio.timeout(5):
+            await bench.service.plan({"operation": "kill-broker", "broker": 2})
+    assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
 async def test_plan_to_delete_a_topic_equals_the_effects_of_its_deletion_mark(
