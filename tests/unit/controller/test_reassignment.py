@@ -350,6 +350,23 @@ def test_leader_is_not_stopped_when_no_replica_can_succeed_it():
     assert world.context.assignments[T0] == ReplicaAssignment((1, 2))
 
 
+def test_refused_replacement_of_a_reassignment_does_not_stay_in_the_admin_node():
+    """Otherwise the command that wrote it would wait for ever, and every later one be refused."""
+    world = led_by_an_added_replica()
+    world.shrink(T0, [1])
+    world.submit({T0: [4]})
+    assert T0 in world.context.reassigning
+    assert world.submitted == {}
+
+
+def test_request_whose_topic_node_cannot_be_written_does_not_stay_in_the_admin_node():
+    world = six()
+    del world.topics["t"]
+    world.submit({T0: [4, 5, 6]})
+    assert T0 not in world.context.reassigning
+    assert world.submitted == {}
+
+
 @pytest.mark.row("E4")
 def test_reassignment_of_a_topic_deleted_by_hand_leaves_no_admin_entry_or_watch():
     world = World(brokers=3).create("t", [0], [0]).create("u", [0])

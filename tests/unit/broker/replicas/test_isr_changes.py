@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
@@ -210,3 +211,33 @@ async def test_isr_of_a_stopped_partition_is_not_written(bench: Bench) -> None:
     bench.partition.stop()
     await bench.ensemble.time_for_requests()
     assert bench.node().isr == (0,)
+
+
+async def test_slow_write_of_one_isr_does_not_delay_the_write_of_another_one() -> None:
+    first, second = Bench(), Bench()
+    first.changes._store = store = Slow()  # type: ignore[assignment]
+    for bench in (first, second):
+        bench.partition.expand_isr(1)
+        first.changes.propose(bench.partition)
+    first.changes.start()
+    await until(lambda: second.partition in first.committed, seconds=5)
+    assert first.partition not in first.committed
+    store.answer.set()
+    await until(lambda: first.partition in first.committed, seconds=5)
+    await first.tasks.close()
+
+
+class Slow:
+    """A store whose first write is not answered before the test says so."""
+
+    def __init__(self) -> None:
+        self.answer = asyncio.Event()
+        self.writes = 0
+
+    async def write(
+        self, tp: TopicPartition, state: LeaderAndIsr, is_wanted: Callable[[], bool]
+    ) -> IsrWrite:
+        self.writes += 1
+        if self.writes == 1:
+            await self.answer.wait()
+        return IsrWrite(IsrOutcome.WRITTEN, 7)

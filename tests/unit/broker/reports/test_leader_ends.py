@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from support.memory_cluster import MemoryCluster
 
 from minikafka.base.model import TopicPartition
@@ -35,3 +37,21 @@ async def test_leader_whose_high_watermark_may_be_too_low_returns_none() -> None
         partition.high_watermark = 1
         partition.epoch_start_offset = 3  # as right after an election
         assert broker.leader_ends.own([TP]) == {}
+
+
+async def test_leader_that_does_not_answer_hides_no_other_leader() -> None:
+    tps = [TopicPartition("t", number) for number in range(3)]
+    async with MemoryCluster(3) as cluster, cluster.client() as client:
+        await client.create_topics(
+            NewTopic("t", -1, -1, assignment={number: (number,) for number in range(3)})
+        )
+        broker = cluster.brokers[0]
+        call = broker.control_plane.call
+
+        async def silent(*where: Any, target_id: int, **how: Any) -> Any:
+            if target_id == 1:
+                raise TimeoutError
+            return await call(*where, target_id=target_id, **how)
+
+        broker.control_plane.call = silent  # type: ignore[method-assign]
+        assert await broker.leader_ends.read(tps) == {tps[0]: 0, tps[2]: 0}

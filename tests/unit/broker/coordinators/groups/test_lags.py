@@ -122,6 +122,38 @@ async def test_leaders_are_asked_once_for_readings_at_the_same_time() -> None:
     assert len(world.leaders.asked) == 2
 
 
+async def test_age_of_high_watermarks_counts_from_the_question_to_slow_leaders() -> None:
+    world = World()
+    world.commit("g", 1, 90)
+    read = world.leaders.read
+
+    async def slow(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        ends = await read(partitions)
+        world.clock.advance(REFRESH_MS)
+        return ends
+
+    world.lags._read_ends = slow
+    for asked in range(1, 4):
+        await world.lags.refresh()
+        assert len(world.leaders.asked) == asked
+
+
+async def test_leaders_are_asked_again_after_a_question_that_failed() -> None:
+    world = World()
+    world.commit("g", 1, 90)
+    read, world.lags._read_ends = world.lags._read_ends, failing
+    with pytest.raises(OSError, match="no answer"):
+        await world.lags.refresh()
+    world.lags._read_ends = read
+    world.clock.advance(REFRESH_MS)
+    await world.lags.refresh()
+    assert set(lags_in(world.page()).values()) == {10}
+
+
+async def failing(_: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    raise OSError("no answer")
+
+
 async def test_broker_without_committed_offsets_asks_no_leader() -> None:
     world = World()
     world.commit("empty", 0, 0)
