@@ -345,8 +345,8 @@ class LogDirectory:
     ) -> None:
         """Write an offset checkpoint if its content has changed; fsync the file only if `sync` is true.
 
-        An fsync is rarely needed: after a power loss, offsets from an old file are clamped to the log, and an
-        invalid file is ignored (S35). `sync`: write and fsync the file even if its content has not changed,
+        The periodic checkpoint fsyncs the file later. After a power loss, offsets from an old file are clamped to the
+        log, and an invalid file is ignored (S35). `sync`: write and fsync the file even if its content has not changed,
         because the caller's next change relies on a durable file.
         """
         data = checkpoints.encode_offsets(offsets)

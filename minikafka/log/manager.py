@@ -20,7 +20,7 @@ from minikafka.base.coordination import CONTROLLER, COORDINATION
 from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.ports import Clock, Executor, Storage
-from minikafka.log.checkpoints import LOG_START_OFFSETS
+from minikafka.log.checkpoints import CHECKPOINTS, LOG_START_OFFSETS
 from minikafka.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from minikafka.log.log import Log
 from minikafka.log.log_end import sync_name
@@ -328,6 +328,16 @@ class LogManager:
         for directory in self._live:
             directory.write_recovery_points()
             directory.write_log_starts()
+
+    async def sync_checkpoints(self) -> None:
+        """Make the checkpoints durable that were written without an fsync, outside the event loop.
+
+        Without this, a power loss may leave an invalid file, and the log start offsets would be lost. Raises
+        StorageFailed.
+        """
+        for directory in list(self._live):
+            paths = [f"{directory.path}/{name}" for name in CHECKPOINTS]
+            await self.executor.run(partial(_sync_files, self.storage, directory.path, paths))
 
     def _limit_producers(self) -> None:
         """Forget the producers that have been idle for the longest, if the broker knows nearly as many as it may.

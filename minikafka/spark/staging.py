@@ -59,7 +59,7 @@ class StagingDirectory:
 
         Raises `DirectoryBusy` if another process holds the lock.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        _create(self.path)
         descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "r+") as file:
             try:
@@ -131,6 +131,14 @@ def _facts_in(file: Path) -> dict[str, Any]:
         return parse_json(file.read_bytes())
     except ValueError as error:
         raise ConfigError(f"{file} is damaged: {error}; restore it from a backup") from error
+
+
+def _create(path: Path) -> None:
+    """Create a directory with its parents, if it does not exist, and sync the new names."""
+    new = [place for place in (path, *path.parents) if not place.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for place in new:
+        sync(place.parent)
 
 
 def sync(place: Path) -> None:

@@ -66,7 +66,7 @@ class Checkpoints:
             self.write_high_watermarks()
 
     async def _checkpoint_logs(self) -> None:
-        """Periodically fsync rolled segments and write the recovery points (R25).
+        """Periodically fsync rolled segments, write the recovery points and fsync the checkpoints (R25).
 
         A restart then need not scan the rolled segments.
         """
@@ -75,5 +75,6 @@ class Checkpoints:
             try:
                 await self._logs.sync_rolled()
                 self._logs.checkpoint()
+                await self._logs.sync_checkpoints()
             except StorageFailed as failure:
                 self._directory_failed(failure)

@@ -6,13 +6,15 @@ there after the restart, whichever of the other changes of names the file system
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from support.fsynced_files import FsyncedFiles, RootedStorage
 from support.group_client import GroupClient
 from support.memory_cluster import MemoryCluster
 from support.memory_storage import (
     Names,
     Remains,
-    all_names,
     former_bytes,
     names_of_last_fsync,
     some_names,
@@ -35,9 +37,7 @@ def zeros(path: str, data: bytes, former: bytes) -> bytes:
 
 MODELS: dict[str, tuple[Remains, Names]] = {
     "last-fsync": (former_bytes, names_of_last_fsync),
-    "zeros": (zeros, all_names),
-    "some-names": (former_bytes, some_names(1)),
-    "other-names": (zeros, some_names(2)),
+    "some-names": (zeros, some_names(2)),
 }
 
 
@@ -127,3 +127,40 @@ def test_power_loss_after_a_topic_was_created_again_brings_no_old_record_back(mo
                 await delete(cluster, user)
 
     run_seeded(1, scene())
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the /proc of Linux")
+def test_power_loss_that_leaves_only_fsynced_files_of_a_disk_loses_nothing_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable = FsyncedFiles(monkeypatch)
+
+    async def scene() -> None:
+        async with MemoryCluster(3, **KEYS) as cluster, cluster.client() as user:
+            for number in list(cluster.brokers):
+                cluster.kill(number)
+                cluster.ensemble.end_session(cluster.sessions[number].session_id)
+                (tmp_path / f"{number}").mkdir()
+                cluster.storages[number] = RootedStorage(tmp_path / f"{number}")  # type: ignore[assignment]
+            await restart(cluster)
+            for topic in ("a", "b", "c"):
+                await user.create_topics(NewTopic(topic, 1, 3))
+                await produce(user, topic, b"1", b"2")
+            group = GroupClient(cluster, "g")
+            assert await group.commit({("a", 0): 2}) == {0}
+            for number in list(cluster.brokers):
+                durable.restore(tmp_path / f"{number}", tmp_path / f"{number} after the loss")
+                cluster.kill(number)
+                cluster.ensemble.end_session(cluster.sessions[number].session_id)
+                left = RootedStorage(tmp_path / f"{number} after the loss")
+                cluster.storages[number] = left  # type: ignore[assignment]
+            await restart(cluster)
+            for topic in ("a", "b", "c"):
+                assert await values(user, topic) == [b"1", b"2"]
+            assert await group.committed() == {("a", 0): 2}
+            group.close()
+
+    try:
+        run_seeded(1, scene())
+    finally:
+        durable.close()

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.fsynced_files import FsyncedFiles
 
 from minikafka.base.config import BrokerConfig
 from minikafka.cli.processes.waits import until_serving
@@ -47,6 +48,24 @@ def test_cluster_record_that_is_read_equals_the_one_written(tmp_path: Path) -> N
     assert directory.read() == RECORD
     assert RECORD.bootstrap == "127.0.0.1:9092,127.0.0.1:9093"
     assert mode(tmp_path / "cluster.json") == 0o600
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the /proc of Linux")
+async def test_files_of_a_new_cluster_survive_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable = FsyncedFiles(monkeypatch)
+    directory = ClusterDirectory(tmp_path / "new" / "data")
+    async with directory.locked(SystemClock()):
+        secret = directory.secret(SystemRng())
+        broker_file = directory.write_broker_file(1, {"broker.id": 1})
+        directory.write(RECORD)
+    durable.restore(tmp_path, tmp_path / "left")
+    durable.close()
+    left = ClusterDirectory(tmp_path / "left" / "new" / "data")
+    assert left.read() == RECORD
+    assert left.secret(SystemRng()) == secret
+    assert left.broker_file(1).read_text() == broker_file.read_text()
 
 
 def test_cluster_record_has_no_retired_brokers_if_its_file_lacks_the_key_retired(

@@ -726,6 +726,21 @@ async def test_log_start_offset_is_durable_after_a_clean_stop(storage: MemorySto
     assert (again.logs[A0].log_start_offset, again.logs[A0].recovery_point) == (4, 8)
 
 
+async def test_periodic_checkpoint_survives_a_power_cut_that_leaves_only_its_name(
+    storage: MemoryStorage,
+) -> None:
+    logs = await started(storage)
+    log = logs.create(A0, ID, config(flush_messages=1), is_new=True)
+    produce(log, *[1] * 8)
+    log.advance_log_start_offset(4)
+    logs.checkpoint_high_watermarks({A0: 8})
+    logs.checkpoint()
+    await logs.sync_checkpoints()
+    logs.sync_directories()
+    again = await started(storage.power_cut(former_bytes))
+    assert (again.logs[A0].log_start_offset, again.high_watermarks) == (4, {A0: 8})
+
+
 async def test_truncation_lowers_the_checkpointed_high_watermark_first(
     storage: MemoryStorage,
 ) -> None:

@@ -92,3 +92,14 @@ def test_archived_file_is_moved_and_its_new_name_is_synced(tmp_path, steps):
         "sync _runs",
         "sync .",
     ]
+
+
+def test_new_directory_of_files_has_a_durable_name(tmp_path, steps):
+    table = TableDirectory(str(tmp_path / "new" / "table"))
+    with table.locked():
+        pass
+    assert [step for step in steps if step in ("sync .", "sync new")] == ["sync new", "sync ."]
+    steps.clear()
+    with table.locked():
+        pass
+    assert "sync new" not in steps

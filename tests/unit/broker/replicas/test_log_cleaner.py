@@ -9,6 +9,7 @@ import pytest
 from support.cleaning import latest
 from support.logs import read_all
 from support.memory_cluster import LOG_DIR, MemoryCluster
+from support.memory_storage import Folder, find
 from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
@@ -78,6 +79,26 @@ def test_compacted_topic_keeps_the_latest_value_of_each_key() -> None:
         assert set(after) < set(before)
         await update(user, 1, value=b"w")
         assert latest(await read(user))[b"key-0"] == b"w-0"
+
+    run(scenario)
+
+
+def test_copy_gets_its_name_when_the_names_of_the_replaced_segments_are_durably_gone() -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        storage = cluster.storages[0]
+        named: list[str] = []
+
+        def check(path: str) -> None:
+            folder = find(storage.root, f"{LOG_DIR}/{T0}")
+            if path.endswith(".log.swap") and isinstance(folder, Folder):
+                pending = [change.added or "" for change in folder.changes]
+                assert not [name for name in pending if name.endswith(".log.deleted")]
+                named.append(path)
+
+        storage.before_change = check
+        await update(user, 60)
+        await until_clean(cluster)
+        assert named
 
     run(scenario)
 

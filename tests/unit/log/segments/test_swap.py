@@ -134,14 +134,14 @@ def test_power_loss_at_any_file_operation_of_a_cleaning_loses_no_records() -> No
     images: list[MemoryStorage] = []
 
     def cut(path: str) -> None:
-        models = [names_of_last_fsync, *(some_names(len(images) + seed) for seed in range(3))]
+        models = [names_of_last_fsync, *(some_names(len(images) + seed) for seed in range(2))]
         images.extend(storage.power_cut(former_bytes, names) for names in models)
 
     storage.before_change = cut
     clean_all(log)
     cut("")
     clean = set(records(read_all(log)))
-    assert len(images) > 200
+    assert len(images) > 150
     for number, image in enumerate(images):
         again = opened(image).logs[TP]
         found = list(records(read_all(again)))
