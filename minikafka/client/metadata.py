@@ -98,11 +98,22 @@ class Metadata:
             if name not in self._topics:
                 errors = await self._refresh([name], create=create)
             elif self._stale:
-                errors = await self._refresh(self._topics, create=False)
-                self._stale = False
+                errors = await self._refresh_all()
             if name not in self._topics:
                 raise AnsweredError(errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
             return self._topics[name]
+
+    async def _refresh_all(self) -> dict[str, ErrorCode]:
+        """Refresh the metadata of all known topics, which are then as fresh as the moment at which this call began.
+
+        If they are invalidated during the call, they stay stale: the answer may be older.
+        """
+        self._stale = False
+        try:
+            return await self._refresh(self._topics, create=False)
+        except BaseException:
+            self._stale = True
+            raise
 
     async def leader(self, name: str, partition: int) -> Leader:
         """Return the leader of a partition. Raises KafkaError (LEADER_NOT_AVAILABLE and others), and OSError."""

@@ -21,6 +21,7 @@ from minikafka.explain.nodes import read_nodes
 from minikafka.explain.past import Past
 from minikafka.explain.picture import SILENT, UP, Answer, BrokerPicture, Nodes, Picture
 from minikafka.explain.replica_files import read_replica_files
+from minikafka.explain.transactions import seems_hanging, still_open
 from minikafka.ledger.reader import Line, read_all, read_group
 from minikafka.rpc.messages import EXPLAIN
 
@@ -91,6 +92,9 @@ async def gather(sources: Sources, tp: TopicPartition) -> Picture:
     answers, nodes, sights = await asyncio.gather(
         sources.ask(EXPLAIN, body), sources.nodes(tp), sources.sights()
     )
+    if seems_hanging(answers):
+        # The leader may have answered before the end of a transaction, and its coordinator after it.
+        answers = still_open(answers, await sources.ask(EXPLAIN, body))
     brokers, files = {}, {}
     for broker in sources.found.record.brokers:
         if (answer := answers.get(broker.id)) is not None:

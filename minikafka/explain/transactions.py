@@ -69,6 +69,44 @@ def open_transactions(
     return sorted(found, key=lambda one: one.start_offset)
 
 
+def seems_hanging(answers: Mapping[int, Answer]) -> bool:
+    """True if a replica reports an open transaction of a producer for which no coordinator reports one."""
+    coordinated = {
+        one["producer_id"]
+        for answer in answers.values()
+        for one in answer.get("transactions", {}).get("open", ())
+    }
+    return any(
+        one["producer_id"] not in coordinated
+        for answer in answers.values()
+        for one in (answer["replica"] or {}).get("open_transactions", ())
+    )
+
+
+def still_open(first: Mapping[int, Answer], second: Mapping[int, Answer]) -> dict[int, Answer]:
+    """Return the first answers of the brokers, with only those open transactions that the second answers have too.
+
+    A transaction that has ended between the answers of its leader and of its coordinator would seem to hang.
+    """
+    return {id_: _without_ended(answer, second.get(id_)) for id_, answer in first.items()}
+
+
+def _without_ended(first: Answer, second: Answer | None) -> Answer:
+    replica = first["replica"]
+    if not replica or second is None:
+        return first
+    remaining = {
+        (one["producer_id"], one["start_offset"])
+        for one in (second["replica"] or {}).get("open_transactions", ())
+    }
+    found = [
+        one
+        for one in replica.get("open_transactions", ())
+        if (one["producer_id"], one["start_offset"]) in remaining
+    ]
+    return {**first, "replica": {**replica, "open_transactions": found}}
+
+
 def held_back(
     tp: TopicPartition,
     leader: Answer,

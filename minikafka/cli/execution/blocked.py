@@ -38,11 +38,12 @@ class Blocked:
         chosen = list(partitions)[:EXAMINED_MAX]
         for tp in chosen:
             found_at, _ = self._found.get(tp, (-AGAIN_MS, ""))
-            if self._clock.now() - found_at >= AGAIN_MS:
+            began = self._clock.now()
+            if began - found_at >= AGAIN_MS:
                 text = ""
                 with suppress(MinikafkaError, OSError):
                     text = await why_partition_waits(local, tp, self._clock, SystemRng(), where)
-                self._found[tp] = self._clock.now(), text
+                self._found[tp] = began, text
         return {str(tp): self._found[tp][1] for tp in chosen if self._found[tp][1]}
 
     async def tell(self, partitions: Iterable[TopicPartition]) -> None:

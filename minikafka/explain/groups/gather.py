@@ -73,9 +73,10 @@ async def gather_group(sources: Sources, group: str) -> GroupPicture:
 
 async def collect(sources: GroupSources, group: str, client: Client, clock: Clock) -> GroupPicture:
     """Collect and return all data about the group, except the causes."""
+    began = clock.wall_ms()
     answers = await sources.ask(EXPLAIN_GROUP, {"group": group})
     past = history(sources.group_lines(group))
-    known = GroupPicture(group, clock.wall_ms(), answers, past)
+    known = GroupPicture(group, began, answers, past)
     if known.coordinator is not None:
         # The times in its report and in its ledger are of its own clock.
         known = replace(known, wall_ms=answers[known.coordinator]["time"])

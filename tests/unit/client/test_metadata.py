@@ -135,3 +135,41 @@ async def test_controller_lookup_raises_not_controller_when_there_is_no_controll
 def test_undefined_error_code_becomes_unknown_server_error() -> None:
     assert error_code(6) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert error_code(9999) is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_invalidation_during_a_slow_refresh_leads_to_another_refresh(
+    cluster: StubCluster, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create("t", [1])
+    await metadata.leader("t", 0)
+    metadata.invalidate()
+    answered = metadata._request
+
+    async def slow(*arguments: object, **named: object) -> object:
+        response = await answered(*arguments, **named)  # type: ignore[arg-type]
+        cluster.lead("t", 0, 2)
+        metadata.invalidate()
+        return response
+
+    monkeypatch.setattr(metadata, "_request", slow)
+    await metadata.leader("t", 0)
+    monkeypatch.setattr(metadata, "_request", answered)
+    assert (await metadata.leader("t", 0)).node == 2
+
+
+async def test_metadata_stay_stale_if_their_refresh_fails(
+    cluster: StubCluster, metadata: Metadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create("t", [1])
+    await metadata.leader("t", 0)
+    metadata.invalidate()
+
+    async def failing(*_: object, **__: object) -> object:
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(metadata, "_request", failing)
+        with pytest.raises(OSError, match="no answer"):
+            await metadata.leader("t", 0)
+    cluster.lead("t", 0, 2)
+    assert (await metadata.leader("t", 0)).node == 2

@@ -9,6 +9,7 @@ import pytest
 from support.ledger_lines import Scene
 
 from minikafka.explain.finding import Finding, as_json
+from minikafka.explain.transactions import seems_hanging, still_open
 from minikafka.explain.why import explain
 
 
@@ -159,3 +160,19 @@ def test_offset_above_the_last_stable_offset_is_explained_by_the_transactions(sc
         "offset 4 is visible only to consumers that read uncommitted records: the last stable offset is 4"
     )
     assert found.because[0].because[0].name == "open-transaction"
+
+
+def test_transaction_that_ends_between_two_answers_does_not_seem_to_hang(scene: Scene) -> None:
+    scene.leader["open_transactions"] = [in_log(7, 4), in_log(8, 6)]
+    known(scene, 3, 8)
+    first = dict(scene.answers)
+    assert seems_hanging(first)
+    second = {**first, 1: {**first[1], "replica": {**scene.leader, "open_transactions": []}}}
+    assert (still_open(first, second)[1]["replica"] or {})["open_transactions"] == []
+    assert still_open(first, first) == first
+    assert still_open(first, {}) == first
+    begun_later = {**scene.leader, "open_transactions": [in_log(7, 9)]}
+    second = {**first, 1: {**first[1], "replica": begun_later}}
+    assert (still_open(first, second)[1]["replica"] or {})["open_transactions"] == []
+    known(scene, 2, 7)
+    assert not seems_hanging(scene.answers)
