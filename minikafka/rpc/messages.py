@@ -108,7 +108,7 @@ class SettingChange(NamedTuple):
     """A setting with different values in the broker's file and in the running broker.
 
     `old`, `new`: the values in Kafka's text form, None if unset. `effect` says when the new value applies:
-    `now`, `restart` (after the next start) or `overridden` (a setting altered at run time takes precedence).
+    `now`, `restart` (after the next start) or `overridden` (a setting altered at run time, `old`, takes precedence).
     """
 
     name: str

@@ -101,14 +101,15 @@ class DynamicConfig:
     def reload(self, wanted: BrokerConfig) -> tuple[list[SettingChange], bool]:
         """Apply the dynamic settings of the changed file.
 
-        Settings that are not dynamic keep the values that the broker was started with. Return all changes
-        in the file, and True if `current` has changed.
+        Settings that are not dynamic keep the values that the broker was started with. Return all changes in the file,
+        and True if `current` has changed. A setting that was altered at run time is returned each time, if the file
+        sets another value.
         """
         before = self.static
         changes = [
-            SettingChange(name, before.text(name), wanted.text(name), self._effect_of(name))
-            for name, row in BrokerConfig.keys().items()
-            if getattr(before, row.attribute) != getattr(wanted, row.attribute)
+            change
+            for name in BrokerConfig.keys()  # noqa: SIM118 - a classmethod
+            if (change := self._change_of(name, wanted)) is not None
         ]
         attributes = {row.attribute for name, row in BrokerConfig.keys().items() if name in DYNAMIC}
         given = (before.given - DYNAMIC.keys()) | (wanted.given & DYNAMIC.keys())
@@ -116,10 +117,17 @@ class DynamicConfig:
         self.static = replace(before, **taken, given=given)
         return changes, self.load(self.cluster, self.own)
 
-    def _effect_of(self, name: str) -> str:
-        if name not in DYNAMIC:
-            return "restart"
-        return "overridden" if name in self.own or name in self.cluster else "now"
+    def _change_of(self, name: str, wanted: BrokerConfig) -> SettingChange | None:
+        """Return how a setting of the file differs from the setting that this broker has; None if it does not."""
+        is_overridden = name in DYNAMIC and (name in self.own or name in self.cluster)
+        has = self.current if is_overridden else self.static
+        attribute = BrokerConfig.keys()[name].attribute
+        if getattr(has, attribute) == getattr(wanted, attribute):
+            return None
+        if is_overridden and name not in wanted.given | self.static.given:
+            return None
+        effect = "overridden" if is_overridden else "now" if name in DYNAMIC else "restart"
+        return SettingChange(name, has.text(name), wanted.text(name), effect)
 
     def overridden(self, values: Mapping[str, str]) -> BrokerConfig:
         """Return the settings of the file, overridden by `values`. Raises ConfigError."""

@@ -126,7 +126,7 @@ def up(
     before, failure = _running(wanted), zookeeper_failure(wanted)
     with errors_name_file(find_cluster_file(config)):
         differences = run(
-            _start(wanted, [int(name) for name in before if name.isdigit()]),
+            _start(wanted),
             late=_LATE,
             reason=until_serving(wanted, data),
         )
@@ -145,13 +145,17 @@ def up(
     show(describe(wanted) | extra, [wanted.bootstrap])
 
 
-async def _start(wanted: LocalCluster, running: Sequence[int]) -> Differences:
-    """Start the processes that are down, and send the configured settings to the brokers that already ran.
+async def _start(wanted: LocalCluster) -> Differences:
+    """Start the processes that are down, and send all brokers their configured settings.
 
-    `running`: ids of the brokers that already ran. Return the changed settings of all brokers.
+    Return the settings that this changes or that differ.
     """
     await wanted.start(timeout_ms=start_timeout_ms())
-    return Differences.of({**wanted.changes, **await wanted.reconfigure(running)})
+    answers = await wanted.reconfigure([broker.id for broker in wanted.record.brokers])
+    for broker_id, changes in wanted.changes.items():
+        answer = answers[broker_id]
+        answers[broker_id] = changes + (answer if isinstance(answer, list) else [])
+    return Differences.of(answers)
 
 
 class Differences(NamedTuple):
@@ -202,6 +206,8 @@ class Differences(NamedTuple):
 
 
 def _change(change: SettingChange) -> str:
+    if change.effect == "overridden":
+        return f"{change.name} = {change.new}, set to {change.old} at run time,"
     new = "not set" if change.new is None else change.new
     return f"{change.name} = {new} (was {'not set' if change.old is None else change.old})"
 

@@ -145,8 +145,12 @@ def test_reload_has_no_effect_on_a_setting_that_was_altered_at_run_time() -> Non
     dynamic = settings()
     dynamic.load({"min.insync.replicas": "3"}, {})
     changes, has_effect = dynamic.reload(wanted(min_insync_replicas=2))
-    assert changes == [SettingChange("min.insync.replicas", "1", "2", "overridden")]
+    overridden = SettingChange("min.insync.replicas", "3", "2", "overridden")
+    assert changes == [overridden]
     assert (dynamic.current.min_insync_replicas, has_effect) == (3, False)
+    assert dynamic.reload(wanted(min_insync_replicas=2)) == ([overridden], False)
+    assert dynamic.reload(wanted(min_insync_replicas=3)) == ([], False)
+    dynamic.reload(wanted(min_insync_replicas=2))
     dynamic.load({}, {})
     assert dynamic.current.min_insync_replicas == 2
 

@@ -131,7 +131,7 @@ def test_restarted_broker_gets_the_settings_of_the_edited_cluster_toml(
     assert (file_of(2).num_partitions, file_of(1)) == (7, before)
     Path("cluster.toml").write_text("[broker]\nreplica.lag.time.max.ms = 1\n")
     refused = call("1")
-    assert "cluster.toml: replica.fetch.wait.max.ms" in str(refused.exception)
+    assert "cluster.toml: line 2, column 1: replica.fetch.wait.max.ms" in str(refused.exception)
     assert (file_of(1), cluster.done) == (before, [(2,)])
 
 

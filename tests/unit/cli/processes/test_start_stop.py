@@ -123,7 +123,7 @@ def test_command_up_lists_changed_keys_and_the_brokers_that_need_a_restart() -> 
     found = Differences.of({2: [NOW, LATER], 1: [NOW, HIDDEN], 3: OSError("silent")})
     assert found.lines("my data") == [
         "log.retention.ms = 5 (was not set) on brokers 1, 2: in effect now",
-        "min.insync.replicas = 2 (was 1) on broker 1: no effect while `configs set` overrides it",
+        "min.insync.replicas = 2, set to 1 at run time, on broker 1: no effect while `configs set` overrides it",
         "num.partitions = 6 (was 3) on broker 2: takes effect at the next start",
         "broker 3 was not compared with the configuration: silent",
         "to restart them: minikafka restart 2 --rolling --data 'my data'",
@@ -142,6 +142,7 @@ def test_start_prints_the_settings_that_it_does_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
     made = LocalCluster(3, data="data", config=ClusterConfig(replicates_topics=True))
     launcher = made._launcher()
     launcher.write(launcher.plan(None))
