@@ -324,7 +324,10 @@ class Log(LogEnd):
         with self.failing_for_good(is_repeatable=True):
             self._lower_checkpoints(self.segments.batch_begin(offset))
         with self.failing_for_good():
-            self._delete_segments_above(offset)
+            while self.segments[-1].base_offset > offset:
+                self._delete_segment(-1)
+                # Else a power loss could bring it back behind a gap, which a compacted log accepts.
+                self.storage.sync_directory(self.directory)
             segment = self.segments[-1]
             self.segments.forget_unsynced(segment)
             position, end_offset = segment.truncate(segment.find(offset, segment.file.size()))
@@ -341,7 +344,10 @@ class Log(LogEnd):
         with self.failing_for_good(is_repeatable=True):
             self._lower_checkpoints(offset)
         with self.failing_for_good():
-            self._delete_segments_above(-1)
+            while self.segments:
+                self._delete_segment(-1)
+            # Else these segments could be back below a later recovery point, and would not be checked.
+            self.storage.sync_directory(self.directory)
             self.pending = []
             self.segments.append(self._create_or_plan_segment(offset))
             self.log_start_offset = max(offset, log_start_offset)

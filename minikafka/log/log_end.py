@@ -315,17 +315,6 @@ class LogEnd:
                 raise
             raise self._fail(failure) from failure
 
-    def _delete_segments_above(self, offset: int) -> None:
-        """Delete the segments whose base offset is above `offset`, durably.
-
-        Without the fsync, a segment could be back after a power loss, behind a gap or behind records of a later leader.
-        """
-        count = len(self.segments)
-        while self.segments and self.segments[-1].base_offset > offset:
-            self._delete_segment(-1)
-        if len(self.segments) < count:
-            self.storage.sync_directory(self.directory)
-
     def _delete_segment(self, slot: int) -> None:
         self.layout_generation += 1
         self.segments.delete(slot)

@@ -7,9 +7,9 @@ import logging
 from pathlib import Path
 
 import pytest
-from support.logs import config, produce
+from support.logs import batch, config, offsets, produce, read_all
 from support.memory_cluster import InlineExecutor
-from support.memory_storage import MemoryStorage, former_bytes
+from support.memory_storage import MemoryStorage, former_bytes, some_names
 
 from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition
@@ -262,3 +262,33 @@ def test_truncation_removes_the_log_start_from_its_checkpoint_before_any_record(
     left = storage.power_cut(former_bytes)
     assert left.read("/d/log-start-offset-checkpoint") == b"0\n0\n"
     assert left.read("/d/recovery-point-offset-checkpoint") == b"0\n1\na-b.c 12 0\n"
+
+
+def test_power_loss_during_the_removal_of_the_first_segments_loses_no_later_record(
+    storage: MemoryStorage, directory: LogDirectory
+) -> None:
+    settings = config(segment_bytes=2 * len(batch()))
+    log = directory.create(TP, settings)
+    produce(log, *[1] * 12)
+    log.sync()
+    directory.write_recovery_points(sync=True)
+    log.advance_log_start_offset(7)
+    directory.write_log_starts(sync=True)
+    images: list[MemoryStorage] = []
+    storage.before_change = lambda path: images.extend(
+        storage.power_cut(former_bytes, some_names(len(images) + seed)) for seed in range(3)
+    )
+    log.remove_first_segments(3)
+    directory.retired.take_due(0, 10)
+    for segment in directory.retired.take_due(10**12, 10):
+        for path in segment.paths():
+            storage.remove(path + ".deleted")
+    assert len(images) > 40
+    for number, image in enumerate(images):
+        again = LogDirectory(image, "/d")
+        again.open_logs(settings)
+        found = again.logs[TP]
+        assert (found.log_start_offset, found.log_end_offset) == (7, 12), number
+        assert offsets(read_all(found)) == list(range(6, 12)), number
+        names = image.names(found.directory)
+        assert not [name for name in names if name.endswith(".deleted")], number

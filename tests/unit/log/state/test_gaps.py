@@ -20,7 +20,7 @@ from support.logs import (
     replace_segments,
     replicate,
 )
-from support.memory_storage import MemoryStorage, former_bytes
+from support.memory_storage import MemoryStorage, former_bytes, some_names
 
 from minikafka.base.errors import CorruptBatch, OffsetGap, StorageFailed
 from minikafka.log.checkpoints import FIRST_DIRTY_OFFSETS
@@ -182,6 +182,10 @@ class TestReading:
         log.advance_log_start_offset(15)
         data, _, _ = log.read(log.locate(15), log.written_position, 1)
         assert offsets(data) == [20]
+
+
+def zeros(path: str, data: bytes, former: bytes) -> bytes:
+    return bytes(len(data))
 
 
 class TestRecovery:
@@ -378,6 +382,45 @@ class TestReplacingASegment:
         again = reopened(log, clean=False)
         assert not again.storage.exists(path)
         assert offsets(read_all(again)) == list(range(30))
+
+
+def test_power_loss_during_a_truncation_leaves_no_gap_in_a_compacted_log() -> None:
+    storage = MemoryStorage()
+    settings = config(cleanup_policy=("compact",), segment_bytes=3 * SIZE)
+    directory = LogDirectory(storage, "/d")
+    directory.lock()
+    log = directory.create(TP, settings)
+    produce(log, *[1] * 15, size=40)
+    log.sync()
+    directory.write_recovery_points(sync=True)
+    images: list[MemoryStorage] = []
+    storage.before_change = lambda path: images.extend(
+        storage.power_cut(former_bytes, some_names(len(images) + seed)) for seed in range(4)
+    )
+    log.truncate_to(4)
+    produce(log, 1, size=40)
+    log.sync()
+    for number, image in enumerate(images):
+        again = LogDirectory(image, "/d")
+        again.open_logs(settings)
+        found = offsets(read_all(again.logs[TP]))
+        assert found == list(range(len(found))), number
+        assert len(found) >= 4, number
+
+
+def test_power_loss_after_a_restart_above_the_log_brings_no_unchecked_record_back() -> None:
+    storage = MemoryStorage()
+    directory = LogDirectory(storage, "/d")
+    directory.lock()
+    log = directory.create(TP, config(segment_bytes=3 * SIZE))
+    produce(log, *[1] * 9, size=40)
+    directory.sync()
+    log.epochs.sync()
+    log.truncate_fully_and_start_at(50)
+    directory.write_recovery_points(sync=True)
+    again = LogDirectory(storage.power_cut(zeros), "/d")
+    again.open_logs(config())
+    assert read_all(again.logs[TP]) == b""
 
 
 class TestDirectory:
