@@ -53,7 +53,7 @@ _COMMANDS: Final = {
     "zookeeper": _Entry(
         "processes.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
     ),
-    "zk": _Entry("zk", "Rebuild ZooKeeper's data, or move them to and from Apache ZooKeeper."),
+    "zk": _Entry("zk", "Rebuild ZooKeeper's data, or move them elsewhere."),
     "topics": _Entry("topics.topics", "Create, list, describe, alter and delete topics."),
     "reassign": _Entry("reassign.reassign", "Move partitions to other brokers."),
     "elect": _Entry("elect", "Elect leaders of partitions."),
@@ -137,7 +137,7 @@ class _Commands(Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="minikafka")
+@click.version_option(None, "-V", "--version", package_name="minikafka")
 def commands() -> None:
     """Run and administer a Kafka-compatible cluster on this machine."""
 

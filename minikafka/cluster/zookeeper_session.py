@@ -12,7 +12,6 @@ from minikafka.base.ports import Clock, Rng, ZooKeeper
 from minikafka.cluster.directory import ClusterError
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk.client import ZooKeeperClient
 
 _SESSION_TIMEOUT_MS: Final = 6_000
 CONNECT_TIMEOUT_MS: Final = 3_000
@@ -26,6 +25,10 @@ async def zookeeper_session(
 
     `connect`: host:port[/chroot]. `timeout_ms`: maximum time to connect. Raises ClusterError and ConfigError.
     """
+    from minikafka.zk.client import (
+        ZooKeeperClient,
+    )  # imports aiozk, which most commands do not need
+
     tasks = TaskRegistry()
     zookeeper = ZooKeeperClient(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks, SocketTransport())
     try:

@@ -1,6 +1,7 @@
 """Finding the cluster that `--data` and `--bootstrap` name.
 
-Without `--data`, a command uses the directory that ./cluster.toml names, else ./data.
+Without `--data`, a command uses the directory in the environment variable MINIKAFKA_DATA, else the one that
+./cluster.toml names, else ./data.
 """
 
 from __future__ import annotations

@@ -32,8 +32,9 @@ def not_blank(
 data_option = click.option(
     "--data",
     metavar="DIR",
+    envvar="MINIKAFKA_DATA",
     callback=not_blank,
-    help="Data directory of the cluster (default: the one in cluster.toml, else ./data).",
+    help="Data directory of the cluster (default: MINIKAFKA_DATA, else the one in cluster.toml, else ./data).",
 )
 
 
@@ -57,6 +58,8 @@ config_option = click.option(
 bootstrap_option = click.option(
     "-b",
     "--bootstrap",
+    "--bootstrap-server",
+    "bootstrap",
     metavar="HOST:PORT,...",
     callback=not_blank,
     help="Brokers to connect to (default: those of the cluster in --data).",

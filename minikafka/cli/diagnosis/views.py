@@ -6,7 +6,6 @@ broker is asked, and of each partition the state in the newest leader epoch coun
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,6 +33,8 @@ class View(NamedTuple):
 
 async def read_views(addresses: Iterable[str]) -> list[View]:
     """Return the views of the brokers at these addresses, and of all brokers that they name, as far as they answer."""
+    import asyncio
+
     asked = list(dict.fromkeys(addresses))
     found = await asyncio.gather(*map(_view, asked))
     views = [view for view in found if view is not None]
@@ -45,6 +46,8 @@ async def read_views(addresses: Iterable[str]) -> list[View]:
 
 async def _view(address: str) -> View | None:
     """Return the view of a broker; None if it does not answer within ASK_MS. A paused broker accepts connections."""
+    import asyncio
+
     from minikafka.client import Client
 
     try:
@@ -122,6 +125,8 @@ def _grouped(pairs: Iterable[tuple[str, str | None]]) -> dict[str | None, list[s
 
 async def coordination_of(admin: Admin, info: ClusterInfo) -> str:
     """Return the cluster's coordination mode, from the settings of a broker; CONTROLLER if no broker says it."""
+    import asyncio
+
     from minikafka.client.admin_results import Resource, ResourceType
 
     for broker in info.brokers:

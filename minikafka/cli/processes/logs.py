@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 POLL_MS: Final = 100
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
 """The time at the beginning of a line that Python's logging writes."""
+_AGO: Final = re.compile(r"([0-9]{1,9})([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Line(NamedTuple):
@@ -35,19 +39,54 @@ class Line(NamedTuple):
     text: str
 
 
+def _since(context: click.Context, option: click.Parameter, text: str | None) -> str:
+    """Return the time of `--since` as the logs write it, "" without the option; a click callback."""
+    from minikafka.runtime.clock import SystemClock
+
+    if text is None:
+        return ""
+    if (ago := _AGO.fullmatch(text)) is not None:
+        at = SystemClock().wall_ms() / 1000 - int(ago[1]) * _SECONDS[ago[2]]
+        return _as_logged(datetime.fromtimestamp(max(at, 0), UTC))
+    try:
+        return _as_logged(datetime.fromisoformat(text))
+    except (ValueError, OverflowError) as error:
+        wanted = "write 30s, 10m, 2h or 1d, or a time such as 2026-11-28T22:31:05"
+        raise click.BadParameter(f"{text!r} is not a time: {wanted}", context, option) from error
+
+
+def _as_logged(at: datetime) -> str:
+    """Return a time as the logs write it. A time without a zone is local."""
+    local = at.astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S},{local.microsecond // 1000:03}"
+
+
 @click.command()
 @click.argument("process", type=ProcessType(), metavar="[ID|zookeeper]", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Print new lines as they are written.")
+@click.option(
+    "--tail",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Only the last N lines of those written so far.",
+)
+@click.option(
+    "--since",
+    callback=_since,
+    metavar="TIME",
+    help="Only lines from this time on: 30s, 10m, 2h or 1d ago, or a local time such as 2026-11-28T22:31:05.",
+)
 @data_option
-def logs(process: ProcessName | None, follow: bool, data: str | None) -> None:
+def logs(
+    process: ProcessName | None, follow: bool, tail: int | None, since: str, data: str | None
+) -> None:
     """Print the log of the broker ID or of ZooKeeper, or the logs of all processes in order of time."""
     from minikafka.cluster.directory import ClusterDirectory
 
     directory = ClusterDirectory(Path(data_directory(data)))
     reader = LogReader(directory, process)
-    for line in heapq.merge(
-        *(log.new_lines() for log in reader.logs()), key=lambda line: line.time
-    ):
+    merged = heapq.merge(*(log.new_lines() for log in reader.logs()), key=lambda line: line.time)
+    for line in deque((line for line in merged if line.time >= since), tail):
         echo(reader.shown(line))
     if follow:
         from minikafka.cli.execution.running import run

@@ -116,15 +116,17 @@ def create(
 
 
 @topics.command("list")
+@click.option("--exclude-internal", is_flag=True, help="Leave out the topics of coordinators.")
 @bootstrap_option
 @data_option
 @timeout_option
 @json_option
-def list_(bootstrap: str | None, data: str | None) -> None:
+def list_(exclude_internal: bool, bootstrap: str | None, data: str | None) -> None:
     """Print the names of all topics, one per line."""
 
     async def work(client: Client) -> list[str]:
-        return [topic.name for topic in (await client.admin.describe())[1]]
+        found = (await client.admin.describe())[1]
+        return [t.name for t in found if not (exclude_internal and t.is_internal)]
 
     names = run_with_client(work, bootstrap_servers(bootstrap, data))
     show(names, names)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 STATES: Final = tuple(state.value for state in TransactionState)
 _MINUTE_MS: Final = 60_000
+_OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+"""The states of ids with a transaction that is open or ending."""
 
 
 @click.group(cls=Group)
@@ -94,15 +96,23 @@ def list_(
     bootstrap: str | None,
     data: str | None,
 ) -> None:
-    """Print every transactional id with its coordinator, producer id and state."""
-
-    async def work(client: Client) -> list[TransactionListing]:
-        return await client.transactions.list_transactions(states, producer_ids, duration_filter)
-
-    found = run_with_client(work, bootstrap_servers(bootstrap, data))
+    """Print every transactional id with its coordinator, producer id, state, and how long its transaction is open."""
     from minikafka.cli.transactions.view import listing_lines
+    from minikafka.runtime.clock import SystemClock
 
-    show([one._asdict() for one in found], listing_lines(found))
+    async def work(client: Client) -> tuple[list[TransactionListing], dict[str, int | None]]:
+        found = await client.transactions.list_transactions(states, producer_ids, duration_filter)
+        wanted = [one.transactional_id for one in found if one.state in _OPEN_STATES]
+        described = await client.transactions.describe(wanted) if wanted else {}
+        starts = {name: result.found.start_ms for name, result in described.items() if result.found}
+        return found, starts
+
+    found, starts = run_with_client(work, bootstrap_servers(bootstrap, data))
+    now = SystemClock().wall_ms()
+    started = {name: start for name, start in starts.items() if start is not None}
+    ages = {name: max(now - start, 0) for name, start in started.items()}
+    rows = [{**one._asdict(), "age_ms": ages.get(one.transactional_id)} for one in found]
+    show(rows, listing_lines(found, ages))
 
 
 def _ids_argument(command: Callable[..., None]) -> Callable[..., None]:

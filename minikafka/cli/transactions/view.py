@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from minikafka.base.model import TopicPartition
@@ -17,10 +17,24 @@ from minikafka.client.transactions import (
 _MINUTE_MS: Final = 60_000
 
 
-def listing_lines(found: Sequence[TransactionListing]) -> Iterator[str]:
-    """Yield the header and a line for each transactional id."""
-    rows = [(one.transactional_id, one.coordinator, one.producer_id, one.state) for one in found]
-    return fitted_lines(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), rows)
+def listing_lines(found: Sequence[TransactionListing], ages: Mapping[str, int]) -> Iterator[str]:
+    """Yield the header and a line for each transactional id. `ages`: how long transactions have been open, in ms.
+
+    The column of the ages follows those of Kafka's tool.
+    """
+    header = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState", "Age")
+    rows = [(*one, _age(ages.get(one.transactional_id))) for one in found]
+    return fitted_lines(header, rows)
+
+
+def _age(ms: int | None) -> str | None:
+    """Return an age as text, for example `35s`, `12m` or `3h`; None if it is not known."""
+    if ms is None:
+        return None
+    seconds = ms // 1000
+    if seconds < 120:
+        return f"{seconds}s"
+    return f"{seconds // 60}m" if seconds < 7_200 else f"{seconds // 3_600}h"
 
 
 def description_lines(found: Sequence[TransactionDescription], now: int) -> Iterator[str]:

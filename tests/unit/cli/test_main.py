@@ -47,19 +47,10 @@ def test_help_lists_every_command_with_its_whole_summary(
         assert re.search(rf"^  {name} +{re.escape(summary)}$", shown, re.MULTILINE), name
 
 
-def helps(command: click.Command, context: click.Context) -> Iterator[str]:
-    yield command.get_help(context)
-    if isinstance(command, click.Group):
-        for name in command.list_commands(context):
-            below = command.get_command(context, name)
-            assert below is not None
-            yield from helps(below, click.Context(below, context, name))
-
-
 def test_help_of_every_command_is_ascii() -> None:
-    assert [
-        text for text in helps(entry.commands, click.Context(entry.commands)) if not text.isascii()
-    ] == []
+    found = commands_below(entry.commands, click.Context(entry.commands))
+    texts = [command.get_help(click.Context(command)) for command in found]
+    assert [text for text in texts if not text.isascii()] == []
 
 
 @pytest.mark.parametrize(
@@ -393,3 +384,44 @@ def test_command_ends_by_sigpipe_when_the_reader_of_its_output_has_closed() -> N
     """The exit code is 128 + SIGPIPE, which a pipeline without `pipefail` ignores."""
     done = by_shell("exec 3> >(exec >&-); wait $!; $MINIKAFKA --help >&3; echo $? >&2")
     assert done.stderr == "141\n"
+
+
+def test_version_has_a_short_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "-V") == 0
+    assert re.search(r"\b\d+\.\d+", capsys.readouterr().out)
+
+
+def test_data_directory_is_that_of_the_option_else_that_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MINIKAFKA_DATA", str(tmp_path / "of-environment"))
+    assert call(monkeypatch, "status") == 1
+    assert "of-environment" in capsys.readouterr().err
+    assert call(monkeypatch, "status", "--data", str(tmp_path / "of-option")) == 1
+    assert "of-option" in capsys.readouterr().err
+    monkeypatch.setenv("MINIKAFKA_DATA", "")
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, "status") == 1
+    assert "of-environment" not in capsys.readouterr().err
+
+
+def commands_below(command: click.Command, context: click.Context) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from commands_below(below, click.Context(below, context, name))
+
+
+def test_every_command_that_takes_bootstrap_takes_kafkas_name_for_it() -> None:
+    found = [
+        option.opts
+        for command in commands_below(entry.commands, click.Context(entry.commands))
+        for option in command.params
+        if "--bootstrap" in option.opts
+    ]
+    assert len(found) > 20
+    assert all("--bootstrap-server" in names for names in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,43 @@ def test_logs_of_all_processes_are_in_order_of_time(directory: ClusterDirectory)
         "broker-2 | 2026-01-01 00:00:02,000 INFO b",
         "broker-1 | 2026-01-01 00:00:03,000 INFO c",
     ]
+
+
+def test_logs_are_limited_to_the_last_lines_and_to_those_since_a_time(
+    directory: ClusterDirectory,
+) -> None:
+    write(
+        directory,
+        "broker-1",
+        "before any time\n",
+        "2026-01-01 00:00:01,000 ERROR a\n",
+        "  more about a\n",
+        "2026-01-01 00:00:03,000 INFO c\n",
+    )
+    write(directory, "broker-2", "2026-01-01 00:00:02,000 INFO b\n")
+    last = [
+        "broker-2 | 2026-01-01 00:00:02,000 INFO b",
+        "broker-1 | 2026-01-01 00:00:03,000 INFO c",
+    ]
+    assert call(directory, "--tail", "2").stdout.splitlines() == last
+    assert call(directory, "--since", "2026-01-01T00:00:01.500").stdout.splitlines() == last
+    assert call(directory, "--since", "2026-01-01 00:00:02", "--tail", "1").stdout.splitlines() == [
+        last[1]
+    ]
+    since = call(directory, "1", "--since", "2026-01-01 00:00:01").stdout.splitlines()
+    assert since[:2] == ["2026-01-01 00:00:01,000 ERROR a", "  more about a"]
+    assert call(directory, "--since", "10m").stdout == ""
+    assert call(directory, "--tail", "0").exit_code == 0
+    for wrong in ("soon", "10", "-1h", "10w", "0001-01-01"):
+        assert call(directory, "--since", wrong).exit_code == 2 or wrong == "0001-01-01"
+
+
+def test_logs_since_a_duration_ago_are_in_local_time(directory: ClusterDirectory) -> None:
+    now = datetime.now().astimezone()
+    for minutes in (20, 5):
+        at = now - timedelta(minutes=minutes)
+        write(directory, "broker-1", f"{at:%Y-%m-%d %H:%M:%S},000 INFO {minutes} min ago\n")
+    assert call(directory, "1", "--since", "10m").stdout.split(" INFO ")[1:] == ["5 min ago\n"]
 
 
 def test_logs_with_option_follow_prints_complete_lines_also_of_added_brokers(

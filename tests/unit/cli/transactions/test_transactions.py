@@ -14,6 +14,7 @@ from support.stub_transactions import OPEN, StubTransactions
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.cli.transactions.transactions import transactions
+from minikafka.runtime.clock import SystemClock
 from minikafka.wire import versions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -64,10 +65,19 @@ def test_fence_aborts_open_transactions_and_creates_no_id(stub: StubTransactions
 def test_list_prints_every_id_with_its_coordinator(stub: StubTransactions) -> None:
     stub.transact("pay-1", OPEN, T0)
     listed = {"coordinator": 2, "producer_id": 7, "state": "Ongoing"}
-    assert Done("list").words == [["pay-1", "2", "7", "Ongoing"]]
-    assert Done("list", "--json", "--state", "ongoing").json == [
-        {"transactional_id": "pay-1", **listed}
+    stub.transact("pay-2", OPEN, T0)
+    stub.transactions["pay-2"]["transaction_state"] = "CompleteCommit"
+    started = stub.transactions["pay-1"]["transaction_start_time"]
+    stub.transactions["pay-1"]["transaction_start_time"] = SystemClock().wall_ms() - 3_700_000
+    assert Done("list").words == [
+        ["pay-1", "2", "7", "Ongoing", "61m"],
+        ["pay-2", "2", "7", "CompleteCommit", "-"],
     ]
+    [row] = Done("list", "--json", "--state", "ongoing").json
+    assert 3_700_000 <= row.pop("age_ms") < 3_800_000
+    assert row == {"transactional_id": "pay-1", **listed}
+    del stub.transactions["pay-2"]
+    stub.transactions["pay-1"]["transaction_start_time"] = started
     assert Done("list", "--state", "Empty,PrepareAbort", "--json").json == []
     assert Done("list", "--producer-id", "8").words == []
 
