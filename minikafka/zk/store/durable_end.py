@@ -102,7 +102,8 @@ class DurableNote:
 def ways_out(directory: str, path: str, *, first: str = "") -> str:
     """Return what a user can do about transactions that are lost with a file. `first`: what the second way needs."""
     return (
-        f"restore {path} from a copy of the directory; or give them up: {first}copy what is left with"
+        f"restore {path} from a copy of the directory. Without one, for a Kafka cluster: move {directory} away, and run"
+        f" 'minikafka zk recover'; for other clients: {first}copy what is left with"
         f" 'minikafka zk import {directory} NEW_DIRECTORY', and use the copy"
     )
 

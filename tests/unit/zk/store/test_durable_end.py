@@ -127,6 +127,15 @@ def changes(storage: MemoryStorage, backup: MemoryStorage) -> Iterator[tuple[str
     yield "all logs are deleted", lambda image: [image.remove(log) for log in logs(image)]
     yield "the folder is deleted", lambda image: image.remove_tree(FOLDER)
     yield (
+        "the folder is older",
+        lambda image: (
+            [image.remove(path) for path in paths if path.startswith(FOLDER)],
+            image.files.update(
+                {path: bytearray(old) for path, old in backup.files.items() if FOLDER in path}
+            ),
+        ),
+    )
+    yield (
         "all logs are older",
         lambda image: (
             [image.remove(log) for log in logs(image)],
@@ -160,8 +169,8 @@ def test_deleted_last_log_is_refused_with_what_it_had() -> None:
     storage.remove(f"{FOLDER}/log.1")
     assert refusal(storage) == (
         f"{FOLDER}/log.1 is missing, so that transactions 0x1 to 0xa cannot be read; restore {FOLDER}/log.1 from a copy"
-        f" of the directory; or give them up: copy what is left with 'minikafka zk import {DIRECTORY} NEW_DIRECTORY',"
-        " and use the copy"
+        f" of the directory. Without one, for a Kafka cluster: move {DIRECTORY} away, and run 'minikafka zk recover';"
+        f" for other clients: copy what is left with 'minikafka zk import {DIRECTORY} NEW_DIRECTORY', and use the copy"
     )
 
 
