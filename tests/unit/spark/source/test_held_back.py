@@ -72,6 +72,8 @@ def test_batch_that_ends_in_an_open_transaction_fails_with_its_name(brokers):
     for end in ("4", "10"):
         given = {"endingOffsets": f'{{"lines":{{"0":{end}}}}}', "failOnDataLoss": "false"}
         assert plan_batch(options(brokers, **given)) == [OffsetRange(TP, 0, 4)]
+    with pytest.raises(DataLost, match="offset 10 is not committed: lines-0"):
+        plan_batch(options(brokers, endingOffsets='{"lines":{"0":10}}'))
     with pytest.raises(DataLost, match="offset 11 of lines-0 is not in the log"):
         plan_batch(options(brokers, endingOffsets='{"lines":{"0":11}}'))
 
@@ -90,13 +92,22 @@ def test_stream_that_waits_for_an_open_transaction_says_so_once(brokers, warned)
 
 
 def test_stream_that_has_read_beyond_the_last_stable_offset_waits_there(brokers, warned):
-    stream, start = options(brokers, Mode.STREAM), {TP: Position(6, 0)}
-    found = planning.latest_positions(stream, start)
-    assert found == start
-    assert planning.plan_stream(stream, start, found) == []
-    assert "lines-0: records from offset 6 on are held back" in warned()[0]
+    stream = options(brokers, Mode.STREAM)
+    for offset in (6, 10):
+        start = {TP: Position(offset, 0)}
+        found = planning.latest_positions(stream, start)
+        assert found == start
+        assert planning.plan_stream(stream, start, found) == []
+    [text] = warned()
+    assert text.startswith("lines-0: records from offset 6 on are held back")
     found = planning.latest_positions(stream, {TP: Position(12, 0)})
     assert found[TP].offset == 4  # the log itself is shorter, so this is a loss
+
+
+def test_partition_without_an_open_transaction_costs_no_further_question(brokers, warned):
+    brokers.topics["lines"][0].last_stable = 10
+    plan_batch(options(brokers))
+    assert not {61, 66} & {api for _, api in brokers.requests}
 
 
 def test_transaction_that_has_ended_in_the_meantime_is_not_reported(brokers, warned):

@@ -115,6 +115,7 @@ REFUSED = {
         {"startingTimestamp": "9" * 5_000},
         "option startingTimestamp must be Unix milliseconds, not '9{100}'$",
     ),
+    "a time beyond 64 bits": ({"startingTimestamp": str(2**63)}, "must be Unix milliseconds"),
     "a number of many digits": ({"maxTasks": "9" * 5_000}, "option maxTasks must be a whole"),
     "a port of many digits": ({"kafka.bootstrap.servers": "one:" + "9" * 5_000}, "host:port"),
     "deep offsets": (

@@ -289,6 +289,12 @@ def test_end_offset_below_the_start_is_requested_again(brokers, options):
     assert asked == []
 
 
+def test_stream_that_has_read_everything_asks_for_the_ends_once(brokers, options):
+    read = {TopicPartition("lines", n): Position(at, 0) for n, at in enumerate((10, 20, 0))}
+    planning.latest_positions(options(Mode.STREAM), read)
+    assert sorted(index for index, api in brokers.requests if api == 2) == [0, 1]
+
+
 def test_ending_time_after_the_last_record_is_the_end_of_the_partition(brokers, options):
     for partition in brokers.topics["lines"]:
         partition.last_time = 1_000
