@@ -72,6 +72,29 @@ def test_broker_registers_again_after_each_of_three_lost_sessions() -> None:
     run_leaders(1, scenario, topic_replicas=(0, 1, 2), auto_leader_rebalance_enable=False)
 
 
+@pytest.mark.row("C5", "C35")
+def test_requests_that_a_lost_session_interrupts_are_carried_out_by_the_next_one() -> None:
+    """The first request hangs while the lease ends, and a second one waits behind it."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        broker, session = cluster.brokers[1], cluster.sessions[1]
+        async with cluster.client() as client:
+            await client.create_topics(NewTopic("a", assignment={0: (1,)}))
+        broker.gate.hold("deletion.replica")
+        cluster.ensemble.put("/leaders/brokers/partitions_reassigned/a/0", b"")
+        await cluster.until(lambda: broker.gate.waiting == "deletion.replica")
+        await session.lose_lease()
+        broker.gate.open()
+        await asyncio.sleep(5)
+        await session.attach()
+        await cluster.until(lambda: not cluster.ensemble.children("/leaders/brokers/state/1"))
+        await cluster.until(lambda: cluster.node("topics/a") is None)
+        assert TopicPartition("a", 0) not in broker.replicas.partitions
+        await cluster.produce(b"a")
+
+    run_leaders(1, scenario)
+
+
 @pytest.mark.row("C35")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_leader_stops_serving_when_its_lease_is_over(seed: int) -> None:

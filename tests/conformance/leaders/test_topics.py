@@ -273,6 +273,30 @@ def test_deletion_whose_broker_dies_at_a_step_is_finished_by_another(step: str) 
     run_admin(scenario)
 
 
+@pytest.mark.row("C23", "C25")
+@pytest.mark.parametrize("step", ["close", "wait", "partition"])
+def test_deletion_is_finished_when_the_broker_that_went_on_with_it_dies_too(step: str) -> None:
+    """Nothing changes in ZooKeeper meanwhile: the brokers that are left look at the deletion all the same."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        assert (await create(cluster, {0: (0, 1), 1: (1, 0), 2: (2, 0)})).ok
+        for broker in cluster.brokers.values():
+            broker.gate.hold(f"deletion.{step}")
+        at(cluster, 0, cluster.brokers[0].capabilities.topics.mark_for_deletion("a"))
+        for number in (0, 1):
+            await until_held(cluster, number, f"deletion.{step}")
+            await asyncio.sleep(10)
+            assert not cluster.brokers[2].gate.waiting, "the live broker with the lowest id goes on"
+            cluster.kill_with_session(number)
+        cluster.brokers[2].gate.open()
+        await cluster.until(lambda: below(cluster, "topics") == below(cluster, REQUESTS) == {})
+        for number in (0, 1):
+            await cluster.start(number)
+        assert [directories(cluster, number) for number in range(3)] == [[]] * 3
+
+    run_admin(scenario)
+
+
 @pytest.mark.row("C9", "C25")
 def test_partition_is_deleted_by_an_empty_request_of_another_client() -> None:
     async def scenario(cluster: LeadersCluster) -> None:

@@ -59,11 +59,6 @@ class ReceivedRequests:
             await self._progress.wait()
             timer.cancel()
 
-    def pause(self) -> None:
-        """Carry out no further request until the next `drain`."""
-        self._may_act.clear()
-        self._progress.set()
-
     async def _follow(self) -> None:
         while True:
             try:
@@ -76,6 +71,8 @@ class ReceivedRequests:
                 await self._clock.sleep(_RETRY_MS)
                 continue
             era = self._era
-            if era is not None and not era.is_over:
-                await all_of(self._carry_out(era, *one) for one in requests)
-                self._progress.set()
+            if era is None or era.is_over:
+                self._may_act.clear()  # the next `drain` lets them be carried out
+                continue
+            await all_of(self._carry_out(era, *one) for one in requests)
+            self._progress.set()

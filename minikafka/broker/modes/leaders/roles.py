@@ -88,7 +88,6 @@ class LeadersRoles:
     def close(self) -> None:
         """Give no order any longer: the broker stops."""
         self._is_closed = True
-        self._requests.pause()
         self._runner.close()
 
     async def _begin(self) -> bool:
@@ -126,7 +125,6 @@ class LeadersRoles:
                     is_lost = True
                     logger.warning("the lease of the ZooKeeper session is over, stop leading")
                     self._ledger.record(BROKER, "", {"fact": "session lost"})
-                self._requests.pause()
                 self._runner.end()
             elif event.state is SessionState.CONNECTED and is_lost:
                 is_lost = False
