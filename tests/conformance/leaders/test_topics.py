@@ -274,7 +274,7 @@ def test_deletion_whose_broker_dies_at_a_step_is_finished_by_another(step: str) 
 
 
 @pytest.mark.row("C23", "C25")
-@pytest.mark.parametrize("step", ["close", "wait", "partition"])
+@pytest.mark.parametrize("step", ["wait", "partition"])
 def test_deletion_is_finished_when_the_broker_that_went_on_with_it_dies_too(step: str) -> None:
     """Nothing changes in ZooKeeper meanwhile: the brokers that are left look at the deletion all the same."""
 
