@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.leaders_admin import directories, put, run_admin
-from support.leaders_cluster import LeadersCluster
+from support.leaders_admin import at, directories, put, run_admin
+from support.leaders_cluster import LeadersCluster, run_leaders
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Create, Delete, Set
@@ -215,5 +215,49 @@ def test_metadata_count_as_fresh_since_their_read_began() -> None:
             await reading
             assert source.asked(["a"], is_missing=False) is not None
             await asyncio.sleep(20)
+
+    run_admin(scenario)
+
+
+def test_slow_read_of_a_topic_does_not_show_its_former_leader_again() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await create(cluster, "other", 1)
+        metadata, session = cluster.brokers[2].metadata, cluster.sessions[2]
+        get_many, slow_reads = session.get_many, []
+
+        async def slow(paths: Any) -> Any:
+            found = await get_many(paths)
+            if not slow_reads and not any("other" in path for path in paths):
+                slow_reads.append(paths)
+                await asyncio.sleep(5)
+            return found
+
+        await asyncio.sleep(5)
+        session.get_many = slow  # type: ignore[method-assign]
+        cluster.ensemble.put("/written")
+        source: Any = metadata.source
+        reading = at(cluster, 2, source.refresh_topics(["t"]))
+        await asyncio.sleep(0.1)
+        assert slow_reads
+        cluster.kill_with_session(0)
+        await cluster.until(lambda: metadata.topics["t"][0].leader_epoch == 2)
+        assert not reading.done()
+        await reading
+        assert metadata.topics["t"][0].leader_epoch == 2
+
+    run_leaders(1, scenario, topic_replicas=(0, 1, 2))
+
+
+def test_client_that_asks_sees_each_change_at_once() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        await create(cluster, "a", 1, 2)
+        await cluster.until(lambda: cluster.node("topics/a/0/ISR") == b"1,2;1")
+        async with client(cluster) as asking:
+            for isr in ([1], [1, 2], [1]):
+                await asyncio.sleep(5)
+                put(cluster, "topics/a/0/ISR", b"%s;1" % b",".join(b"%d" % one for one in isr))
+                await asyncio.sleep(0.11)  # what was read 100 ms ago counts as fresh
+                found = await asking.admin.describe_topics(["a"])
+                assert list(found["a"].partitions[0].isr) == isr
 
     run_admin(scenario)

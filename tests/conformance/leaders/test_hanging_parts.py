@@ -22,7 +22,7 @@ from support.leaders_admin import (
 )
 from support.leaders_cluster import T0, LeadersCluster, run_leaders
 
-from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
 from minikafka.base.model import TopicPartition
 from minikafka.leaders.events import Event, PartitionRead
 from minikafka.leaders.machine import LeadersMachine
@@ -279,3 +279,105 @@ def test_opening_leader_drops_dead_replicas_below_min_insync_replicas() -> None:
         assert await cluster.consumed() == [b"a", b"b"]
 
     run_leaders(1, scenario, topic_replicas=(0, 1, 2), min_insync_replicas=2)
+
+
+@pytest.mark.row("R23")
+def test_writes_do_not_wait_for_a_broker_that_was_taken_out_of_the_isr() -> None:
+    """The leader learns that the ISR has changed when the shutdown of broker 2 is carried out, not by its silence."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        administration = cluster.brokers[1].capabilities.administration
+        for _ in range(2):
+            with hanging(cluster, 2):
+                epoch = cluster.brokers[2].info.epoch
+                assert await at(cluster, 1, administration.controlled_shutdown(2, epoch)) == []
+                began = cluster.clock.now()
+                await cluster.produce(b"a")
+                assert cluster.clock.now() - began < 1_000
+                assert cluster.isr == {0, 1}
+            await cluster.until(lambda: cluster.isr == {0, 1, 2})
+
+    run_leaders(1, scenario, topic_replicas=(0, 1, 2), zookeeper_session_timeout_ms=SESSION_MS)
+
+
+@contextmanager
+def failing(session: Any, method: str, path: str, times: int) -> Iterator[list[str]]:
+    """Let reads of a path with a watch fail before they are sent. The list gets an item for each such read."""
+    failed: list[str] = []
+    call = getattr(session, method)
+
+    async def read(asked: str, *, watch: bool = False) -> Any:
+        if watch and asked == path and len(failed) < times:
+            failed.append(asked)
+            raise NotConnected("the connection was lost before the request was sent")
+        return await call(asked, watch=watch)
+
+    setattr(session, method, read)
+    yield failed
+    setattr(session, method, call)
+
+
+@pytest.mark.row("C4", "C36")
+def test_leader_is_watched_again_after_reads_that_have_failed() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        follower = cluster.brokers[2].capabilities.diagnostics
+        path = f"{ROOT}/topics/a/0/leader"
+        with failing(cluster.sessions[2], "exists", path, times=3) as failed:
+            assert (await create(cluster, {0: (0, 1, 2)})).ok
+            await cluster.until(lambda: cluster.node("topics/a/0/ISR") == b"0,1,2;1")
+            assert len(failed) == 3
+        for epoch in (2, 3):
+            with failing(cluster.sessions[2], "exists", path, times=1) as failed:
+                cluster.ensemble.delete(path)
+                await cluster.until(lambda: (follower.view(A0) or {})["leader_epoch"] == epoch)  # noqa: B023
+                assert len(failed) == 1
+            await asyncio.sleep(5)
+
+    run_admin(scenario)
+
+
+@pytest.mark.row("C9", "C36")
+def test_reassignments_are_watched_again_after_reads_that_have_failed() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        assert (await create(cluster, {0: (0, 1)})).ok
+        for target in (b"0,1,2", b"0,1", b"0,2"):
+            await asyncio.sleep(5)
+            path = f"{ROOT}/{REQUESTS}/a"
+            with failing(cluster.sessions[0], "children", path, times=2) as failed:
+                put(cluster, f"{REQUESTS}/a/0", target)
+                await cluster.until(lambda: cluster.node("topics/a/0/replicas") == target)  # noqa: B023
+                assert len(failed) == 2
+
+    run_admin(scenario)
+
+
+@pytest.mark.row("H4")
+def test_unclean_election_is_allowed_once_by_each_request() -> None:
+    """The replica outside the ISR keeps running: what it was allowed to do once, it does not do again."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        administration = cluster.brokers[2].capabilities.administration
+        for turn in range(2):
+            with hanging(cluster, 2):
+                await cluster.produce(b"a")
+                assert cluster.isr == {0, 1}
+                for number in (0, 1):
+                    cluster.kill_with_session(number)
+            await asyncio.sleep(20)
+            assert cluster.leader is None, turn
+            asked = administration.elect_leaders(unclean=True, partitions=[T0])
+            assert (await at(cluster, 2, asked))[T0].code is ErrorCode.NONE
+            await cluster.until(lambda: cluster.leader is not None)
+            for number in (0, 1):
+                await cluster.start(number)
+            await cluster.until(lambda: cluster.isr == {0, 1, 2})
+            await at(cluster, 2, administration.elect_leaders(unclean=False, partitions=[T0]))
+            await cluster.until(lambda: cluster.leader is not None and cluster.leader[0] == 0)
+
+    run_leaders(
+        1,
+        scenario,
+        topic_replicas=(0, 1, 2),
+        replica_lag_time_max_ms=3_000,
+        zookeeper_session_timeout_ms=SESSION_MS,
+    )
