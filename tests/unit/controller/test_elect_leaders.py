@@ -123,6 +123,22 @@ def test_election_requested_in_the_admin_node_is_held_and_the_node_is_deleted():
     assert world.elections is None
 
 
+def test_election_node_is_deleted_each_time_although_the_preferred_broker_never_returns():
+    u0 = TopicPartition("u", 0)
+    world = moved().create("u", [1, 2])
+    world.kill(0)
+    for _ in range(2):
+        world.elections = (T0, u0)
+        world.handle(PreferredElectionSubmitted(world.elections))
+        assert world.elections is None
+        assert (world.nodes[T0].leader, world.nodes[u0].leader) == (1, 1)
+    world.register(0, epoch=3)
+    world.expand(T0, [1, 2, 0])
+    world.elections = (T0,)
+    world.handle(PreferredElectionSubmitted(world.elections))
+    assert (world.nodes[T0].leader, world.elections) == (0, None)
+
+
 @pytest.mark.row("D18")
 def test_next_controller_holds_the_election_requested_in_the_admin_node():
     world = moved()

@@ -184,6 +184,22 @@ def test_reassignment_in_the_admin_node_waits_for_a_dead_broker():
     assert world.submitted == {}
 
 
+def test_reassignment_to_a_broker_that_never_returns_blocks_nothing_else():
+    u0 = TopicPartition("u", 0)
+    world = World(brokers=4).create("t", [0, 1], [0, 1]).create("u", [0, 1]).clear()
+    world.submit({T0: [1, 9]})
+    world.submit({T0: [1, 9], T1: [1, 2]})
+    world.expand(T1, [0, 1, 2])
+    assert world.context.assignments[T1] == ReplicaAssignment((1, 2))
+    assert world.submitted == {T0: (1, 9)}
+    world.mark("u").deleted(0, u0).deleted(1, u0)
+    assert "u" not in world.topics
+    assert world.reassign({T0: None})[T0].code is ErrorCode.NONE
+    assert world.submitted == {}
+    world.submit({T0: [1, 2]}).expand(T0, [0, 1, 2])
+    assert world.context.assignments[T0] == ReplicaAssignment((1, 2))
+
+
 @pytest.mark.row("A11", "K12")
 def test_impossible_reassignments_are_removed_from_the_admin_node():
     world = World(brokers=3).create("t", [0, 1]).clear()
