@@ -172,6 +172,19 @@ def test_leader_imbalance_within_the_ratio_is_not_corrected():
     assert world.nodes[TopicPartition("t", 2)].leader == 1
 
 
+@pytest.mark.parametrize(("percentage", "leader"), [(49, 0), (50, 1), (51, 1)])
+def test_leader_imbalance_of_exactly_the_ratio_is_not_corrected(percentage: int, leader: int):
+    world = World(
+        settings=replace(DEFAULTS, leader_imbalance_per_broker_percentage=percentage)
+    ).create("t", [0, 1], [0, 1])
+    world.kill(0).register(0, epoch=2)
+    t1 = TopicPartition("t", 1)
+    world.expand(T0, [1, 0]).expand(t1, [1, 0])
+    world.elect([T0])
+    world.handle(RebalanceDue())
+    assert world.nodes[t1].leader == leader
+
+
 @pytest.mark.row("R62")
 def test_leader_rebalancing_skips_only_the_partition_under_reassignment():
     world = World(brokers=3).create("t", [0, 1], [0, 1])

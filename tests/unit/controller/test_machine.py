@@ -441,6 +441,12 @@ def test_notification_of_an_older_isr_is_deleted_without_other_effects() -> None
     assert world.effects == [DeleteIsrChanges(("n",))]
 
 
+def test_notification_of_the_known_isr_is_deleted_without_other_effects() -> None:
+    world = World().create("t", [0, 1, 2]).clear()
+    world.handle(IsrChanged(("n",), {T0: world.nodes[T0]}))
+    assert world.effects == [DeleteIsrChanges(("n",))]
+
+
 @pytest.mark.row("R67", "R16")
 def test_replica_in_a_failed_directory_is_offline_until_its_broker_restarts() -> None:
     world = World().create("t", [0, 1, 2], [0, 1, 2]).clear()

@@ -381,6 +381,26 @@ class TestRequests:
         assert machine.epoch_questions() == []
         assert machine.get_timer(world.now) is None
 
+    @pytest.mark.parametrize("behind", [False, True])
+    def test_throttled_replica_that_has_reached_the_high_watermark_is_not_held(
+        self, behind: bool
+    ) -> None:
+        """Only a replica that is behind waits for the throttle, so that an in-sync replica stays in sync."""
+        world = Replicas((0, 1), isr=(0,))
+        world.alive.discard(1)
+        world.elect(0, to=(0, 1))
+        world.produce(0, b"m1", acks=1)
+        machine = world[1].follower
+        world[1].partition.follower_throttle = Throttle(ManualClock(), 11, 1_000)
+        world.ask(1, 0)
+        machine.release_held()
+        machine.next_fetch()
+        machine.on_session(0, 1)
+        data = bytearray(world[0].log.read(0, world[0].log.written_position, 1 << 20)[0])
+        records = (data, memoryview(data), 0, len(data))
+        machine.on_partition(KEY, 0, 2 if behind else 1, 0, records, None)
+        assert (KEY in machine.held, KEY in machine.to_list) == (behind, not behind)
+
     def test_partition_that_is_followed_again_is_not_forgotten(self) -> None:
         world, machine = self.following()
         world.fetch(1, 0)
@@ -554,8 +574,11 @@ class TestStaleResponses:
         world.ask(1, 0)
         assert world[1].entries() == world[0].entries() == [(0, b"a")]
 
-    def test_log_that_overlaps_the_leaders_log_is_kept_after_offset_out_of_range(self) -> None:
-        world = self.out_of_range(1)
+    @pytest.mark.parametrize("log_start_offset", [1, 2])
+    def test_log_that_overlaps_the_leaders_log_is_kept_after_offset_out_of_range(
+        self, log_start_offset: int
+    ) -> None:
+        world = self.out_of_range(log_start_offset)
         assert (world[1].log.log_start_offset, world[1].log.log_end_offset) == (0, 2)
         assert world[1].follower.followed[KEY].state == DELAYED
 

@@ -164,3 +164,31 @@ def test_fetch_that_waits_during_a_compaction_gets_the_records_from_its_offset()
     row = answer(r)
     data = b"".join(bytes(part) for part in row.slices)
     assert [record.value for record in records(data)] == [b"002"]
+
+
+def test_each_parked_fetch_is_answered_exactly_at_its_deadline() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r.sync(0, 1)
+    session = r[0].sessions[1]
+    for _ in range(3):
+        fetch(r, 0, epoch=0, last_epoch=-1)
+        r[0].responses.clear()
+        session.serve(r.now)  # there is nothing to send
+        session.expire(r.now + DEADLINE_MS - 1)
+        assert (session.parked, r[0].responses) == (True, {})
+        session.expire(r.now + DEADLINE_MS)
+        assert (session.parked, list(r[0].responses)) == (False, [1])
+        r.now += DEADLINE_MS
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_fetch_waits_only_while_fewer_than_the_minimum_of_bytes_can_be_sent(missing: int) -> None:
+    r = in_sync(b"a")
+    session, log = r[0].sessions[1], r[0].log
+    fetch(r, 1, epoch=0, last_epoch=0)
+    session.min_bytes = log.written_position - log.locate(1) + missing
+    session.serve(r.now)
+    assert session.parked == bool(missing)
+    r[0].purgatory.finish_tick(r.now + DEADLINE_MS)
+    assert not session.parked
