@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.cli.arguments import completion
 from minikafka.cli.arguments.find_cluster import data_directory, where_option
 from minikafka.cli.arguments.options import data_option, timeout_option
 from minikafka.cli.execution.running import run
@@ -27,6 +28,7 @@ _VERSION = 1
     type=click.IntRange(0),
     multiple=True,
     metavar="ID",
+    shell_complete=completion.brokers,
     help="Leave out a broker whose log directory is lost; records that only it has are lost. May be repeated.",
 )
 @timeout_option

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.cli.terminal.echo import echo
-from minikafka.runtime.tasks import TaskRegistry
 
 if TYPE_CHECKING:
     from minikafka.client import Client
@@ -19,6 +18,8 @@ class HeldBack:
     """Prints which transaction holds back a partition, and how to end it. It prints nothing if `quiet`."""
 
     def __init__(self, client: Client, *, quiet: bool) -> None:
+        from minikafka.runtime.tasks import TaskRegistry
+
         self._client = client
         self._quiet = quiet
         self._tasks = TaskRegistry()
