@@ -193,7 +193,7 @@ An exactly-once copy should not use aiokafka, because aiokafka does not send the
 ## Node.js
 
 kafkajs uses Fetch 11. A client that knows topic ids, such as `@platformatic/kafka`, uses Fetch 13 to 17, which brokers
-serve too: version 2.12 of this client has read a topic in a group.
+serve too. A test of the suite reads a topic in a group with version 1.35 of this client.
 """
 
 

@@ -34,6 +34,16 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 DRIVERS: Final = Path(__file__).resolve().parent.parent / "clients" / "drivers"
+NPM: Final = (
+    "npm",
+    "install",
+    "--silent",
+    "--no-audit",
+    "--no-fund",
+    "--prefer-offline",
+    "--fetch-retries=1",
+)
+"""The command that installs the packages of a driver for Node.js, in a few seconds also without a network."""
 SECONDS: Final = 60
 ALL_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -165,7 +175,7 @@ def _kafkajs(folder: Path) -> list[str]:
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
     shutil.copytree(DRIVERS / "kafkajs", folder, dirs_exist_ok=True)
-    _build(["npm", "install", "--silent", "--no-audit", "--no-fund"], folder)
+    build(list(NPM), folder)
     return ["node", str(folder / "driver.js")]
 
 
@@ -176,7 +186,7 @@ def _franz_go(folder: Path) -> list[str]:
     # One build at a time: the next one finds the compiled packages in Go's cache.
     with (DRIVERS / "franz_go" / "go.mod").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _build(["go", "build", "-gcflags=all=-N -l", "-o", "driver", "."], folder)
+        build(["go", "build", "-gcflags=all=-N -l", "-o", "driver", "."], folder)
     return [str(folder / "driver")]
 
 
@@ -188,12 +198,13 @@ def _java(folder: Path) -> list[str]:
         pytest.skip("javac is not installed")
     folder.mkdir(parents=True, exist_ok=True)
     source = str(DRIVERS / "java" / "Driver.java")
-    _build(["javac", "-cp", f"{jars}/*", "-d", str(folder), source], folder)
+    build(["javac", "-cp", f"{jars}/*", "-d", str(folder), source], folder)
     options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
     return ["java", *options, "-cp", f"{folder}:{jars}/*", "Driver"]
 
 
-def _build(command: list[str], folder: Path) -> None:
+def build(command: list[str], folder: Path) -> None:
+    """Run a command that builds a driver; skip the test if the command fails."""
     built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if built.returncode:
         pytest.skip(f"{' '.join(command)} failed: {built.stderr.strip()[-300:]}")
