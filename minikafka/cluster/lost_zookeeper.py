@@ -8,9 +8,9 @@ from typing import Final
 from minikafka.base.errors import ClusterLost, CoordinationError, MinikafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import ClusterDirectory, ClusterRecord
-from minikafka.cluster.zookeeper_session import CONNECT_TIMEOUT_MS, zookeeper_session
 from minikafka.zk.nodes import ids
 
+TIMEOUT_MS: Final = 3_000
 _SHOWN: Final = 10
 """Number of topics that are named."""
 
@@ -26,12 +26,14 @@ async def why_lost(
     record: ClusterRecord,
     clock: Clock,
     rng: Rng,
-    timeout_ms: int = CONNECT_TIMEOUT_MS,
+    timeout_ms: int = TIMEOUT_MS,
 ) -> str:
     """Return why ZooKeeper does not have the cluster of the log directories.
 
     The result is "" if ZooKeeper has it, or does not answer within `timeout_ms`.
     """
+    from minikafka.cluster.zookeeper_session import zookeeper_session  # imports aiozk
+
     known = known_cluster_ids(directory, record)
     if not known:
         return ""

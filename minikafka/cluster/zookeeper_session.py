@@ -14,12 +14,12 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
 
 _SESSION_TIMEOUT_MS: Final = 6_000
-CONNECT_TIMEOUT_MS: Final = 3_000
+_CONNECT_TIMEOUT_MS: Final = 3_000
 
 
 @asynccontextmanager
 async def zookeeper_session(
-    connect: str, clock: Clock, rng: Rng, timeout_ms: int = CONNECT_TIMEOUT_MS
+    connect: str, clock: Clock, rng: Rng, timeout_ms: int = _CONNECT_TIMEOUT_MS
 ) -> AsyncIterator[ZooKeeper]:
     """Yield a ZooKeeper client whose session ends with the `with` block.
 
