@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final, TypeVar
 
 from minikafka.base.errors import (
@@ -223,7 +224,7 @@ class ZooKeeperClient:
         await self._read(codec.multi([Check(self._full("/"), -1)]))
 
     async def _read(self, call: Call[Answer]) -> Answer:
-        [answer] = await self._repeated([call], self.generation)
+        [answer] = await self._repeated(lambda losses: [call], self.generation)
         return answer
 
     async def _or_none(self, call: Call[Answer]) -> Answer | None:
@@ -235,18 +236,23 @@ class ZooKeeperClient:
         self, paths: Sequence[str], many: Callable[[Sequence[str]], Call[list[Other]]]
     ) -> list[Other]:
         generation = self.generation
-        calls = [many(chunk) for chunk in _chunks([self._full(path) for path in paths])]
+        chunks = list(_chunks([self._full(path) for path in paths]))
         found: list[Other] = []
-        for start in range(0, len(calls), MANY_CALLS):
-            answers = await self._repeated(calls[start : start + MANY_CALLS], generation)
+        for start in range(0, len(chunks), MANY_CALLS):
+            calls = partial(_smaller, many, chunks[start : start + MANY_CALLS])
+            answers = await self._repeated(calls, generation)
             found += [item for answer in answers for item in answer]
         return found
 
-    async def _repeated(self, calls: Sequence[Call[Answer]], generation: int) -> list[Answer]:
+    async def _repeated(
+        self, calls_after: Callable[[int], Sequence[Call[Answer]]], generation: int
+    ) -> list[Answer]:
         """Send reads and return the responses. Repeat the reads if the connection is lost.
 
-        Raises the last error after the session timeout, and StaleSession if a new session has started.
+        `calls_after`: number of lost connections → the reads. Raises the last error after the session timeout, and
+        StaleSession if a new session has started.
         """
+        calls, losses = calls_after(0), 0
         reason: CoordinationError = OutcomeUnknown(f"no response for {calls[0].path}")
         try:
             async with asyncio.timeout(self.session_timeout_ms / _MS_PER_S):
@@ -260,6 +266,9 @@ class ZooKeeperClient:
                         raise StaleSession(f"the session of generation {generation} is over")
                     if self.connection == connection:  # the connection was not lost
                         await self._clock.sleep(_RETRY_MS)
+                    else:
+                        losses += 1
+                        calls = calls_after(losses)
         except TimeoutError:
             raise reason from None
 
@@ -396,6 +405,18 @@ async def close_session(
     Raises NotConnected if no server answers.
     """
     await end_session(parse_connect(connect)[0], session_id, password, clock, transport)
+
+
+def _smaller(
+    many: Callable[[Sequence[str]], Call[list[Other]]], chunks: Sequence[Sequence[str]], losses: int
+) -> list[Call[list[Other]]]:
+    """Return the reads of the chunks, of fewer paths each after every lost connection.
+
+    A server may end the connection because the answer would be too long.
+    """
+    size = max(1, MANY_PATHS >> 2 * losses)
+    parts = (chunk[at : at + size] for chunk in chunks for at in range(0, len(chunk), size))
+    return [many(part) for part in parts]
 
 
 def _chunks(paths: Sequence[str]) -> Iterator[list[str]]:

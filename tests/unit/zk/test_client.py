@@ -1,8 +1,9 @@
-"""Parsing of connect strings, and splitting of long lists of paths."""
+"""Parsing of connect strings, and reads of many nodes."""
 
 from __future__ import annotations
 
 import pytest
+from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.zk.client import MANY_BYTES, MANY_PATHS, _chunks, parse_connect
 
@@ -33,3 +34,16 @@ def test_paths_of_a_multi_read_are_split_by_number_and_by_bytes() -> None:
     long = "/" + "x" * (MANY_BYTES // 2)
     assert [len(chunk) for chunk in _chunks([long] * 3)] == [1, 1, 1]
     assert list(_chunks([])) == []
+
+
+async def test_many_large_nodes_are_read_although_one_answer_would_be_too_long(
+    watched_loop: None,
+) -> None:
+    zookeeper = ZooKeeperInMemory()
+    paths = [f"/{number:02}" for number in range(20)]
+    for path in paths:
+        zookeeper.put(path, path.encode() * 300_000)
+    client = InMemoryClient(zookeeper)
+    await client.start()
+    found = await client.get_many(paths)
+    assert [answer and answer[0][:3].decode() for answer in found] == paths
