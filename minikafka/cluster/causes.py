@@ -79,8 +79,8 @@ class Commands:
         return f"`minikafka up{self.where}` {effect}"
 
     def recover(self) -> str:
-        """Return the remedy for a ZooKeeper whose data were lost."""
-        return f"restore its data, or run `minikafka down{self.where}` and `minikafka zk recover{self.where}`"
+        """Return the commands that rebuild lost data of ZooKeeper; the text of the cause names the other way out."""
+        return f"`minikafka down{self.where}`, then `minikafka zk recover{self.where}`, rebuilds it"
 
     def zookeeper(self, command: str, effect: str) -> str:
         """Return the remedy for ZooKeeper: `minikafka COMMAND zookeeper`, then its effect."""

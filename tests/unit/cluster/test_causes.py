@@ -293,7 +293,7 @@ def test_lost_zookeeper_is_the_only_cause_of_brokers_without_a_session(state: st
     scene.process(2, DOWN, last_line="minikafka: ZooKeeper has no node")
     [cause] = scene.causes()
     assert (cause.name, cause.text) == ("zookeeper-lost", "the cluster is gone")
-    assert "restore its data, or run `minikafka down` and `minikafka zk recover`" in cause.remedy
+    assert cause.remedy == "`minikafka down`, then `minikafka zk recover`, rebuilds it"
     for id_ in scene.brokers:
         scene.process(id_, DOWN)
     scene.zookeeper = replace(scene.zookeeper, process=ProcessSight(DOWN))
