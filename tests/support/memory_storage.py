@@ -112,6 +112,11 @@ def all_names(path: str, changes: Sequence[Change]) -> Iterable[Change]:
     return changes
 
 
+def newest_name(path: str, changes: Sequence[Change]) -> Iterable[Change]:
+    """Leave only the last change: a file system may write it before all others."""
+    return changes[-1:]
+
+
 def some_names(seed: float) -> Names:
     """Return a function that leaves any subset of the changes: a file system may write them in any order."""
 
@@ -123,7 +128,12 @@ def some_names(seed: float) -> Names:
     return names
 
 
-NAMES: Final[Sequence[Names]] = (names_of_last_fsync, *map(some_names, range(6)), all_names)
+NAMES: Final[Sequence[Names]] = (
+    names_of_last_fsync,
+    newest_name,
+    *map(some_names, range(5)),
+    all_names,
+)
 """What different file systems may leave of the names in their directories."""
 
 

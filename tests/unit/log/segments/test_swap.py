@@ -26,6 +26,7 @@ from support.memory_storage import (
     MemoryStorage,
     former_bytes,
     names_of_last_fsync,
+    newest_name,
     some_names,
 )
 
@@ -134,7 +135,7 @@ def test_power_loss_at_any_file_operation_of_a_cleaning_loses_no_records() -> No
     images: list[MemoryStorage] = []
 
     def cut(path: str) -> None:
-        models = [names_of_last_fsync, *(some_names(len(images) + seed) for seed in range(2))]
+        models = [names_of_last_fsync, newest_name, some_names(len(images))]
         images.extend(storage.power_cut(former_bytes, names) for names in models)
 
     storage.before_change = cut
@@ -264,7 +265,8 @@ def test_power_loss_at_any_file_operation_of_a_restart_that_completes_a_swap_is_
     copy(storage, ".swap", 10, 15, 25)
     images: list[MemoryStorage] = []
     storage.before_change = lambda path: images.extend(
-        storage.power_cut(former_bytes, some_names(len(images) + seed)) for seed in range(8)
+        storage.power_cut(former_bytes, names)
+        for names in (newest_name, *(some_names(len(images) + seed) for seed in range(7)))
     )
     recovered(storage)
     assert len(images) > 100
