@@ -24,8 +24,10 @@ from support.leaders_cluster import T0, LeadersCluster, run_leaders
 
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
 from minikafka.base.model import TopicPartition
+from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.leaders.events import Event, PartitionRead
 from minikafka.leaders.machine import LeadersMachine
+from minikafka.leaders.model import Operation, StateChange
 
 SESSION_MS = 120_000
 """Longer than a broker hangs in these tests, so that it counts as alive."""
@@ -381,3 +383,28 @@ def test_unclean_election_is_allowed_once_by_each_request() -> None:
         replica_lag_time_max_ms=3_000,
         zookeeper_session_timeout_ms=SESSION_MS,
     )
+
+
+@pytest.mark.row("C13", "C30")
+def test_reassignment_completes_when_a_full_queue_has_room_again() -> None:
+    """No event tells the leader that broker 2, which is down, has room for its close request."""
+
+    async def scenario(cluster: LeadersCluster) -> None:
+        await cluster.produce(b"a")
+        cluster.kill_with_session(2)
+        await cluster.until(lambda: cluster.isr == {0, 1})
+        queue = StateChangeQueue(cluster.sessions[0], cluster.clock, 0, maximum=2)
+        for number in range(2):
+            elsewhere = TopicPartition("elsewhere", number)
+            await queue.enqueue(2, StateChange(Operation.CLOSE, elsewhere, b"e" * 16, 1, 0))
+        put(cluster, f"{REQUESTS}/t/0", b"0,1")
+        await asyncio.sleep(20)
+        assert cluster.node("topics/t/0/replicas") == b"0,1,2"
+        assert cluster.node(f"{REQUESTS}/t/0") == b"0,1"
+        for name in cluster.ensemble.children(f"{ROOT}/state/2"):
+            cluster.ensemble.delete(f"{ROOT}/state/2/{name}")
+        await cluster.until(lambda: cluster.node("topics/t/0/replicas") == b"0,1")
+        [close] = below(cluster, "state/2").values()
+        assert b"close-replica" in close
+
+    run_leaders(1, scenario, topic_replicas=(0, 1, 2), minikafka_leaders_queue_max=2)

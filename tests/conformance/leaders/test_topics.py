@@ -87,6 +87,22 @@ def test_partition_gets_request_starts_and_replica_list_in_this_order() -> None:
     run_admin(scenario)
 
 
+@pytest.mark.row("C20")
+def test_creation_on_a_broker_without_a_queue_writes_nothing() -> None:
+    async def scenario(cluster: LeadersCluster) -> None:
+        errors = await at(
+            cluster,
+            0,
+            cluster.brokers[0].capabilities.topics.create([plan({0: (0, 1), 1: (1, 9)})]),
+        )
+        assert errors["a"].code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert "brokers without a queue of state-change requests: 9" in str(errors["a"])
+        assert below(cluster, "topics") == below(cluster, REQUESTS) == {}
+        assert "/config/topics/a" not in cluster.ensemble.nodes
+
+    run_admin(scenario)
+
+
 @pytest.mark.row("C20", "C21")
 @pytest.mark.parametrize("step", CREATED)
 def test_creation_whose_broker_dies_at_a_step_is_repeated_by_another(step: str) -> None:
