@@ -71,7 +71,7 @@ def stream_output(
     if isinstance(sink, ParquetSink):
         assert checkpoint is not None, "a stream into files has a checkpoint"
         with table_stream(frame.sparkSession, _table(sink), checkpoint) as table:
-            yield Output(writer.foreachBatch(table.add), lambda _: table.rows)
+            yield Output(writer.foreachBatch(table), lambda _: table.rows)
     elif isinstance(sink, TopicSink) and (options := parse(sink.options)).exactly_once:
         yield Output(writer, lambda totals: rows_of_run(options, totals.query, totals.run))
     else:

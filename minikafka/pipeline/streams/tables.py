@@ -64,7 +64,7 @@ def save_table(frame: DataFrame, settings: TableSettings, mode: str, instead: st
 def table_stream(
     spark: SparkSession, settings: TableSettings, checkpoint: str, *, by_batch: bool = False
 ) -> Iterator[TableStream]:
-    """Yield the table to which a stream adds its micro-batches.
+    """Yield the function for `foreachBatch` that adds each micro-batch of a stream to a table.
 
     `by_batch`: each micro-batch has a directory of its own, and the table holds no rows of another query.
     Raises `OtherQuery` if the table holds the rows of another query.
@@ -83,7 +83,7 @@ def table_stream(
 
 
 class TableStream:
-    """A table to which a stream adds its micro-batches. `rows`: the number of rows that this run has added."""
+    """The function that adds the micro-batches of a stream. `rows`: the number of rows that this run has added."""
 
     def __init__(self, table: _Table, checkpoint: str, *, by_batch: bool) -> None:
         self._table = table
@@ -91,8 +91,8 @@ class TableStream:
         self._by_batch = by_batch
         self.rows = 0
 
-    def add(self, frame: DataFrame, batch: int) -> None:
-        """Add the rows of a micro-batch. This is a function for `foreachBatch`."""
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Add the rows of a micro-batch."""
         prefix = f"batch={batch:012d}" if self._by_batch else ""
         self.rows += self._table.add(frame, self._checkpoint, batch, prefix)
 

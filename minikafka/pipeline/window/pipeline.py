@@ -190,8 +190,8 @@ def _writer(spark: SparkSession, settings: WindowSettings) -> Iterator[Write]:
     assert settings.checkpoint is not None
     assert settings.parquet is not None
     table = TableSettings(settings.parquet)
-    with table_stream(spark, table, settings.checkpoint, by_batch=True) as stream:
-        yield stream.add
+    with table_stream(spark, table, settings.checkpoint, by_batch=True) as add:
+        yield add
 
 
 def _counts(
