@@ -425,7 +425,7 @@ class LogManager:
         Raises StorageFailed.
         """
         for log in list(self.logs.values()):
-            if log.segments[-1].is_made:
+            if not log.has_durable_name and log.segments[-1].is_made:
                 await self._sync_name(log)
 
     async def _sync_name(self, log: Log) -> None:
