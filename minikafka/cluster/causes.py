@@ -209,6 +209,12 @@ def _zookeeper(seen: Sights, commands: Commands) -> Iterator[Cause]:
             text = f"ZooKeeper at {address} does not serve: {failure}, {_HALTED}"
             yield Cause("zookeeper-silent", text, "start it: it does not belong to this cluster")
         return
+    for path in process.missing:
+        text = (
+            f"the data directory {path} of ZooKeeper does not exist any more, although ZooKeeper runs: it can store "
+            "nothing more there, and its data are lost when it ends"
+        )
+        yield Cause("directory-removed", text, "restore the directory before ZooKeeper ends")
     if process.state == DOWN:
         yield _zookeeper_down(process, commands)
     elif process.state == PAUSED:

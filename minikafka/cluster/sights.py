@@ -267,7 +267,11 @@ async def _zookeeper(
     failure = "" if state == PAUSED else await _zookeeper_failure(address)
     full = full_among([str(directory.zookeeper)])
     log = str(_zookeeper_log(directory))
-    return ZooKeeperSight(address, ProcessSight(state, process.pid, (), full, "", log), failure)
+    is_new = clock.wall_ms() - started_at_ms(process) < NEW_MS
+    is_missing = not (is_new or directory.zookeeper.is_dir())
+    missing = (str(directory.zookeeper),) if is_missing else ()
+    sight = ProcessSight(state, process.pid, (), full, "", log, missing)
+    return ZooKeeperSight(address, sight, failure)
 
 
 def zookeeper_down(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSight:

@@ -368,3 +368,10 @@ def test_corrupt_batch_that_a_coordinator_has_skipped_is_a_cause(scene: Scene) -
         "broker 3 coordinates without the records of __transaction_state-4 at offset 9 in /d/f.log, which it cannot "
         "read (wrong CRC): transactions may be older or missing"
     )
+
+
+def test_removed_directory_of_a_running_zookeeper_is_a_cause(scene: Scene) -> None:
+    scene.zookeeper_is(RUNS, missing=("/z",))
+    [cause] = scene.causes()
+    assert (cause.name, cause.broker) == ("directory-removed", None)
+    assert "the data directory /z of ZooKeeper does not exist any more" in cause.text

@@ -207,3 +207,17 @@ async def test_missing_log_directory_and_unknown_cluster_id_of_a_running_broker_
     assert seen.process.missing == (str(directory.broker_data(1)),)
     monkeypatch.setattr(sights, "NEW_MS", 1_000_000_000)
     assert (await seen_in(directory)).brokers[1].process.missing == ()
+
+
+async def test_missing_data_directory_of_a_running_zookeeper_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sights, "NEW_MS", 0)
+    directory = write(tmp_path, THIS, THIS)
+    missing = []
+    for _ in range(2):
+        process = (await seen_in(directory)).zookeeper.process
+        assert process is not None
+        missing.append(process.missing)
+        directory.zookeeper.mkdir(parents=True, exist_ok=True)
+    assert missing == [(str(directory.zookeeper),), ()]
