@@ -232,3 +232,16 @@ def test_leader_stays_after_a_reassignment_if_no_better_one_is_alive(
     bench = leader(led(7, (0, 1, 3), replicas))
     completed = led(8, replicas, replicas=replicas)
     assert bench.read(completed, live) == [BecomeLeader(T0, completed, False, is_renewal=True)]
+
+
+@pytest.mark.row("C30")
+def test_replaced_reassignment_closes_the_replica_that_only_the_former_one_has_added() -> None:
+    bench = leader(led(7, (0, 1), (0, 2), (0, 1)))
+    replaced = led(7, (0, 1), (1, 0), (0, 1))
+    assert bench.read(replaced) == [CompleteReassignment(T0, replaced, 8, closes(8, 2))]
+
+
+def test_member_of_the_isr_that_is_in_no_list_leaves_it_and_closes() -> None:
+    bench = leader(led(7, (0, 1), replicas=(0, 1)))
+    written = led(7, (0, 1, 2), replicas=(0, 1))
+    assert bench.read(written) == [RaiseEpoch(T0, written, 8, (0, 1), closes(8, 2))]
