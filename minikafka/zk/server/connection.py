@@ -27,6 +27,7 @@ from minikafka.zk.server.counters import Counters, Latencies, Output
 from minikafka.zk.server.handlers import HANDLERS
 from minikafka.zk.server.settings import (
     CREDENTIALS_MAX,
+    EVENTS_AT_ONCE_MAX,
     EVENTS_MAX,
     FRAME_MAX,
     IDENTITIES_MAX,
@@ -93,6 +94,10 @@ class ClientConnection:
         """Received bytes that are not a whole frame, or that wait while the connection is paused."""
         self._rest_min = _SIZE_BYTES
         """Length of `_rest` with which its first frame is whole."""
+        self._event_zxid = UNKNOWN_ZXID
+        """Zxid of the last event."""
+        self._events_at_once = 0
+        """Number of events with this zxid."""
         self._yields = False
         """True if other clients get their turn before the next request."""
         self._output = Output()
@@ -360,8 +365,13 @@ class ClientConnection:
             return
         self._shared.counters.events[change] += 1
         self._emit(replies.event(change, path, zxid))
-        if self._output.bytes > EVENTS_MAX:
+        if zxid != self._event_zxid:
+            self._event_zxid, self._events_at_once = zxid, 0
+        if zxid != UNKNOWN_ZXID:  # not an event of its own setWatches
+            self._events_at_once += 1
+        if self._output.bytes > EVENTS_MAX or self._events_at_once > EVENTS_AT_ONCE_MAX:
             self.cut()
+            self._state.drop(self)  # the rest of these events is not even made
 
     def _emit(self, packet: bytes) -> None:
         """Collect what is no reply to a frame."""

@@ -12,6 +12,8 @@ UNSENT_MAX: Final = 4 << 20
 """A connection with this many unsent bytes is not read until its client has received most of them."""
 EVENTS_MAX: Final = 32 << 20
 """A connection for which this many bytes of events wait, or are unsent behind UNSENT_MAX other bytes, is cut off."""
+EVENTS_AT_ONCE_MAX: Final = 2_000
+"""A connection that gets more events of one transaction is cut off: its client sets its watches again."""
 IDENTITIES_MAX: Final = 100
 """A connection that authenticates as more users is closed."""
 CREDENTIALS_MAX: Final = 1024

@@ -23,6 +23,7 @@ from minikafka.zk.server.connection import ClientConnection
 from minikafka.zk.server.server import ZooKeeperServer
 from minikafka.zk.server.settings import (
     CREDENTIALS_MAX,
+    EVENTS_AT_ONCE_MAX,
     EVENTS_MAX,
     IDENTITIES_MAX,
     UNSENT_MAX,
@@ -193,6 +194,47 @@ def test_events_of_one_request_are_bounded_for_a_client_that_does_not_read():
         await owner.end()
         assert EVENTS_MAX < max(collected) < EVENTS_MAX + 2 * MB
         await watcher.end()
+
+    played(scenario)
+
+
+def test_events_of_one_multi_are_bounded_for_all_who_watch(monkeypatch):
+    made = []
+    original = ClientConnection.on_event
+
+    def counted(self: ClientConnection, change: int, path: str, zxid: int) -> None:
+        made.append(zxid)
+        original(self, change, path, zxid)
+
+    monkeypatch.setattr(ClientConnection, "on_event", counted)
+
+    async def scenario(scene: Scene) -> None:
+        client = await scene.client()
+        await client.call(CREATE, wire.create("/a"))
+        watchers = [await scene.client() for _ in range(5)]
+        for watcher in watchers:
+            await watcher.call(opcodes.ADD_WATCH, wire.versioned("/a", 0))
+        for count, ends in ((EVENTS_AT_ONCE_MAX, False), (EVENTS_AT_ONCE_MAX + 1_000, True)):
+            made.clear()
+            sets = [(opcodes.SET_DATA, wire.set_data("/a"))] * count
+            assert (await client.call(opcodes.MULTI, wire.multi(*sets))).error == 0
+            assert len(made) == len(watchers) * (EVENTS_AT_ONCE_MAX + ends)
+        for watcher in watchers:
+            await watcher.end()
+        assert len(scene.server.state.data_watches) == 0
+
+    played(scenario)
+
+
+def test_client_that_sets_many_watches_again_gets_all_missed_events():
+    async def scenario(scene: Scene) -> None:
+        client = await scene.client()
+        count = EVENTS_AT_ONCE_MAX + 1_000
+        paths = jute.strings(f"/{number}" for number in range(count))
+        client.request(opcodes.SET_WATCHES, LONG.pack(0) + paths + INT.pack(0) * 2, -8)
+        events = [await client.reply() for _ in range(count)]
+        assert {frame.event()[0] for frame in events} == {NODE_DELETED}
+        assert (await client.reply()).xid == -8
 
     played(scenario)
 
