@@ -157,8 +157,9 @@ class Consumer:
 
     def _begin_wait(self, tp: TopicPartition) -> None:
         if tp not in self._waits:
-            waits = self._metadata.waits
-            self._waits[tp] = waits.begin(f"the leader of {tp}", self._clock.now(), tp)
+            # A leader without new records answers after `max_wait_ms`: until then, nobody waits for the leader.
+            since = self._clock.now() + self._max_wait_ms
+            self._waits[tp] = self._metadata.waits.begin(f"the leader of {tp}", since, tp)
 
     def _end_wait(self, tp: TopicPartition) -> None:
         wait = self._waits.pop(tp, None)
