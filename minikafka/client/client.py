@@ -43,6 +43,8 @@ KEYLESS_BYTES: Final = 16 * 1024
 Kafka's producer (KIP-794).
 """
 _SEQUENCE_MODULUS: Final = 2**31
+_SHOWN_RECORDS: Final = 3
+"""Number of bad records in the error of a refused batch."""
 
 T = TypeVar("T")
 Start: TypeAlias = Literal["earliest", "latest"] | int
@@ -337,7 +339,7 @@ class Client:
         timeout_ms = self._request_timeout_ms + GRACE_MS
         response = await self._network.call(leader.address, versions.PRODUCE, timeout_ms, body)
         answer = response.responses[0].partition_responses[0]
-        _raise_for(answer.error_code, str(tp))
+        _raise_for(answer.error_code, _refused_batch(tp, answer))
         return int(answer.base_offset)
 
     async def _producer_identity(self) -> _Producer:
@@ -570,6 +572,14 @@ def _raise_first(outcomes: Mapping[str, Outcome]) -> None:
             if not outcome.message:
                 raise AnsweredError(outcome.code, name)
             raise KafkaError(outcome.code, f"{name}: {outcome.message}")
+
+
+def _refused_batch(tp: TopicPartition, answer: Any) -> str:
+    """Return the partition, and the first bad records of its batch with their messages (KIP-467)."""
+    bad = answer.record_errors[:_SHOWN_RECORDS]
+    return "; ".join(
+        [str(tp), *(f"record {one.batch_index}: {one.batch_index_error_message}" for one in bad)]
+    )
 
 
 def _raise_for(code: int, detail: str) -> None:

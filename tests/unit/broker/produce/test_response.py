@@ -11,8 +11,9 @@ from support.memory_cluster import MemoryCluster
 from support.produce_connection import T0, T1, Connected
 from support.until import until
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.client import NewTopic
 from minikafka.record.batch import Record, build, records
 from minikafka.record.header import LOG_APPEND_TIME
 from minikafka.record.rules import LISTED_MAX
@@ -103,6 +104,18 @@ async def test_response_names_the_records_outside_the_timestamp_limits(
     assert connected.answered == [{T0: TIME}]
     (first, _) = connected.rows[T0].record_errors
     assert first.batch_index_error_message.startswith(f"Timestamp {now - 60_000} of message with")
+
+
+async def test_error_of_the_native_client_names_the_bad_records() -> None:
+    async with MemoryCluster(1) as cluster, cluster.client() as client:
+        compacted = NewTopic("t", 1, 1, configs={"cleanup.policy": "compact"})
+        await client.create_topics(compacted)
+        keys = (b"k", None, b"k", None)
+        with pytest.raises(KafkaError) as caught:
+            await client.produce("t", [Record(key=key, value=b"v") for key in keys], partition=0)
+    text = NO_KEY.format(0)
+    assert caught.value.code is INVALID
+    assert caught.value.detail == f"t-0; record 1: {text}; record 3: {text}"
 
 
 async def test_one_response_names_a_limited_number_of_bad_records(connected: Connected) -> None:
