@@ -51,6 +51,7 @@ handles one such request at a time. The connection is closed if a Fetch is large
 partitions), or if a follower's session has more than 10,000 partitions. The sessions of all consumers together have at
 most 100,000 partitions. Beyond this number, sessions are replaced in the same way as when all slots are taken. A fetch
 of more than 4,096 partitions without a session does not wait for records.
+Deliberately ignored: the cluster id, and the broker epoch and directory id of a follower.
 """
 
 from __future__ import annotations
