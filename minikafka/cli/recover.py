@@ -14,6 +14,8 @@ from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.result import json_option, show, wants_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from minikafka.cluster.directory import ClusterDirectory
     from minikafka.cluster.recovery.rebuild import Rebuilt
 
@@ -77,6 +79,7 @@ def _as_json(rebuilt: Rebuilt) -> dict[str, Any]:
                     "replicas": list(one.replicas),
                     "isr": list(one.isr),
                     "leader_epoch": one.epoch,
+                    "is_lost": one.is_lost,
                 }
                 for number, one in sorted(topic.partitions.items())
             ],
@@ -87,6 +90,7 @@ def _as_json(rebuilt: Rebuilt) -> dict[str, Any]:
         "version": _VERSION,
         "cluster_id": rebuilt.cluster_id,
         "brokers": list(rebuilt.brokers),
+        "without": list(rebuilt.without),
         "controller_epoch": rebuilt.controller_epoch,
         "next_producer_id": rebuilt.producer_id,
         "topics": topics,
@@ -103,7 +107,9 @@ def _tell(rebuilt: Rebuilt, where: str) -> None:
         for one in topic.partitions.values()
     )
     brokers = ", ".join(map(str, rebuilt.brokers))
-    echo(f"cluster {rebuilt.cluster_id}: rebuilt from the log directories of brokers {brokers}")
+    echo(f"cluster {rebuilt.cluster_id}: rebuilt from the log directories of brokers: {brokers}")
+    if rebuilt.without:
+        echo(f"left out: {', '.join(map(str, rebuilt.without))}")
     echo(f"{len(rebuilt.topics)} topics with {partitions} partitions")
     for topic in rebuilt.topics:
         if topic.name not in INTERNAL_TOPICS:
@@ -112,9 +118,29 @@ def _tell(rebuilt: Rebuilt, where: str) -> None:
         f"in sync are the replicas with the longest log; {behind} partitions have shorter ones, "
         "which copy the rest from their leader"
     )
-    for line in _UNKNOWN:
+    for line in (*_UNKNOWN, *_lost(rebuilt)):
         echo(f"- {line.format(where=where)}")
     echo(f"to start the cluster: minikafka up{where}")
+
+
+def _lost(rebuilt: Rebuilt) -> Iterator[str]:
+    """Yield what is lost with brokers that are left out, or without any."""
+    if not rebuilt.without:
+        yield "partitions above the highest one that has a log directory are lost; they had no records"
+        return
+    empty = ", ".join(
+        f"{topic.name}-{number}"
+        for topic in rebuilt.topics
+        for number, one in topic.partitions.items()
+        if one.is_lost
+    )
+    yield "records and topics that only a left-out broker had are lost" + (
+        f"; created empty: {empty}" if empty else ""
+    )
+    yield (
+        "a left-out broker deletes what is left of its replicas when it starts: move its log directory elsewhere "
+        "first if you want to keep them"
+    )
 
 
 _UNKNOWN = (
@@ -125,7 +151,6 @@ _UNKNOWN = (
     "the order of replicas is new, and with it the preferred leaders",
     "moves and deletions that were in progress are forgotten: each broker with a log of a partition is a replica, and "
     "a topic that was deleted while a broker was down may be back: minikafka topics delete T{where}",
-    "partitions above the highest one that has a log directory are lost; they had no records",
     "leader epochs, the controller epoch and producer ids continue far above the highest ones that were found",
 )
 """What ZooKeeper alone knew, with the command that restores it."""

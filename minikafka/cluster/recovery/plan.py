@@ -43,11 +43,15 @@ class FoundReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPartition:
-    """A partition as it is written to ZooKeeper: it has no leader, and `epoch` is above each epoch that it has had."""
+    """A partition as it is written to ZooKeeper: it has no leader, and `epoch` is above each epoch that it has had.
+
+    `is_lost`: True if only brokers that are left out have a log of it; it is created empty.
+    """
 
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
     epoch: Epoch
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ def _partition(number: int, replicas: Sequence[FoundReplica]) -> RecoveredPartit
 
 def _empty(number: int, brokers: Sequence[BrokerId], size: int) -> RecoveredPartition:
     order = _rotated(brokers, number)[:size]
-    return RecoveredPartition(order, order, EPOCH_STEP)
+    return RecoveredPartition(order, order, EPOCH_STEP, is_lost=True)
 
 
 def _rotated(brokers: Sequence[BrokerId], number: int) -> tuple[BrokerId, ...]:

@@ -26,11 +26,12 @@ from minikafka.zk.nodes import ids, recovery
 
 
 class Rebuilt(NamedTuple):
-    """What was written to ZooKeeper. `brokers`: those whose log directories were read."""
+    """What was written to ZooKeeper. `brokers`: those whose log directories were read. `without`: the others."""
 
     cluster_id: str
     topics: Sequence[RecoveredTopic]
     brokers: Sequence[int]
+    without: Sequence[int]
     controller_epoch: int
     producer_id: int
 
@@ -72,7 +73,7 @@ async def rebuild(
                 await recovery.write(
                     zookeeper, record.coordination, cluster_id, topics, epoch, producer_ids
                 )
-    return Rebuilt(cluster_id, topics, brokers, epoch, producer_ids[1] + 1)
+    return Rebuilt(cluster_id, topics, brokers, sorted(set(without)), epoch, producer_ids[1] + 1)
 
 
 def _cluster_of(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import StorageFailed
+from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Clock
 from minikafka.cluster.directory import ClusterDirectory, ClusterError
@@ -116,14 +116,17 @@ def _checkpointed_epochs(config: BrokerConfig) -> dict[str, int]:
 
 
 def _replica(broker_id: int, log: Log, epoch: int) -> FoundReplica:
+    epoch = max(epoch, log.epochs.latest)
     written = [epoch for epoch, start in log.epochs.entries if start < log.log_end_offset]
+    if log.log_end_offset == log.log_start_offset > 0:
+        written = [epoch]  # all records are deleted; -1 would be less than that of a shorter log
     return FoundReplica(
         broker_id,
         log.tp,
         log.topic_id,
         written[-1] if written else -1,
         log.log_end_offset,
-        max(epoch, log.epochs.latest),
+        epoch,
         log.gaps.first_dirty_offset is not None,
     )
 
@@ -147,13 +150,22 @@ def _batches(file: Path, names_producers: bool) -> Iterator[tuple[int, int]]:
                 return  # preallocated space
             producer_id = header[PRODUCER_ID]
             if names_producers:
-                body = log.read(rest)
-                values = [record.value for record in records(head + body) if record.value]
-                ids = [read_transaction_value(bytes(value)).producer_id for value in values]
-                producer_id = max(producer_id, *ids, -1)
+                producer_id = max(producer_id, *_named_producers(head + log.read(rest)), -1)
             else:
                 log.seek(rest, os.SEEK_CUR)
             yield header[LEADER_EPOCH], producer_id
+
+
+def _named_producers(batch: bytes) -> list[int]:
+    """Return the producer ids in the records of a batch of transactions; [] if the batch is damaged.
+
+    The other replicas have the batch too, and the coordinator skips it as well.
+    """
+    try:
+        values = [record.value for record in records(batch) if record.value]
+        return [read_transaction_value(bytes(value)).producer_id for value in values]
+    except (CorruptBatch, ValueError):
+        return []
 
 
 def _controller_epoch(ledger: Path) -> int:

@@ -88,11 +88,11 @@ async def write(
     producer_ids: tuple[int, int],
 ) -> None:
     """Write the nodes of a cluster; remove what an interrupted recovery has left. Raises CoordinationError."""
-    for parent in _REBUILT:
-        await _remove_below(zookeeper, parent)
-    for path in (layout.CONTROLLER_EPOCH, layout.COORDINATION):
+    for path in (layout.CLUSTER_ID, layout.CONTROLLER_EPOCH, layout.COORDINATION):
         with suppress(NoNode):
             await zookeeper.delete(path, -1)
+    for parent in _REBUILT:
+        await _remove_below(zookeeper, parent)
     await coordination.claim(zookeeper, mode)
     await (tree if mode == CONTROLLER else leaders_tree).ensure(zookeeper)
     operations: list[MultiOp] = []

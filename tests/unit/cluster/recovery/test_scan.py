@@ -10,6 +10,7 @@ from support.replica_logs import Producer, batch
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.cluster.directory import ClusterDirectory
 from minikafka.cluster.recovery.scan import Scan, scan
 from minikafka.log.manager import LogManager
@@ -49,6 +50,34 @@ async def test_replica_is_found_with_its_epochs_its_end_and_its_topic_id(tmp_pat
     [replica] = found.replicas
     assert replica[:6] == (1, TP, ID, 3, 2, 5)
     assert found.producer_id == 77
+
+
+async def test_log_whose_records_are_all_deleted_keeps_the_epoch_of_the_last_one(
+    tmp_path: Path,
+) -> None:
+    """Otherwise a replica that was dead meanwhile looks longer, and offsets are given out again."""
+    directory, manager = configured(tmp_path)
+    await manager.start(CLUSTER)
+    log = manager.create(TP, ID, TopicConfig(), True)
+    data = bytearray(batch([b"a", b"b"], 0, epoch=3))
+    log.append(memoryview(data), HEADER.unpack_from(data), 3, 0)
+    log.advance_log_start_offset(2)
+    await manager.close()
+    [replica] = (await scanned(directory)).replicas
+    assert (replica.last_epoch, replica.end_offset) == (3, 2)
+
+
+async def test_damaged_batch_of_transactions_is_skipped(tmp_path: Path) -> None:
+    """One flipped bit on one broker is no reason to rebuild nothing."""
+    directory, manager = configured(tmp_path)
+    await manager.start(CLUSTER)
+    log = manager.create(TopicPartition(TRANSACTION_TOPIC, 0), ID, TopicConfig(), True)
+    data = bytearray(batch([b"a"], 0, epoch=3))
+    data[-1] ^= 1
+    log.append(memoryview(data), HEADER.unpack_from(data), 3, 0)
+    await manager.close()
+    [replica] = (await scanned(directory)).replicas
+    assert (replica.last_epoch, replica.end_offset) == (3, 1)
 
 
 async def test_scan_refuses_the_log_directory_of_a_running_broker(tmp_path: Path) -> None:
