@@ -53,7 +53,7 @@ class ProduceBrokers(FetchBrokers):
         """The index in the batch and the reason of a record that is refused, as INVALID_RECORD."""
         self.acknowledged: dict[tuple[str, int, tuple[int, int]], list[tuple[int, int]]] = {}
         """For each partition and producer, the (sequence, count) of the appended batches."""
-        self.producers = 0
+        self.made_producers = 0
         super().__init__(count)
 
     def handlers(self) -> dict[tuple[int, int], Callable[[int, Body], bytes]]:
@@ -62,8 +62,8 @@ class ProduceBrokers(FetchBrokers):
     def _init_producer(self, index: int, body: Body) -> bytes:
         assert body.take("hi")[0] == -1, "no transactional id"
         code = self.init_errors.pop(0) if self.init_errors else 0
-        self.producers += not code
-        return struct.pack(">ihqh", 0, code, -1 if code else 1000 + self.producers, 0)
+        self.made_producers += not code
+        return struct.pack(">ihqh", 0, code, -1 if code else 1000 + self.made_producers, 0)
 
     def _produce(self, index: int, body: Body) -> bytes:
         self.on_produce()
