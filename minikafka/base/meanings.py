@@ -86,6 +86,8 @@ _MEANINGS: Final[Mapping[ErrorCode, str]] = {
     _CODE.INVALID_RECORD: "a record of the batch is not valid for the topic",
     _CODE.UNSTABLE_OFFSET_COMMIT: "a transaction may still change the committed offset",
     _CODE.PRODUCER_FENCED: "another producer with the same transactional id has started, or the transaction timed out",
+    _CODE.RESOURCE_NOT_FOUND: "there is no such resource",
+    _CODE.DUPLICATE_RESOURCE: "the request names the resource twice",
     _CODE.UNKNOWN_TOPIC_ID: "there is no topic with this id",
     _CODE.INCONSISTENT_TOPIC_ID: "the topic has another id: it was created again",
     _CODE.TRANSACTIONAL_ID_NOT_FOUND: "there is no such transactional id",
