@@ -61,7 +61,9 @@ async def test_log_whose_records_are_all_deleted_keeps_the_epoch_of_the_last_one
     log = manager.create(TP, ID, TopicConfig(), True)
     data = bytearray(batch([b"a", b"b"], 0, epoch=3))
     log.append(memoryview(data), HEADER.unpack_from(data), 3, 0)
+    log.flush()
     log.advance_log_start_offset(2)
+    manager.checkpoint()
     await manager.close()
     [replica] = (await scanned(directory)).replicas
     assert (replica.last_epoch, replica.end_offset) == (3, 2)
