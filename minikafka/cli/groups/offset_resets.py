@@ -97,13 +97,13 @@ def write_csv(plan: Plan, *, with_group: bool) -> Iterator[str]:
             yield out.getvalue()
 
 
-def read_csv(text: str, groups: Sequence[str]) -> Plan:
-    """Return the new offsets from the CSV text that `--export` printed. Raises MinikafkaError.
+def read_csv(data: bytes, groups: Sequence[str]) -> Plan:
+    """Return the new offsets from the CSV text that `--export` printed, in UTF-8. Raises MinikafkaError.
 
     Lines without a group require a single group in `groups`. Lines of groups not in `groups` are ignored.
     """
     plan: Plan = {group: {} for group in groups}
-    for number, row in enumerate(csv.reader(io.StringIO(text)), start=1):
+    for number, row in enumerate(_rows(data), start=1):
         if not row:
             continue
         named = row if len(row) == len(_Line._fields) else [*groups[:1], *row]
@@ -119,6 +119,19 @@ def read_csv(text: str, groups: Sequence[str]) -> Plan:
         if line.group in plan:
             plan[line.group][tp] = offset
     return plan
+
+
+def _rows(data: bytes) -> Iterator[list[str]]:
+    """Yield the fields of each line of a CSV file. Raises MinikafkaError."""
+    try:
+        reader = csv.reader(io.StringIO(data.decode()))
+    except UnicodeDecodeError as fault:
+        line = data.count(b"\n", 0, fault.start) + 1
+        raise MinikafkaError(f"line {line} is not UTF-8 text: write the file in UTF-8") from None
+    try:
+        yield from reader
+    except csv.Error as fault:
+        raise MinikafkaError(f"line {reader.line_num} is not CSV: {fault}") from None
 
 
 class _Line(NamedTuple):

@@ -57,8 +57,8 @@ class Reset:
             )
         names = [name for name in self._groups if name not in active]
         if self._scenario.name == "from-file":
-            text = self._scenario.value.read_text(encoding="utf-8")
-            given = read_csv(text, names)
+            data = self._scenario.value.read_bytes()
+            given = read_csv(data, names)
             await _require(self._client, {tp for offsets in given.values() for tp in offsets})
             plan = {name: await self._clamp(offsets) for name, offsets in given.items()}
         else:

@@ -102,26 +102,28 @@ def test_reset_offsets_exported_as_csv_are_read_back_unchanged(with_group: bool)
     plan = {"g": {T0: 5, T1: 7}}
     lines = list(write_csv(plan, with_group=with_group))
     assert lines == (["g,t,0,5", "g,t,1,7"] if with_group else ["t,0,5", "t,1,7"])
-    assert read_csv("\n".join(lines) + "\n\n", ["g"]) == plan
+    assert read_csv(("\n".join(lines) + "\n\n").encode(), ["g"]) == plan
 
 
 def test_csv_lines_of_groups_that_were_not_named_are_left_out() -> None:
-    assert read_csv('"a,b",t,0,5\nh,t,0,6\n', ["a,b"]) == {"a,b": {T0: 5}}
+    assert read_csv(b'"a,b",t,0,5\nh,t,0,6\n', ["a,b"]) == {"a,b": {T0: 5}}
 
 
 @pytest.mark.parametrize(
-    ("text", "groups", "problem"),
+    ("data", "groups", "problem"),
     [
-        ("t,0,1", ["g", "h"], "line 1 is not topic,partition,offset for one group"),
-        ("g,t,0,1\nt,0", ["g"], "line 2 is not"),
-        ("t,x,1", ["g"], "line 1: partition and offset must be numbers, got 't,x,1'"),
+        (b"t,0,1", ["g", "h"], "line 1 is not topic,partition,offset for one group"),
+        (b"g,t,0,1\nt,0", ["g"], "line 2 is not"),
+        (b"t,x,1", ["g"], "line 1: partition and offset must be numbers, got 't,x,1'"),
+        (b"t,0,1\n\xe4,0,1", ["g"], "line 2 is not UTF-8 text"),
+        (b"t,0,1\n" + b"t" * 200_000, ["g"], "line 2 is not CSV: field larger than field limit"),
     ],
 )
 def test_error_about_a_malformed_csv_line_names_it(
-    text: str, groups: list[str], problem: str
+    data: bytes, groups: list[str], problem: str
 ) -> None:
     with pytest.raises(MinikafkaError, match=problem):
-        read_csv(text, groups)
+        read_csv(data, groups)
 
 
 def test_offset_outside_of_the_log_is_replaced_with_a_warning() -> None:
