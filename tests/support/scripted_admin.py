@@ -85,8 +85,9 @@ class ScriptedAdmin(Admin):
         for tp, replicas in sorted(self.replicas.items()):
             if tp.topic in set(names):
                 info = found.setdefault(tp.topic, TopicInfo(tp.topic, bytes(16), {}))
+                assigned = self.moving[tp].replicas if tp in self.moving else replicas
                 info.partitions[tp.partition] = PartitionInfo(
-                    tp.partition, replicas[0], 1, replicas, replicas, (), 0
+                    tp.partition, replicas[0], 1, assigned, replicas, (), 0
                 )
         return found
 

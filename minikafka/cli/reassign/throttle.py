@@ -38,14 +38,19 @@ async def set_throttle(
 ) -> dict[BrokerId, Outcome]:
     """Limit the replication rate of the plan's moves; return the brokers that refused, with their errors.
 
-    The current replicas are throttled as sources, the added replicas as destinations. Raises KafkaError if a
-    setting of a topic is refused; the caller should then start no move.
+    The current replicas are throttled as sources, the added replicas as destinations. As in Kafka's tool, moves of
+    these topics that are in progress get the rate too, because a topic has one list of throttled replicas. Raises
+    KafkaError if a setting of a topic is refused; the caller should then start no move.
     """
+    topics = {tp.topic for tp in plan}
+    moving = await admin.list_reassignments()
+    origins = {**current, **{tp: move.origin for tp, move in moving.items()}}
+    targets = {tp: move.target for tp, move in moving.items() if tp.topic in topics} | dict(plan)
     sources: defaultdict[str, list[str]] = defaultdict(list)
     destinations: defaultdict[str, list[str]] = defaultdict(list)
     brokers: set[BrokerId] = set()
-    for tp, target in plan.items():
-        before = current.get(tp, ())
+    for tp, target in sorted(targets.items()):
+        before = origins.get(tp, ())
         added = [broker for broker in target if broker not in before]
         if before and added:
             brokers.update(before, added)

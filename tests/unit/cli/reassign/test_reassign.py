@@ -290,6 +290,32 @@ def test_throttle_is_set_before_the_move_and_removed_after_completion(
     assert not any(admin.configs.values())
 
 
+def test_repeated_reassign_with_another_throttle_changes_the_rate(admin: ScriptedAdmin) -> None:
+    admin.paused = {5}
+    call(*MOVE, "--throttle", "1000", "--no-wait")
+    call(*MOVE, "--throttle", "2000", "--no-wait")
+    named = admin.configs[Resource(ResourceType.TOPIC, "t")].values()
+    assert [sorted(value.split(",")) for value in named] == [["0:1", "0:2", "0:3"], ["0:4", "0:5"]]
+    for broker in "1", "5":
+        rates = admin.configs[Resource(ResourceType.BROKER, broker)]
+        assert set(rates.values()) == {"2000"}
+
+
+def test_throttle_of_a_move_stays_when_another_partition_of_the_topic_is_moved(
+    admin: ScriptedAdmin,
+) -> None:
+    """A topic has one list of throttled replicas, and the second command writes it again."""
+    admin.paused = {5}
+    call(*MOVE, "--throttle", "1000", "--no-wait")
+    other = ["--topic", "t", "--partition", "1", "--replicas", "2,5"]
+    call(*other, "--throttle", "1000", "--no-wait")
+    followers = admin.configs[Resource(ResourceType.TOPIC, "t")][
+        "follower.replication.throttled.replicas"
+    ]
+    assert followers.split(",")[:2] == ["0:4", "0:5"]
+    assert "1:5" in followers
+
+
 def test_reassign_removes_its_throttle_when_it_has_waited_for_the_move(
     admin: ScriptedAdmin,
 ) -> None:
