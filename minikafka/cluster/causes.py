@@ -290,7 +290,8 @@ def _broker(
         if zookeeper_serves:
             state = broker.answer["session_state"].replace("_", " ")
             text = f"{name} has no connection to ZooKeeper at {seen.zookeeper.address} (its session: {state})"
-            remedy = f"check the network; if it lasts, {commands.of_broker('restart', broker.id)}"
+            log = commands.of_broker("logs", broker.id, "shows why")
+            remedy = f"{log}; if it lasts, {commands.of_broker('restart', broker.id)}"
             yield Cause("no-session", text, remedy, broker.id)
     elif zookeeper_serves and not is_registered(seen, broker.id):
         lists = (

@@ -239,6 +239,7 @@ def test_broker_without_a_session_is_a_cause_only_if_zookeeper_serves(scene: Sce
     assert "broker 3 has no connection to ZooKeeper at h:1 (its session: lease expired)" in (
         cause.sentence
     )
+    assert cause.remedy == "`minikafka logs 3` shows why; if it lasts, `minikafka restart 3`"
     scene.zookeeper_is(PAUSED)
     assert [cause.name for cause in scene.causes()] == ["zookeeper-paused"]
 
