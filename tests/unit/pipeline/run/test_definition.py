@@ -156,7 +156,7 @@ def test_stream_to_the_console_needs_no_checkpoint():
 
 JSON = "decode = { format = 'json', schema = 'a int' }\n"
 MISTAKES = {
-    "x = ": "f.toml: invalid TOML: Invalid value (at end of document)",
+    "x = ": "f.toml: invalid TOML: Invalid value (at line 1, the last one)",
     SOURCE + SINK: "f.toml: the table [pipeline] is missing",
     PIPELINE + SINK: "f.toml: a table [source.NAME] is missing",
     PIPELINE + SOURCE: "f.toml: the table [sink] is missing",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from minikafka.base.errors import ConfigError
@@ -45,7 +47,8 @@ def test_file_whose_offsets_overlap_a_committed_file_is_not_committed(archive):
 
 def test_second_driver_is_refused_while_the_first_one_writes(archive):
     other = ArchiveDirectory(str(archive.path))
-    with archive.locked(), pytest.raises(DirectoryBusy, match="another process"), other.locked():
+    busy = pytest.raises(DirectoryBusy, match=f"process {os.getpid()} writes the archive")
+    with archive.locked(), busy, other.locked():
         pass
 
 
