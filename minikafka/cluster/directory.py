@@ -151,6 +151,10 @@ class ClusterDirectory:
         """True if there is neither a snapshot nor a log of the ZooKeeper server."""
         return not any(self.zookeeper_data.glob("version-2/*"))
 
+    def zookeeper_is_new(self) -> bool:
+        """True if the ZooKeeper server has no file: after a failed start, all that is there may be removed."""
+        return not any(self.zookeeper_data.glob("*"))
+
     @property
     def logs(self) -> Path:
         """Directory of the files `NAME.log` with the output of the processes."""

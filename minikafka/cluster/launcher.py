@@ -335,7 +335,7 @@ class Launcher:
             attached=self.request.owner is not None,
             log=self.directory.output("zookeeper"),
         )
-        self._has_new_zookeeper = self.directory.zookeeper_is_empty()
+        self._has_new_zookeeper = self.directory.zookeeper_is_new()
         server.spawn()
         process = identify(server.pid)
         if process is not None:

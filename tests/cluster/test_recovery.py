@@ -74,6 +74,21 @@ async def test_cluster_with_an_empty_zookeeper_is_refused_and_rebuilt_without_lo
         await cluster.stop()
 
 
+async def test_failed_starts_leave_the_files_of_a_zookeeper_without_its_logs(
+    tmp_path: Path,
+) -> None:
+    """`durable-end` says what was lost; without it, the server would start without data."""
+    data = ("--data", str(tmp_path))
+    cluster = LocalCluster(1, data=tmp_path)
+    await cluster.start()
+    await cluster.stop()
+    shutil.rmtree(cluster.directory.zookeeper_data / "version-2")
+    left = set(cluster.directory.zookeeper_data.iterdir())
+    for command in (("zk", "recover"), ("up",), ("up",)):
+        assert (await call(*command, *data)).code == 1
+        assert left <= set(cluster.directory.zookeeper_data.iterdir())
+
+
 async def brokers_end_at_an_empty_zookeeper(cluster: LocalCluster, data: Path) -> None:
     """Start an empty server in the place of the cluster's ZooKeeper, and wait until brokers 1 and 3 have ended."""
     port = int(cluster.zookeeper.rpartition(":")[2])

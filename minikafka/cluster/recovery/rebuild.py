@@ -109,7 +109,7 @@ async def _zookeeper_of(launcher: Launcher) -> AsyncIterator[None]:
     If the block fails, data that this server has created are removed.
     """
     directory = launcher.directory
-    is_new = directory.zookeeper_is_empty()
+    is_new = directory.zookeeper_is_new()
     server = await launcher.spawn_zookeeper()
     try:
         if server is not None:
