@@ -5,7 +5,6 @@ Invariant: a configuration that cannot be started is refused before any file is 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ from minikafka.cluster.directory import (
     ClusterError,
     ClusterRecord,
 )
-from minikafka.cluster.lost_zookeeper import known_cluster_ids, why_lost
+from minikafka.cluster.lost_zookeeper import known_cluster_ids, why_empty, why_lost
 from minikafka.cluster.plan import Plan, Request, Running, coordination_of, plan
 from minikafka.cluster.ports import HeldPorts, is_free
 from minikafka.cluster.processes import (
@@ -82,7 +81,6 @@ class Launcher:
     postponed: list[str] = field(default_factory=list)
     saved: ClusterRecord | None = None
     """The last record that this start has written; None before the first write."""
-    _has_new_zookeeper: bool = False
     changes: dict[int, list[SettingChange]] = field(default_factory=dict)
     """By id of a broker that was down: the settings in its file that this start has changed."""
 
@@ -116,6 +114,7 @@ class Launcher:
         return await self._start([await self._stopped_broker(broker_id)])
 
     async def _start(self, brokers: Collection[BrokerRecord]) -> list[int]:
+        self.check_zookeeper_files()
         zookeeper = await self.spawn_zookeeper()
         await self.check_cluster(zookeeper)
         for broker in brokers:
@@ -128,11 +127,20 @@ class Launcher:
             await zookeeper.wait_until_serving()
         return [broker.id for broker in brokers]
 
+    def check_zookeeper_files(self) -> None:
+        """Raise ClusterError if the cluster's own ZooKeeper, which is down, has lost all its files.
+
+        Brokers that still run would end as soon as they find a server without them.
+        """
+        if self.running.zookeeper(self.record) is not None or not self.directory.zookeeper_is_new():
+            return
+        if lost := why_empty(self.directory, self.record):
+            raise ClusterError(f"{lost}. No broker was started")
+
     async def check_cluster(self, started: ServerProcess | None = None) -> None:
         """Raise ClusterError if ZooKeeper does not have the cluster of the log directories.
 
-        `started`: the ZooKeeper server that this start has started. In this case it is killed, and data that it has
-        created are removed, so that they do not mix with data that a user restores.
+        `started`: the ZooKeeper server that this start has started. In this case it is killed.
         """
         if not known_cluster_ids(self.directory, self.record):
             return
@@ -140,11 +148,8 @@ class Launcher:
             await started.wait_until_serving()
         if not (lost := await why_lost(self.directory, self.record, self.clock, self.rng)):
             return
-        if started is not None:
-            if (process := identify(started.pid)) is not None:
-                await kill(process, self.clock)
-            if self._has_new_zookeeper:
-                shutil.rmtree(self.directory.zookeeper_data, ignore_errors=True)
+        if started is not None and (process := identify(started.pid)) is not None:
+            await kill(process, self.clock)
         raise ClusterError(f"{lost}. No broker was started")
 
     async def _stopped_broker(self, broker_id: int) -> BrokerRecord:
@@ -335,7 +340,6 @@ class Launcher:
             attached=self.request.owner is not None,
             log=self.directory.output("zookeeper"),
         )
-        self._has_new_zookeeper = self.directory.zookeeper_is_new()
         server.spawn()
         process = identify(server.pid)
         if process is not None:

@@ -324,6 +324,7 @@ class LocalCluster(ObservedCluster):
                     raise ClusterError("ZooKeeper is paused (SIGSTOP), not down", hint)
                 raise ClusterError("ZooKeeper is already running")
             launcher = self._launcher()
+            launcher.check_zookeeper_files()
             server = await launcher.spawn_zookeeper()
             if server is None:
                 raise self._no_zookeeper()

@@ -87,10 +87,11 @@ def read_config(file: Path, hint: str) -> str:
     Raises ConfigError with the file's name, the reason, and `hint`: what the user can do.
     """
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_bytes().decode()
     except FileNotFoundError as error:
         raise ConfigError(f"{file}: there is no such file; {hint}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{file}: not UTF-8 text; {hint}") from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{file}: line {line} is not UTF-8 text; {hint}") from error
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}; {hint}") from error

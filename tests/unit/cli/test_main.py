@@ -129,7 +129,10 @@ def test_invalid_arguments_print_the_usage_and_exit_with_code_2(
     [
         (["status", "--data", "nowhere"], "there is no cluster in"),
         (["stop", "1", "--data", "nowhere"], "there is no cluster in"),
-        (["up", "--config", "latin.toml"], "latin.toml: not UTF-8 text; name a cluster.toml"),
+        (
+            ["up", "--config", "latin.toml"],
+            "latin.toml: line 1 is not UTF-8 text; name a cluster.toml",
+        ),
         (["up", "--config", "wrong.toml"], "wrong.toml: "),
         (["broker", "--config", "empty.toml"], "empty.toml: "),
     ],
