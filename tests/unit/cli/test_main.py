@@ -131,7 +131,7 @@ def test_invalid_arguments_print_the_usage_and_exit_with_code_2(
         (["stop", "1", "--data", "nowhere"], "there is no cluster in"),
         (
             ["up", "--config", "latin.toml"],
-            "latin.toml: line 1 is not UTF-8 text; name a cluster.toml",
+            "latin.toml: line 2 is not UTF-8 text; name a cluster.toml",
         ),
         (["up", "--config", "wrong.toml"], "wrong.toml: "),
         (["broker", "--config", "empty.toml"], "empty.toml: "),
