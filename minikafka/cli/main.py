@@ -24,7 +24,7 @@ from minikafka.cli.terminal.echo import escape_unencodable
 
 _INTERRUPTED: Final = 130
 _SHOWN: Final = 60
-"""Number of characters on each side of a character that cannot be encoded that an error shows."""
+"""An error about a character that UTF-8 lacks shows this many characters before and after it."""
 
 
 class _Entry(NamedTuple):

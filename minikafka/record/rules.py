@@ -106,7 +106,7 @@ class RecordErrors:
 
     @property
     def is_full(self) -> bool:
-        """True if no more records are listed."""
+        """True if `LISTED_MAX` records are listed: the check of the batch ends."""
         return len(self._rows) >= LISTED_MAX
 
     def add_without_key(self, index: int) -> None:

@@ -29,7 +29,7 @@ def escape_unencodable() -> None:
 
 
 def _escape_span(error: UnicodeError) -> tuple[str, int]:
-    """Return the escapes of the characters that cannot be encoded, and the index after them; a codec error handler."""
+    """Handle a codec error: return the escapes of the characters that the encoding lacks, and the index after them."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return json_escapes(error.object[error.start : error.end]), error.end

@@ -179,7 +179,7 @@ class OffsetsReader:
     async def without_records(
         self, known: GroupPicture, reads: Mapping[TopicPartition, PartitionView]
     ) -> list[TopicPartition]:
-        """Return the partitions that hold no more record for members that read with read_committed.
+        """Return the partitions that have no further record for members that read with read_committed.
 
         `reads`: the partitions that the group reads. Those without an open transaction are examined only if their lag
         is stuck. A partition without a committed offset counts if a transaction is open and a member is assigned to it.
