@@ -50,6 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="record the outcomes of tests that claim rows, for docs/conformance.md",
     )
     parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write the answers of the state machines into the transcripts, for review as a diff",
+    )
+    parser.addoption(
         "--coordination",
         choices=proof.MODES,
         default=proof.CONTROLLER,
@@ -151,6 +156,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         proof.note(proof.Level.REAL)
     elif tier != "spark":
         stop_shared_cluster()
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    """True if the answers in transcripts are to be replaced (`support.transcripts`)."""
+    return bool(request.config.getoption("rewrite"))
 
 
 @pytest.fixture(autouse=True)
