@@ -114,5 +114,4 @@ class AnsweredError(KafkaError):
 
     @property
     def reason(self) -> str:
-        """The text without the code."""
         return f"{self.detail}: {self._why}"

@@ -73,7 +73,6 @@ class NotProduced(KafkaError):
 
     @property
     def reason(self) -> str:
-        """The text without the code."""
         return self._reason
 
 

@@ -39,7 +39,6 @@ class Deferred:
         return self._size
 
     def read(self, max_bytes: int) -> bytes:
-        """Return the next bytes, at most `max_bytes`. Raises RecordsGone."""
         segment = self._segment
         if segment.version != self._version:
             raise RecordsGone("its records were deleted or truncated before they were sent")

@@ -91,7 +91,6 @@ class Item:
         self.sent_high_watermark = -1
 
     def mark_changed(self) -> None:
-        """Send the high watermark and log start offset in the next response, even if there are no records to send."""
         self.is_changed = True
         self.mark_dirty()
 
@@ -121,7 +120,6 @@ class Item:
         return self.session.seen
 
     def unbind(self) -> None:
-        """Drop the references to partition and progress; the next fetch of the partition looks them up again."""
         self.partition = self.progress = None
 
 

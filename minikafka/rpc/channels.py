@@ -100,7 +100,6 @@ class Channels:
         return len(channel.queue) if channel is not None else 0
 
     def backlog(self) -> dict[BrokerId, int]:
-        """Return the number of requests without a response, by broker id, for every channel (C39)."""
         return {id_: len(channel.queue) for id_, channel in self._channels.items()}
 
     def stop(self) -> None:

@@ -23,19 +23,15 @@ class SystemClock:
     """The Clock port, implemented with the running event loop."""
 
     def now(self) -> int:
-        """Return monotonic milliseconds."""
         return time.monotonic_ns() // _NS_PER_MS
 
     def wall_ms(self) -> int:
-        """Return Unix milliseconds. The value jumps when the machine's clock is set."""
         return time.time_ns() // _NS_PER_MS
 
     async def sleep(self, ms: float) -> None:
-        """Wait for this many milliseconds."""
         await asyncio.sleep(ms / _MS_PER_S)
 
     def call_later(self, ms: float, callback: Callable[[], None]) -> Timer:
-        """Run the callback once after this many milliseconds."""
         return asyncio.get_running_loop().call_later(ms / _MS_PER_S, callback)
 
 
@@ -43,7 +39,6 @@ class SystemProcessor:
     """The Processor port, implemented with `sched_yield`."""
 
     def yield_ns(self) -> int:
-        """Let another process run if one waits for the processor; return how many nanoseconds that took."""
         before = time.perf_counter_ns()
         os.sched_yield()
         return time.perf_counter_ns() - before
@@ -56,13 +51,10 @@ class SystemRng:
         self._random = random.SystemRandom()
 
     def bytes(self, count: int) -> bytes:
-        """Return this many random bytes, suitable for secrets and ids."""
         return os.urandom(count)
 
     def uniform(self, low: float, high: float) -> float:
-        """Return a random number between `low` and `high`, for jitter."""
         return self._random.uniform(low, high)
 
     def shuffled(self, items: Sequence[Any]) -> list[Any]:
-        """Return the items in random order."""
         return self._random.sample(items, len(items))

@@ -63,7 +63,6 @@ class DiskFile:
         self._fd = fd
 
     def pread(self, count: int, position: int) -> bytes:
-        """Return `count` bytes at a position, or fewer bytes if the file ends earlier."""
         try:
             data = os.pread(self._fd, count, position)
             if len(data) == count or not data:
@@ -73,7 +72,6 @@ class DiskFile:
             raise StorageFailed(self.path, error) from error
 
     def pwritev(self, slices: Sequence[Buffer], position: int) -> int:
-        """Write all slices one after the other at a position; return the total number of bytes."""
         try:
             if len(slices) == 1:
                 size = len(slices[0])
@@ -96,12 +94,10 @@ class DiskFile:
             written += os.pwrite(self._fd, view[written:], position + written)
 
     def size(self) -> int:
-        """Return the size of the file in bytes."""
         with _failing_as(self.path):
             return os.fstat(self._fd).st_size
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the file to this size."""
         with _failing_as(self.path):
             os.ftruncate(self._fd, size)
 
@@ -111,7 +107,6 @@ class DiskFile:
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Close the file; a second call has no effect."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             with _failing_as(self.path):
@@ -131,7 +126,6 @@ class DiskStorage:
             return DiskFile(path, _open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file."""
         with _failing_as(path), open(path, "rb") as file:
             return file.read()
 
@@ -158,30 +152,24 @@ class DiskStorage:
                 self.sync_directory(os.path.dirname(path) or ".")
 
     def exists(self, path: str) -> bool:
-        """True if a file or directory with this path exists."""
         return os.path.exists(path)
 
     def names(self, directory: str) -> list[str]:
-        """Return the entries of a directory, sorted."""
         with _failing_as(directory):
             return sorted(os.listdir(directory))
 
     def modified_ms(self, path: str) -> int:
-        """Return the time (Unix ms) of the last change of a file's content."""
         with _failing_as(path):
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, time_ms: int) -> None:
-        """Set the time (Unix ms) of the last change of a file's content."""
         with _failing_as(path):
             os.utime(path, ns=(time_ms * 1_000_000, time_ms * 1_000_000))
 
     def is_directory(self, path: str) -> bool:
-        """True if the path is a directory."""
         return os.path.isdir(path)
 
     def is_link(self, path: str) -> bool:
-        """True if the path itself is a symbolic link, whether or not its target exists."""
         return os.path.islink(path)
 
     def make_directories(self, path: str, *, sync: bool = True) -> bool:
@@ -211,14 +199,12 @@ class DiskStorage:
             raise
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
-        """Move a file or directory, and fsync the parent directory."""
         with _failing_as(old):
             os.rename(old, new)
         if sync:
             self.sync_directory(os.path.dirname(new) or ".")
 
     def link(self, path: str, other: str) -> bool:
-        """Add the hard link `other` to the file `path`. Return False on any error, else True."""
         try:
             os.link(path, other)
         except OSError:
@@ -226,7 +212,6 @@ class DiskStorage:
         return True
 
     def remove(self, path: str) -> None:
-        """Delete one file; no error if it does not exist."""
         try:
             os.unlink(path)
         except FileNotFoundError:
@@ -235,13 +220,11 @@ class DiskStorage:
             raise StorageFailed(path, error) from error
 
     def remove_tree(self, path: str) -> None:
-        """Delete a directory with its content; no error if it does not exist."""
         with _failing_as(path):
             if os.path.exists(path):
                 shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
-        """Flush the entries of a directory to the disk (fsync)."""
         with _failing_as(path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -250,13 +233,11 @@ class DiskStorage:
                 os.close(fd)
 
     def room(self, path: str) -> tuple[int, int]:
-        """Return the (total, usable) bytes of the disk that holds the path."""
         with _failing_as(path):
             disk = os.statvfs(path)
         return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
     def lock(self, path: str) -> DiskFile | None:
-        """Lock a file and return it, or None if another process has locked it. Closing the file unlocks it."""
         with _failing_as(path):
             close_to_others(os.path.dirname(path))
             fd = open_lock(path)
@@ -266,5 +247,4 @@ class DiskStorage:
             return DiskFile(path, fd)
 
     def lock_holder(self, path: str) -> str:
-        """Return the process that holds the lock of a file, as text."""
         return holder_of(path)

@@ -63,5 +63,4 @@ class ThreadExecutor:
     """The Executor port, implemented with the event loop's thread pool."""
 
     async def run(self, function: Callable[[], Any]) -> Any:
-        """Run the function in a thread and return its result."""
         return await asyncio.to_thread(function)

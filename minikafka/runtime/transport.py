@@ -103,12 +103,10 @@ class SocketConnection(asyncio.BufferedProtocol):
         return self._transport.get_write_buffer_size() if self._open else 0
 
     def pause_reading(self) -> None:
-        """Stop calling `buffer_updated` until `resume_reading`; a second call has no effect."""
         if self._open:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Continue reading after `pause_reading`; a second call has no effect."""
         if self._open:
             self._transport.resume_reading()
 
@@ -124,17 +122,14 @@ class SocketConnection(asyncio.BufferedProtocol):
         return bool(asked.poll(0))
 
     def close(self) -> None:
-        """Send all queued bytes, then close."""
         self._open = False
         self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection at once and drop queued bytes."""
         self._open = False
         self._transport.abort()
 
     def peer(self) -> str:
-        """Return host:port of the other side, for logs."""
         return self._peer
 
 
@@ -173,10 +168,6 @@ class SocketTransport:
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> Listener:
-        """Accept TCP connections on a port; 0 chooses a free port. `factory` returns None to refuse a connection.
-
-        Raises OSError, and ConfigError if `security` is not PLAINTEXT.
-        """
         require_plaintext(security)
         loop = asyncio.get_running_loop()
         if port == 0:
@@ -198,7 +189,6 @@ class SocketTransport:
         port: int,
         security: SecurityProtocol = PLAINTEXT,
     ) -> StreamHandler:
-        """Open a TCP connection. Raises OSError, and ConfigError if `security` is not PLAINTEXT."""
         require_plaintext(security)
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(

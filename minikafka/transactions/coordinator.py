@@ -229,7 +229,6 @@ class TransactionCoordinator:
         return self._take(now)
 
     def next_deadline(self) -> int | None:
-        """Return the time (monotonic ms) at which to call `handle_timer`; None if no timer is running."""
         return self._deadlines.next_time()
 
     def handle_timer(self, now: int) -> list[Command]:

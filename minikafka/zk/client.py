@@ -98,7 +98,6 @@ class ZooKeeperClient:
 
     @property
     def generation(self) -> int:
-        """Number of the current session: 1 for the first session, plus 1 for each new session."""
         return self._session.generation
 
     @property
@@ -108,7 +107,6 @@ class ZooKeeperClient:
 
     @property
     def session_id(self) -> int:
-        """Id of the current session."""
         return self._session.session_id
 
     @property
@@ -118,17 +116,14 @@ class ZooKeeperClient:
 
     @property
     def session_timeout_ms(self) -> int:
-        """Session timeout that the server granted."""
         return self._session.timeout_ms
 
     @property
     def state(self) -> SessionState:
-        """Current state of the session."""
         return self._session.state
 
     @property
     def last_zxid(self) -> int:
-        """The highest zxid in an answer of a server (see `ZooKeeper`)."""
         return self._session.last_zxid
 
     async def start(self) -> None:
@@ -142,7 +137,6 @@ class ZooKeeperClient:
             raise
 
     def verify_sessions(self, path: str, verify: Callable[[bytes | None], None]) -> None:
-        """Call `verify` with the data of a node before anything else uses a later session (see `ZooKeeper`)."""
         calls = (
             codec.multi([Check(self._full("/"), -1)]),
             codec.get_data(self._full(path), watch=False),
@@ -150,15 +144,12 @@ class ZooKeeperClient:
         self._session.verification = Verification(*calls, verify)
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
-        """True if no server can expire the session before `margin_ms` have passed."""
         return self._session.lease_valid(margin_ms)
 
     def events(self) -> AsyncIterator[SessionEvent]:
-        """Return a stream of the session's state changes."""
         return self._session.events()
 
     async def connected(self) -> int:
-        """Wait until the session is connected; return the session's number (`generation`). Raises Closed."""
         return await self._session.connected()
 
     async def close(self) -> None:
@@ -195,11 +186,9 @@ class ZooKeeperClient:
         return None
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        """Return the sorted names of a node's children, and the node's Stat. Raises NoNode."""
         return await self._read(codec.get_children(self._full(path), watch=watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return the data and Stat of each node, None for a missing node. Sets no watches."""
         if not self._is_old_server:
             with self._detect_old_server():
                 return await self._read_many(paths, codec.get_data_of_many)
@@ -304,7 +293,6 @@ class ZooKeeperClient:
         return self._stripped(made), stat
 
     async def ensure(self, path: str) -> None:
-        """Create a node and its parents where they are missing. The creation is retried like a read."""
         await self._ensure(self._full(path))
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:
@@ -347,7 +335,6 @@ class ZooKeeperClient:
         return self._watches.register(kind, path)
 
     async def unwatch(self, kind: WatchKind, path: str) -> None:
-        """Remove all watches of this kind on this path, including watches registered by other callers."""
         self._watches.forget(kind, path)
         if kind is WatchKind.CHILDREN:
             await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_CHILDREN))

@@ -43,7 +43,6 @@ class OneShot:
         return self._signal.done()
 
     def on_signal(self, callback: Callable[[WatchSignal], None]) -> None:
-        """Call `callback` with the signal when the watch completes, or immediately if it has completed."""
         if self._signal.done():
             callback(self._signal.result())
         else:

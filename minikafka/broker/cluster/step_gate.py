@@ -76,7 +76,6 @@ class StepGate:
             self.release(step)
 
     async def reached(self, operation: str, step: str) -> None:
-        """Wait while the step is held, which blocks the calling operation. Return at once if the step is not held."""
         if not self._held:
             return
         name = f"{operation}.{step}"

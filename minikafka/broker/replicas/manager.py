@@ -162,11 +162,9 @@ class ReplicaManager:
     # ---- lookups
 
     def partition(self, tp: TopicPartition) -> Partition | None:
-        """Return the partition if it is hosted, else None."""
         return self.partitions.get(tp)
 
     def error_for(self, tp: TopicPartition) -> int:
-        """Return 0 if this broker leads the partition, else the error code for a client."""
         partition = self.partitions.get(tp)
         if partition is not None:
             return partition.check_leader_epoch(-1)
@@ -197,11 +195,6 @@ class ReplicaManager:
         self._appends.on_marker.append(callback)
 
     def before_write(self, append: Callable[[], None]) -> None:
-        """Call `append` once, just before the logs are written.
-
-        A tick is the handling of the requests that were received from one connection. The logs are written at the end
-        of each tick. Outside of a tick, the logs are written in the next turn of the event loop.
-        """
         self.purgatory.before_write(append)
 
     def reader(self, tp: TopicPartition) -> PartitionReader:
@@ -216,11 +209,9 @@ class ReplicaManager:
         return PartitionReader(partition, self.purgatory.read_failed)
 
     def log_directories(self) -> list[Directory]:
-        """Return every log directory with its replicas."""
         return self.logs.directories()
 
     def room(self, directory: str) -> tuple[int, int]:
-        """Return (total, usable) bytes of the disk that holds the directory. Raises StorageFailed."""
         return self.logs.storage.room(directory)
 
     # ---- roles
@@ -412,7 +403,6 @@ class ReplicaManager:
             )
 
     def delete_records(self, partition: Partition, offset: int) -> None:
-        """Delete the records below `offset`, which must not exceed the high watermark."""
         partition.advance_log_start_offset(offset)
         self.purgatory.finish_soon()
 
@@ -427,16 +417,11 @@ class ReplicaManager:
             self._configure(changed)
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
-        """Replace the broker settings that topics inherit (KIP-226)."""
         self.configs.set_broker_defaults(config)
         self.logs.config = config
         self._configure(set(self.configs.topics))
 
     def set_replication_rates(self, leader: int, follower: int) -> None:
-        """Set the rates, in bytes per second, that limit replication of throttled replicas outside of the ISR.
-
-        `leader` limits the bytes sent, `follower` the bytes fetched.
-        """
         self.throttles.set_rates(leader, follower)
 
     def _configure(self, topics: Collection[str]) -> None:

@@ -119,7 +119,6 @@ class ReplicaOrders:
         timeout_ms: int,
         is_live: Callable[[BrokerId], bool] | None = None,
     ) -> tuple[BrokerId, ...]:
-        """Wait for the live members of the ISR; return the members that have the log of the opening leader."""
         partition = self._replicas.partition(tp)
         if partition is None:
             return ()
@@ -129,23 +128,18 @@ class ReplicaOrders:
     def open(
         self, tp: TopicPartition, leader_epoch: int, in_sync: Collection[BrokerId] = ()
     ) -> bool:
-        """Open a partition that this broker leads to clients; return False if it does not lead it in this epoch."""
         return self._replicas.open(tp, leader_epoch, in_sync)
 
     def end_roles(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop leading, following and serving these partitions at once; keep their files."""
         self._replicas.end_roles(partitions)
 
     def replicas_on_disk(self) -> Mapping[TopicPartition, bytes | None]:
-        """Return the topic id of each replica in the log directories that work."""
         return {tp: log.topic_id for tp, log in self._replicas.logs.logs.items()}
 
     def failed_replicas(self) -> frozenset[TopicPartition]:
-        """Return the replicas whose log directory has failed."""
         return frozenset(self._replicas.logs.offline)
 
     def set_aside(self, tp: TopicPartition) -> None:
-        """Stop a replica, and keep its files under another name."""
         self._replicas.set_aside(tp)
 
     async def stop_replicas(
@@ -161,7 +155,6 @@ class ReplicaOrders:
         return results
 
     def update_metadata(self, update: MetadataUpdate, *, is_whole: bool) -> None:
-        """Update the metadata. `is_whole`: the update names every partition."""
         self._replicas.update_metadata(update, is_whole=is_whole)
 
     async def remove_strays(

@@ -40,7 +40,6 @@ class ConfigUpdates:
         self._administration = administration
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
-        """Read and apply the settings of these topics (None: all topics). Raises CoordinationError."""
         await self._replicas.topics_configured(topics)
 
     def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:

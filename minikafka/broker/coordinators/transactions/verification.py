@@ -76,7 +76,6 @@ class TransactionVerifier:
 
     @property
     def is_enabled(self) -> bool:
-        """False if batches are appended unverified (`transaction.partition.verification.enable`)."""
         return self._is_enabled()
 
     def verify(self, row: VerifyRow, done: Done) -> None:

@@ -42,7 +42,6 @@ class ZooKeeperMembership:
 
     @property
     def session_state(self) -> str:
-        """State of the ZooKeeper session, in one word."""
         return self._zookeeper.state.value
 
     @property

@@ -61,11 +61,6 @@ class ControllerMode:
         self._session_file = SessionFile(storage, config.log_dirs[0])
 
     async def join(self, known: str | None) -> str:
-        """End the session of this broker's earlier process, open a new session, and return the cluster id.
-
-        `known`: the cluster id of the log directories, None if they are new. Raises ClusterLost if ZooKeeper has
-        another cluster, and ConfigError if the brokers of the cluster have the other coordination mode.
-        """
         await self._session_file.end_former(self._close_session)
         await self.zookeeper.start()
         await ids.verify(self.zookeeper, known)
@@ -75,7 +70,6 @@ class ControllerMode:
         return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16))
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
-        """Return the broker's capabilities, which use the session that `join` started."""
         config, session, clock, tasks = self._config, self.zookeeper, self._clock, self._tasks
         listener = config.endpoints.control.name
         channels = Channels(control_plane, clock, tasks, self._rng, ledger, listener)

@@ -49,7 +49,6 @@ class ZooKeeperTopics:
         """
 
     async def names(self) -> list[str]:
-        """Return the names of all topics. Raises CoordinationError."""
         return await topics.names(self._zookeeper)
 
     async def existing(self, names: Sequence[str], *, half_made: bool = True) -> set[str]:

@@ -112,14 +112,12 @@ class LeadersAdministration:
     async def elect_leaders(
         self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, PartitionResult]:
-        """Hold preferred or unclean elections; `partitions` None means all partitions. Raises KafkaError."""
         with _refused("elections"):
             if unclean:
                 return await self._elections.unclean(partitions)
             return await self._elections.preferred(partitions)
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
-        """Replace the broker settings that topics inherit."""
         was_unclean = self._config.unclean_leader_election_enable
         self._config = config
         if config.unclean_leader_election_enable and not was_unclean:
@@ -128,7 +126,6 @@ class LeadersAdministration:
     # Reassignments.
 
     async def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
-        """Return the partitions that are being reassigned. Raises KafkaError."""
         with _refused("the list of reassignments"):
             found = await partitions.list_requested(self._zookeeper, self._faults)
             views = await self._views(found)

@@ -80,16 +80,16 @@ class FollowUps(Protocol):
         """Wait for the turn of this broker, and read the partition then."""
 
     def wait_to_open(self, era: Era, effect: BecomeLeader) -> None:
-        """Wait until the in-sync replicas have caught up."""
+        """Wait until every live in-sync replica has caught up with this new leader (C17)."""
 
     def scan(self, era: Era) -> None:
         """Scan all replicas, as at the start."""
 
     def host_again(self, era: Era, tp: TopicPartition) -> None:
-        """Scan one partition."""
+        """Read one partition and its files: this broker is one of its replicas again."""
 
     def replicas_failed(self, era: Era) -> None:
-        """Give up the leaderships of replicas whose log directory has failed."""
+        """Give up the leaderships of replicas whose log directory has failed (R67)."""
 
 
 class Effects:

@@ -44,7 +44,6 @@ class LeadersMembership:
 
     @property
     def session_state(self) -> str:
-        """State of the ZooKeeper session, in one word."""
         return self._zookeeper.state.value
 
     @property

@@ -70,11 +70,6 @@ class LeadersMode:
         self._session_file = SessionFile(storage, config.log_dirs[0])
 
     async def join(self, known: str | None) -> str:
-        """End the session of this broker's earlier process, open a new session, and return the cluster id.
-
-        `known`: the cluster id of the log directories, None if they are new. Raises ClusterLost if ZooKeeper has
-        another cluster, ConfigError if the cluster has another mode, and CoordinationError.
-        """
         await self._session_file.end_former(self._close_session)
         await self.zookeeper.start()
         await ids.verify(self.zookeeper, known)
@@ -84,7 +79,6 @@ class LeadersMode:
         return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16))
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
-        """Return the broker's capabilities, which use the session that `join` started."""
         config, session, clock, tasks = self._config, self.zookeeper, self._clock, self._tasks
         faults = Faults()
         listener = config.endpoints.control.name

@@ -260,7 +260,6 @@ class Runner:
     # Opening.
 
     def wait_to_open(self, era: Era, effect: BecomeLeader) -> None:
-        """Wait until every live in-sync replica has caught up with this new leader (C17)."""
         self._tasks.spawn(self._wait_to_open(era, effect), f"opening-{effect.tp}")
 
     async def _wait_to_open(self, era: Era, effect: BecomeLeader) -> None:
@@ -353,13 +352,11 @@ class Runner:
                 return
 
     def host_again(self, era: Era, tp: TopicPartition) -> None:
-        """Scan one partition: this broker has a place in it again."""
         logs = self._orders.replicas_on_disk()
         on_disk = {tp: logs[tp]} if tp in logs else {}
         self._later(era, tp, lambda read: Scanned({tp: read.view}, on_disk, read.live))
 
     def replicas_failed(self, era: Era | None = None) -> None:
-        """Give up the leaderships of the replicas whose log directory has failed (R67)."""
         self._pass_on(ReplicasOffline(self._orders.failed_replicas()))
 
     async def balance(self, *, may_move: bool) -> None:
@@ -390,13 +387,11 @@ class Runner:
                 return
 
     def look_at_reassignments(self, era: Era, changed: Iterable[TopicPartition]) -> None:
-        """Read the partitions among these that this broker leads."""
         for tp in sorted(changed):
             if self.machine.status(tp) in _LEADERS:
                 self.poke(era, tp)
 
     def leads_any(self, topic: str) -> bool:
-        """Return True if this broker leads a partition of a topic."""
         return any(
             tp.topic == topic and self.machine.status(tp) in _LEADERS
             for tp in self.machine.replicas

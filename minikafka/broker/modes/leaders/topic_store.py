@@ -63,7 +63,6 @@ class LeadersTopics:
         """Held while partitions are added to a topic."""
 
     async def names(self) -> list[str]:
-        """Return the names of all topics. Raises CoordinationError."""
         return await topics.names(self._zookeeper)
 
     async def existing(self, names: Sequence[str], *, half_made: bool = True) -> set[str]:
@@ -123,10 +122,6 @@ class LeadersTopics:
     # More partitions.
 
     async def add_partitions(self, topic: str, plan: PartitionPlan, *, validate_only: bool) -> None:
-        """Add the partitions that `plan(current assignment)` returns.
-
-        Raises KafkaError, CoordinationError.
-        """
         if not topic or "/" in topic:
             raise _unknown(topic)
         async with self._extending:

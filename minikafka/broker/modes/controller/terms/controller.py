@@ -144,7 +144,6 @@ class ZooKeeperController:
 
     @property
     def epoch(self) -> int:
-        """Controller epoch of the last election that this broker won, -1 before the first."""
         return self._won.epoch
 
     def check_may_act(self) -> None:
@@ -171,7 +170,6 @@ class ZooKeeperController:
     async def controlled_shutdown(
         self, broker_id: BrokerId, broker_epoch: int
     ) -> list[TopicPartition]:
-        """Move a broker's leaderships to other brokers; return the partitions that the broker still leads (R23)."""
         event = partial(ControlledShutdownRequested, broker_id=broker_id, broker_epoch=broker_epoch)
         remaining: list[TopicPartition] = await self._active_term().ask(event)
         return remaining
@@ -179,10 +177,6 @@ class ZooKeeperController:
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
     ) -> dict[TopicPartition, PartitionResult]:
-        """Start or replace reassignments; a target of None cancels a reassignment (KIP-455).
-
-        Raises KafkaError NOT_CONTROLLER.
-        """
         event = partial(ReassignmentsRequested, targets=dict(targets))
         results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
         return results
@@ -201,10 +195,6 @@ class ZooKeeperController:
     async def elect_leaders(
         self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, PartitionResult]:
-        """Elect preferred or unclean leaders; `partitions` None means all partitions.
-
-        Raises KafkaError NOT_CONTROLLER.
-        """
         chosen = None if partitions is None else tuple(partitions)
         event = partial(ElectionRequested, unclean=unclean, partitions=chosen)
         results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)

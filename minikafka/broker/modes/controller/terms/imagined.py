@@ -210,7 +210,6 @@ class ImaginedStore:
         return node.stat if node else None
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Return the children of each node with the plan's changes applied, None for each absent node."""
         await self._read(paths)
         return [self._overlay.children(path) for path in paths]
 

@@ -1,0 +1,74 @@
+"""Every public method has a docstring, or the protocol or base class that declares the method has one."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+Methods = dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
+Classes = dict[str, list[ast.ClassDef]]
+
+
+def classes_of(path: Path) -> Iterator[ast.ClassDef]:
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.ClassDef):
+            yield node
+
+
+def methods_of(node: ast.ClassDef) -> Methods:
+    return {
+        part.name: part
+        for part in node.body
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def bases_of(node: ast.ClassDef) -> set[str]:
+    """Return the names of the base classes, without modules and type arguments."""
+    named = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
+    return {base.attr if isinstance(base, ast.Attribute) else ast.unparse(base) for base in named}
+
+
+def described_by(node: ast.ClassDef, classes: Classes) -> set[str]:
+    """Return the methods that a base class, or a protocol with no method that this class lacks, describes."""
+    methods = methods_of(node)
+    found: set[str] = set()
+    for name in bases_of(node):
+        for base in classes.get(name, []):
+            if base is not node:
+                found |= described(base) | described_by(base, classes)
+    for named in classes.values():
+        for protocol in named:
+            if "Protocol" in bases_of(protocol) and methods_of(protocol).keys() <= methods.keys():
+                found |= described(protocol)
+    return found
+
+
+def described(node: ast.ClassDef) -> set[str]:
+    return {name for name, method in methods_of(node).items() if ast.get_docstring(method)}
+
+
+def is_setter(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(
+        ast.unparse(mark).endswith((".setter", "overload")) for mark in method.decorator_list
+    )
+
+
+def test_every_public_method_or_the_protocol_that_declares_it_has_a_docstring():
+    classes: Classes = defaultdict(list)
+    where: dict[ast.ClassDef, Path] = {}
+    for path in sorted((ROOT / "minikafka").rglob("*.py")):
+        for node in classes_of(path):
+            classes[node.name].append(node)
+            where[node] = path.relative_to(ROOT)
+
+    assert [
+        f"{path}: {node.name}.{name}"
+        for node, path in where.items()
+        if not node.name.startswith("_")
+        for name in methods_of(node).keys() - described(node) - described_by(node, classes)
+        if not name.startswith("_") and not is_setter(methods_of(node)[name])
+    ] == []
