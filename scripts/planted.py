@@ -1,15 +1,18 @@
 """Plants bugs that break a safety rule, one at a time, and runs the tests that must find them.
 
-`plants.toml` lists the bugs: each replaces a text that occurs exactly once in a file of `minikafka`, and names the
-tests of which at least one must then fail. The bugs are planted in temporary copies of the repository, one copy for
-each process that runs tests, so the working tree never changes. Ends with 1 if a bug survives its tests, or can no
-longer be planted.
+The files in `plants/`, one per area, list the bugs. Each bug names a function of `minikafka`, a small text in it to
+replace, and the tests of which at least one must then fail. The bugs are planted in temporary copies of the repository,
+one copy for each process that runs tests, so the working tree never changes. Ends with 1 if a bug survives its tests,
+or can no longer be planted.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import difflib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +20,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import cache_from_source
 from pathlib import Path
 from queue import SimpleQueue
@@ -31,26 +35,186 @@ FOUND, SURVIVED, LOST = "found", "SURVIVED", "CANNOT BE PLANTED"
 NO_END = "a test that did not end"
 
 
+SPACE = r"(?:\s|#[^\n]*\n)"
+"""White space or a comment."""
+SCOPES = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+TOKEN = re.compile(r"\w+|[-+*/%&|^<>=!:@]+|[^\w\s]")
+
+
+class MisfitError(Exception):
+    """A bug cannot be planted; the message says why, and what in the code is closest."""
+
+
 @dataclass(frozen=True)
 class Plant:
-    """One bug. `rules`: the ids of the rules that it breaks. `file`: relative to `minikafka`."""
+    """One bug. `rules`: the ids of the rules that it breaks. `area`: the file of `plants/` that lists it.
+
+    `at`: the qualified name of a function, class or assignment, after `MODULE:` or `FOLDER:` if several modules have
+    this name. `old` occurs once in it, whatever its line breaks and comments. `new` replaces it, and is indented with
+    the code that it replaces.
+    """
 
     rules: tuple[str, ...]
     what: str
-    file: str
+    at: str
     old: str
     new: str
     tests: tuple[str, ...]
+    area: str = ""
 
-    def applies(self, root: Path) -> bool:
-        """True if the text to replace occurs exactly once in the file."""
-        file = root / "minikafka" / self.file
-        return file.exists() and file.read_text().count(self.old) == 1
+
+@dataclass(frozen=True)
+class Place:
+    """Where a bug is planted: the characters from `start` to `end` of a file, which `new` replaces."""
+
+    file: Path
+    text: str
+    start: int
+    end: int
+    new: str
+
+    @property
+    def line(self) -> int:
+        """Return the number of the first line that changes."""
+        return self.text.count("\n", 0, self.start) + 1
+
+    def changed(self) -> str:
+        """Return the file's text with the bug."""
+        return self.text[: self.start] + self.new + self.text[self.end :]
+
+
+def locate(plant: Plant, root: Path) -> Place:
+    """Return the place of a bug in a copy of the repository. Raises MisfitError if there is not exactly one."""
+    file = _find_module(plant.at, root / "minikafka")
+    text = file.read_text()
+    spans = _names_of(file)[plant.at.rpartition(":")[2]]
+    pattern = _pattern(plant.old)
+    found = [match.span() for begin, end in spans for match in pattern.finditer(text, begin, end)]
+    where = f"{plant.at} ({file.relative_to(root)})"
+    if not found:
+        lines = [line.strip() for begin, end in spans for line in text[begin:end].splitlines()]
+        [first, *_] = plant.old.strip().splitlines()
+        raise MisfitError(
+            f"the text is not in {where}{_closest(first.strip(), lines)}\n{plant.old}"
+        )
+    if len(found) > 1:
+        at = ", ".join(str(text.count("\n", 0, start) + 1) for start, _ in found)
+        raise MisfitError(
+            f"the text is {len(found)} times in {where}, on the lines {at}\n{plant.old}"
+        )
+    [(start, end)] = found
+    return Place(file, text, start, end, _indented(plant.new, text, start, end))
+
+
+def _find_module(at: str, package: Path) -> Path:
+    """Return the only module below `package` that has the name `at`."""
+    qualifier, _, name = at.rpartition(":")
+    having = [file for file in _modules(package) if name in _names_of(file)]
+    if not having:
+        every = {name for file in _modules(package) for name in _names_of(file)}
+        raise MisfitError(f"minikafka has no {name}{_closest(name, every)}")
+    chosen = [file for file in having if _is_in(file.relative_to(package), qualifier)]
+    if len(chosen) != 1:
+        modules = ", ".join(str(file.relative_to(package)) for file in chosen or having)
+        raise MisfitError(f"{at} does not name one module; {name} is in {modules}")
+    return chosen[0]
+
+
+def _is_in(file: Path, qualifier: str) -> bool:
+    """True if the path has the parts of the qualifier in a row: `isr`, `replication/isr` or `replication`."""
+    return f"/{qualifier}/".replace("//", "/") in f"/{file.with_suffix('')}/"
+
+
+@cache
+def _modules(package: Path) -> list[Path]:
+    return sorted(package.rglob("*.py"))
+
+
+@cache
+def _names_of(file: Path) -> dict[str, list[tuple[int, int]]]:
+    """Return the qualified names that a module defines, each with the characters of its definitions."""
+    lines = file.read_text().splitlines(keepends=True)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    names: dict[str, list[tuple[int, int]]] = {}
+
+    def visit(node: ast.AST, scope: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            defined = _defined(child, scope)
+            if isinstance(child, ast.stmt):
+                first = min([child.lineno, *(one.lineno for one in _decorators(child))])
+                for name in defined:
+                    span = (starts[first - 1], starts[child.end_lineno or first])
+                    names.setdefault(prefix + name, []).append(span)
+            if isinstance(child, SCOPES):
+                visit(child, child, f"{prefix}{child.name}.")
+            else:
+                visit(child, scope, prefix)
+
+    tree = ast.parse("".join(lines))
+    visit(tree, tree, "")
+    return names
+
+
+def _decorators(node: ast.stmt) -> list[ast.expr]:
+    return getattr(node, "decorator_list", [])
+
+
+def _defined(node: ast.AST, scope: ast.AST) -> list[str]:
+    """Return the names that a statement defines. The variables of a function are none."""
+    if isinstance(node, SCOPES):
+        return [node.name]
+    if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(
+        scope, ast.Module | ast.ClassDef
+    ):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return [
+            one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)
+        ]
+    return []
+
+
+@cache
+def _pattern(old: str) -> re.Pattern[str]:
+    """Compile a text into a pattern that allows other line breaks, comments, and a comma before a closing bracket."""
+    tokens = TOKEN.findall(re.sub(r",(\s*[)\]}])", r"\1", old))
+    pattern = _edge(tokens[0], "(?<!")
+    for before, token in zip(["", *tokens], tokens, strict=False):
+        if before:
+            pattern += SPACE + ("+" if _is_word(before) and _is_word(token) else "*")
+        if before and token in (")", "]", "}"):
+            pattern += f"(?:,{SPACE}*)?"
+        pattern += re.escape(token)
+    return re.compile(pattern + _edge(tokens[-1], "(?!"))
+
+
+def _is_word(token: str) -> bool:
+    return re.match(r"\w", token) is not None
+
+
+def _edge(token: str, look: str) -> str:
+    """Return the condition that a token does not continue beyond the pattern."""
+    if _is_word(token):
+        return rf"{look}\w)"
+    return rf"{look}[-+*/%&|^<>=!@])" if re.match(r"[-+*/%&|^<>=!@]", token) else ""
+
+
+def _indented(new: str, text: str, start: int, end: int) -> str:
+    """Return `new`, its lines indented like the least indented line that it replaces."""
+    replaced = text[text.rfind("\n", 0, start) + 1 : end].splitlines()
+    margin = min(re.match(" *", line)[0] for line in replaced if line.strip())  # type: ignore[index]
+    return re.sub(r"\n(?=[^\n])", f"\n{margin}", new.strip("\n").lstrip())
+
+
+def _closest(wanted: str, there: Iterable[str]) -> str:
+    found = difflib.get_close_matches(wanted, there, 1, 0.4)
+    return f"; closest: {found[0]}" if found else ""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one plant. `found_by`: the test that failed first, `NO_END`, or "" if none did."""
+    """The result of one plant. `found_by`: the test that failed first, `NO_END`, why the bug is lost, or ""."""
 
     plant: Plant
     result: str
@@ -58,11 +222,11 @@ class Outcome:
 
 
 def read_plants() -> list[Plant]:
-    """Return the bugs of `plants.toml`."""
-    listed = tomllib.loads(Path(__file__).with_name("plants.toml").read_text())["plant"]
+    """Return the bugs of all files of `plants/`."""
     return [
-        Plant(**{**one, "rules": tuple(one["rules"]), "tests": tuple(one["tests"])})
-        for one in listed
+        Plant(**{**one, "rules": tuple(one["rules"]), "tests": tuple(one["tests"])}, area=file.stem)
+        for file in sorted(Path(__file__).with_name("plants").glob("*.toml"))
+        for one in tomllib.loads(file.read_text())["plant"]
     ]
 
 
@@ -82,15 +246,15 @@ def copy_tree(target: Path) -> Path:
 
 def try_plant(plant: Plant, copy: Path) -> Outcome:
     """Plant one bug in the copy, run its tests, and restore the copy."""
-    if not plant.applies(copy):
-        return Outcome(plant, LOST)
-    file = copy / "minikafka" / plant.file
-    before = file.read_text()
-    _write(file, before.replace(plant.old, plant.new))
+    try:
+        place = locate(plant, copy)
+    except MisfitError as error:
+        return Outcome(plant, LOST, str(error))
+    _write(place.file, place.changed())
     try:
         done = _run(plant.tests, copy)
     finally:
-        _write(file, before)
+        _write(place.file, place.text)
     if done.returncode not in (0, 1):
         raise SystemExit(f"{plant.what}: pytest failed:\n{done.stdout}{done.stderr}")
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
@@ -148,7 +312,7 @@ def outcomes(plants: list[Plant], parallel: int) -> Iterator[Outcome]:
         for number in range(parallel):
             copies.put(copy_tree(Path(directory) / str(number)))
 
-        check_tests([plant for plant in plants if plant.applies(ROOT)], Path(directory) / "0")
+        check_tests(plants, Path(directory) / "0")
 
         def work(plant: Plant) -> Outcome:
             copy = copies.get()
@@ -172,13 +336,16 @@ def main() -> int:
     parser.add_argument(
         "rules", nargs="*", help="only bugs that break these rules, for example S29 R27"
     )
+    parser.add_argument("--area", action="append", help="only bugs of this file of plants/")
     parser.add_argument(
         "--parallel", type=int, default=2, help="test runs at the same time (default: 2)"
     )
+    parser.add_argument("--list", action="store_true", help="print where each bug is planted")
     parser.add_argument("--json", action="store_true", help="print one JSON object per bug")
     options = parser.parse_args()
-    wanted = set(options.rules)
-    plants = [one for one in read_plants() if not wanted or wanted.intersection(one.rules)]
+    plants = _chosen(set(options.rules), set(options.area or ()))
+    if options.list:
+        return _print_places(plants)
     bad = 0
     for outcome in outcomes(plants, options.parallel):
         bad += outcome.result != FOUND
@@ -186,6 +353,27 @@ def main() -> int:
     if not options.json:
         print(f"{len(plants)} bugs, {len(plants) - bad} found, {bad} not")
     return 1 if bad else 0
+
+
+def _chosen(rules: set[str], areas: set[str]) -> list[Plant]:
+    return [
+        one
+        for one in read_plants()
+        if (not rules or rules.intersection(one.rules)) and (not areas or one.area in areas)
+    ]
+
+
+def _print_places(plants: list[Plant]) -> int:
+    lost = 0
+    for plant in plants:
+        print(f"{' '.join(plant.rules):12} {plant.what}")
+        try:
+            place = locate(plant, ROOT)
+            print(f"{'':12} {place.file.relative_to(ROOT)}:{place.line} {plant.at}")
+        except MisfitError as error:
+            lost += 1
+            print(f"{'':12} {LOST}: {error}")
+    return 1 if lost else 0
 
 
 def _as_row(outcome: Outcome) -> str:
@@ -196,7 +384,7 @@ def _as_row(outcome: Outcome) -> str:
 
 def _as_json(outcome: Outcome) -> str:
     plant = outcome.plant
-    fields = {"rules": plant.rules, "what": plant.what, "file": plant.file}
+    fields = {"rules": plant.rules, "what": plant.what, "at": plant.at}
     return json.dumps({**fields, "result": outcome.result, "found_by": outcome.found_by})
 
 

@@ -8,21 +8,26 @@ from pathlib import Path
 import pytest
 
 from scripts import planted
-from scripts.planted import ROOT, Outcome, Plant, read_plants, try_plant
+from scripts.planted import ROOT, MisfitError, Outcome, Plant, locate, read_plants, try_plant
 
 PLANTS = read_plants()
 SAFETY_ROWS = {f"R{number}" for number in range(26, 46)}
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.what)
-def test_planted_bug_replaces_a_text_that_occurs_once_and_has_existing_tests(plant: Plant) -> None:
-    assert plant.applies(ROOT), f"adapt scripts/plants.toml: not once in the file:\n{plant.old}"
-    assert plant.old != plant.new
-    compile((ROOT / "minikafka" / plant.file).read_text().replace(plant.old, plant.new), "", "exec")
+def test_planted_bug_fits_the_code_and_has_existing_tests(plant: Plant) -> None:
+    try:
+        place = locate(plant, ROOT)
+    except MisfitError as error:
+        pytest.fail(f"adapt scripts/plants/{plant.area}.toml: {error}", pytrace=False)
+    changed = place.changed()
+    assert changed != place.text
+    compile(changed, "", "exec")
     assert plant.tests
     for test in plant.tests:
-        file, *names = test.split("::")
-        source = (ROOT / file).read_text()
+        path, *names = test.split("::")
+        assert (ROOT / path).exists(), test
+        source = (ROOT / path).read_text() if names else ""
         assert all(re.search(rf"(def|class) {name}\b", source) for name in names), test
 
 
@@ -33,13 +38,12 @@ def test_every_rule_and_every_safety_row_has_a_planted_bug() -> None:
     assert {*rules, *SAFETY_ROWS} - broken == set()
 
 
-def test_page_of_the_rules_names_the_modules_in_which_bugs_break_them() -> None:
+def test_page_of_the_rules_names_the_areas_in_which_bugs_break_them() -> None:
     page = (ROOT / "docs" / "rules.md").read_text()
     rows = re.findall(r"^\| ([SU]\d+) \|.*\| (.+) \|$", page, re.MULTILINE)
-    held_in = {rule: set(re.findall(r"`(.+?)`", modules)) for rule, modules in rows}
-    for rule, modules in held_in.items():
-        assert {plant.file for plant in PLANTS if rule in plant.rules} <= modules, rule
-        assert all((ROOT / "minikafka" / module).exists() for module in modules), rule
+    for rule, areas in rows:
+        breaking = {plant.area for plant in PLANTS if rule in plant.rules}
+        assert breaking == set(areas.split(", ")), rule
 
 
 def project(root: Path) -> Path:
@@ -53,8 +57,96 @@ def project(root: Path) -> Path:
     return file
 
 
-def plant(old: str, new: str) -> Plant:
-    return Plant(("S01",), "a bug", "a.py", old, new, ("test_answer.py",))
+def plant(old: str, new: str, at: str = "answer") -> Plant:
+    return Plant(("S01",), "a bug", at, old, new, ("test_answer.py",))
+
+
+def package(root: Path, **modules: str) -> Path:
+    """Write modules of a package `minikafka` below `root`; `__` in a name is a folder. Return `root`."""
+    for name, text in modules.items():
+        file = root / "minikafka" / f"{name.replace('__', '/')}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return root
+
+
+ISR = """
+LIMIT = 3
+
+
+class Isr:
+    def confirm(self, isr):
+        # The reason.
+        if self.pending:
+            self.isr = isr
+            self.pending = None
+
+    def maximal(self):
+        return self.isr
+"""
+
+
+@pytest.mark.parametrize("module", ["replication__isr", "broker__replicas__moved"])
+def test_bug_is_planted_wherever_its_function_is(tmp_path: Path, module: str) -> None:
+    place = locate(
+        plant("return self.isr", "return ()", "Isr.maximal"), package(tmp_path, **{module: ISR})
+    )
+    assert place.changed() == ISR.replace("return self.isr", "return ()")
+
+
+def test_bug_is_planted_in_a_table_of_a_module(tmp_path: Path) -> None:
+    place = locate(plant("3", "4", "LIMIT"), package(tmp_path, isr=ISR))
+    assert place.changed() == ISR.replace("3", "4")
+
+
+def test_bug_is_planted_whatever_the_line_breaks_and_comments(tmp_path: Path) -> None:
+    text = """
+def f():
+    return [
+        g(
+            1,  # the reason
+            2,
+        )
+    ]
+"""
+    place = locate(plant("[g(1, 2)]", "None", "f"), package(tmp_path, a=text))
+    assert place.changed() == "\ndef f():\n    return None\n"
+
+
+def test_lines_of_a_bug_are_indented_like_the_code_that_they_replace(tmp_path: Path) -> None:
+    old = "self.isr = isr\nself.pending = None"
+    place = locate(
+        plant(old, "if isr:\n    self.isr = isr", "Isr.confirm"), package(tmp_path, isr=ISR)
+    )
+    assert "            if isr:\n                self.isr = isr\n\n" in place.changed()
+
+
+@pytest.mark.parametrize(
+    ("at", "old", "why"),
+    [
+        ("Isr.confrim", "x", "minikafka has no Isr.confrim; closest: Isr.confirm"),
+        ("Isr.maximal", "return self.irs", "is not in Isr.maximal .*; closest: return self.isr"),
+        ("Isr.confirm", "self.pending", "2 times in Isr.confirm .*, on the lines 8, 10"),
+        ("run", "pass", "run does not name one module; run is in a/one.py, b/one.py, b/two.py"),
+        ("one:run", "pass", "one:run does not name one module; run is in a/one.py, b/one.py$"),
+        ("c:run", "pass", "c:run does not name one module; run is in a/one.py, b/one.py"),
+        ("Isr.confirm", "elf.isr = isr", "is not in Isr.confirm"),
+    ],
+)
+def test_bug_that_no_longer_fits_is_reported_with_the_reason(
+    tmp_path: Path, at: str, old: str, why: str
+) -> None:
+    run = "def run():\n    pass\n"
+    root = package(tmp_path, isr=ISR, a__one=run, b__one=run, b__two=run)
+    with pytest.raises(MisfitError, match=why):
+        locate(plant(old, "", at), root)
+
+
+@pytest.mark.parametrize("at", ["a:run", "b/one:run", "two:run"])
+def test_module_or_folder_before_a_name_tells_modules_apart(tmp_path: Path, at: str) -> None:
+    run = "def run():\n    pass\n"
+    root = package(tmp_path, a__one=run, b__one=run, b__two=run)
+    assert locate(plant("pass", "return 1", at), root).line == 2
 
 
 @pytest.mark.parametrize(
@@ -72,7 +164,8 @@ def test_plant_is_found_if_one_of_its_tests_fails(
     assert try_plant(one, tmp_path) == Outcome(one, result, found_by)
     assert file.read_text() == "answer = 1\n"
     assert not list(file.parent.rglob("a.*.pyc")), "a next bug of the same size would not be seen"
-    assert try_plant(plant("answer = 3", new), tmp_path).result == "CANNOT BE PLANTED"
+    lost = try_plant(plant("answer = 3", new), tmp_path)
+    assert (lost.result, "closest: answer = 1" in lost.found_by) == ("CANNOT BE PLANTED", True)
 
 
 WAIT = """
