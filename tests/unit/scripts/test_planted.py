@@ -25,8 +25,11 @@ def test_planted_bug_fits_the_code_and_has_existing_tests(plant: Plant) -> None:
     compile(changed, "", "exec")
     assert plant.tests
     for test in plant.tests:
-        path, *names = test.split("::")
+        function, _, scenario = test.rstrip("]").partition("[")
+        path, *names = function.split("::")
         assert (ROOT / path).exists(), test
+        if scenario and path.endswith("/test_transcripts.py"):
+            assert (ROOT / path).with_name("transcripts").joinpath(f"{scenario}.txt").exists(), test
         source = (ROOT / path).read_text() if names else ""
         assert all(re.search(rf"(def|class) {name}\b", source) for name in names), test
 
