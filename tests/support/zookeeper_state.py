@@ -5,9 +5,8 @@ from __future__ import annotations
 from minikafka.zk.core import codes
 from minikafka.zk.core.acl import ANYONE, Acl, Identity
 from minikafka.zk.core.attempt import Written
-from minikafka.zk.core.changes import Transaction
 from minikafka.zk.core.codes import Refused
-from minikafka.zk.core.operations import Create, Delete, Operation, SetAcl, SetData
+from minikafka.zk.core.operations import Create, Operation
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.core.tree import CONTAINER, Tree
 
@@ -26,19 +25,12 @@ class Connection:
     def on_event(self, change: int, path: str, zxid: int) -> None:
         self.events.append((change, path, zxid))
 
-    def seen(self) -> list[tuple[int, str]]:
-        """Return the kinds and paths of the events since the last call."""
-        taken = [(change, path) for change, path, _ in self.events]
-        self.events.clear()
-        return taken
-
 
 class World:
     """A state and requests of its clients."""
 
     def __init__(self) -> None:
         self.state = ServerState(tick_ms=TICK_MS)
-        self.transactions: list[Transaction] = []
 
     def connect(self, now: int = 0) -> Connection:
         session = self.state.open_session(TIMEOUT_MS, now, now)
@@ -60,19 +52,6 @@ class World:
     ) -> str:
         return self.write(connection, Create(kind, path, data, acl, flags)).path
 
-    def delete(self, connection: Connection, path: str | None, version: int = -1) -> None:
-        self.write(connection, Delete(path, version))
-
-    def set(
-        self, connection: Connection, path: str | None, data: bytes | None = b"", version: int = -1
-    ) -> Written:
-        return self.write(connection, SetData(path, data, version))
-
-    def set_acl(
-        self, connection: Connection, path: str | None, acl: Acl | None, version: int = -1
-    ) -> Written:
-        return self.write(connection, SetAcl(path, acl, version))
-
     def refusal(self, connection: Connection, operation: Operation) -> int:
         """Return the code with which the state refuses the operation."""
         try:
@@ -80,6 +59,14 @@ class World:
         except Refused as refused:
             return refused.code
         raise AssertionError(f"{operation} succeeded")
+
+    def refused_read(self, connection: Connection, path: str) -> int:
+        """Return the code with which the state refuses to read the node."""
+        try:
+            self.state.data(connection, path)
+        except Refused as refused:
+            return refused.code
+        raise AssertionError(f"{path} was read")
 
 
 def image(tree: Tree) -> dict[str, object]:

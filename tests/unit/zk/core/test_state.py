@@ -1,4 +1,4 @@
-"""Multis: all operations or none, with one zxid; and the journal, whose replay gives the same state."""
+"""Properties of random writes: a refused multi changes nothing, and the replay of the journal gives the same state."""
 
 from __future__ import annotations
 
@@ -7,118 +7,15 @@ from contextlib import suppress
 
 import pytest
 from support.zookeeper_operations import Operations
-from support.zookeeper_state import TICK_MS, Connection, World, assert_consistent, image
+from support.zookeeper_state import TICK_MS, World, assert_consistent, image
 
 from minikafka.zk.core import codes
-from minikafka.zk.core.acl import ANYONE
-from minikafka.zk.core.changes import Checked, Created, DataSet, Deleted, Failed, Multi
+from minikafka.zk.core.changes import Deleted, Failed, Multi
 from minikafka.zk.core.codes import Refused
-from minikafka.zk.core.operations import Check, Create, Delete, SetData
-from minikafka.zk.core.state import Result, ServerState
+from minikafka.zk.core.state import ServerState
 
 SEEDS = 20
 STEPS = 150
-
-
-def create(path: str, flags: int = 0) -> Create:
-    return Create(codes.CREATE, path, b"x", ANYONE, flags)
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def client(world: World) -> Connection:
-    return world.connect()
-
-
-def test_multi_applies_all_operations_with_one_zxid(world: World, client: Connection) -> None:
-    zxid = world.state.zxid
-    results = world.state.multi(
-        client,
-        5,
-        [create("/a"), create("/a/n", codes.SEQUENTIAL), Check("/a", 0), SetData("/a", b"new", 0)],
-        7,
-    )
-    assert world.state.zxid == zxid + 1
-    paths = [result.path for result in results if isinstance(result, Result)]
-    assert paths == ["/a", "/a/n0000000000", "/a", "/a"]
-    changes = world.state.journal[-1].change
-    assert changes == Multi(
-        (
-            Created(codes.CREATE, "/a", b"x", ANYONE, False, 1),
-            Created(codes.CREATE, "/a/n0000000000", b"x", ANYONE, False, 1),
-            Checked("/a", 1),
-            DataSet("/a", b"new", 1),
-        )
-    )
-
-
-def test_stat_of_a_multi_is_the_one_right_after_the_operation(
-    world: World, client: Connection
-) -> None:
-    results = world.state.multi(
-        client, 0, [create("/a"), SetData("/a", b"longer", -1), Delete("/a", 1)], 7
-    )
-    stats = [result.stat for result in results if isinstance(result, Result)]
-    assert [s and (s.version, s.data_length) for s in stats] == [(0, 1), (1, 6), None]
-
-
-def test_refused_multi_names_the_operation_at_fault(world: World, client: Connection) -> None:
-    zxid = world.state.zxid
-    codes_ = world.state.multi(
-        client, 0, [create("/a"), Delete("/missing", -1), create("/b"), create("/c")], 7
-    )
-    assert codes_ == [0, codes.NO_NODE, codes.RUNTIME_INCONSISTENCY, codes.RUNTIME_INCONSISTENCY]
-    assert world.state.journal[-1].change == Failed(codes.NO_NODE)
-    assert world.state.zxid == zxid + 1
-    assert "/a" not in world.state.tree.nodes
-
-
-def test_container_with_the_ephemeral_flag_takes_no_child_in_its_own_multi(
-    world: World, client: Connection
-) -> None:
-    container = Create(codes.CREATE_CONTAINER, "/c", b"", ANYONE, codes.EPHEMERAL)
-    assert world.state.multi(client, 0, [container, create("/c/n")], 7) == [
-        0,
-        codes.NO_CHILDREN_FOR_EPHEMERALS,
-    ]
-    again = [container, Delete("/c", -1), create("/c"), create("/c/n")]
-    results = world.state.multi(client, 0, again, 7)
-    assert [type(result) for result in results] == [Result] * 4, "only this node refuses children"
-    world.state.multi(client, 0, [Delete("/c/n", -1), Delete("/c", -1), container], 7)
-    results = world.state.multi(client, 0, [create("/c/n")], 7)
-    assert type(results[0]) is Result, "an applied container takes children"
-
-
-def test_empty_multi_succeeds_and_uses_up_a_zxid(world: World, client: Connection) -> None:
-    zxid = world.state.zxid
-    assert world.state.multi(client, 0, [], 7) == []
-    assert world.state.zxid == zxid + 1
-    assert world.state.journal[-1].change == Multi(())
-
-
-def test_watches_fire_after_a_multi_in_the_order_of_its_operations(
-    world: World, client: Connection
-) -> None:
-    watcher = world.connect()
-    world.state.add_watch(watcher, "/", 1)
-    world.state.multi(client, 0, [create("/b"), create("/a"), Delete("/b", -1)], 7)
-    assert watcher.seen() == [
-        (codes.NODE_CREATED, "/b"),
-        (codes.NODE_CREATED, "/a"),
-        (codes.NODE_DELETED, "/b"),
-    ]
-
-
-def test_refused_multi_fires_no_watch(world: World, client: Connection) -> None:
-    world.state.data(client, "/", watch=True)
-    world.state.children(client, "/", watch=True)
-    world.state.multi(client, 0, [create("/b"), create("/b")], 7)
-    assert client.events == []
-    assert world.state.child_watches.has("/", client, 1), "the watch has not been used up"
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

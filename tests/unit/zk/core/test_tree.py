@@ -1,6 +1,8 @@
-"""The tree of znodes as a place for nodes of another tree. Everything else about it is in `test_attempt.py`."""
+"""The tree of znodes as a place for nodes of another tree, and the number of nodes below a path."""
 
 from __future__ import annotations
+
+from support.zookeeper_state import World
 
 from minikafka.zk.core.tree import Node, Tree
 
@@ -28,3 +30,14 @@ def test_placed_nodes_take_and_lose_children_like_other_nodes() -> None:
     assert list(tree.nodes["/a"].children or ()) == ["x"]
     tree.remove("/a/x")
     assert tree.nodes["/a"].stat().num_children == 0
+
+
+def test_number_of_nodes_below_a_path() -> None:
+    world = World()
+    client = world.connect()
+    for path in ("/a", "/a/b", "/a/b/c", "/ab"):
+        world.create(client, path)
+    counts = {
+        path: world.state.tree.count_below(path) for path in ("/a", "/ab", "/", "", "/zookeeper")
+    }
+    assert counts == {"/a": 2, "/ab": 0, "/": 7, "": 8, "/zookeeper": 2}
