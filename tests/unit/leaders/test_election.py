@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.leaders_views import T0, Bench, view
+from support.leaders_views import view
 
 from minikafka.leaders.election import Candidate, Verdict, choose, next_epoch
-from minikafka.leaders.events import (
-    BecomeFollower,
-    ElectionWaitEnded,
-    Registered,
-    TryToLead,
-    WaitToElect,
-    WatchPartition,
-)
 from minikafka.leaders.model import PartitionView, Replicas
 
 LEAD, WAIT, YIELD, STAY = Verdict
@@ -125,44 +117,3 @@ def test_next_epoch_is_above_every_known_epoch(
     seen: PartitionView, latest: int, epoch: int
 ) -> None:
     assert next_epoch(seen, latest) == epoch
-
-
-def test_new_replica_waits_for_the_replica_list_then_elects() -> None:
-    bench = Bench(0)
-    assert bench.scan(view(None, target=(0, 1))) == [WatchPartition(T0)]
-    created = view((0, 1), target=(0, 1))
-    assert bench.read(created) == [TryToLead(T0, created, 1, (0,))]
-
-
-@pytest.mark.row("C3")
-def test_first_leader_that_appears_in_the_wait_is_followed() -> None:
-    bench = Bench(1)
-    bench.scan(view())
-    won = view(leader=(0, 1), isr=(0,))
-    assert bench.read(won) == [BecomeFollower(T0, won, False)]
-    assert bench.handle(ElectionWaitEnded(T0, won, frozenset())) == []
-
-
-def test_wait_begins_again_when_the_next_leader_dies() -> None:
-    bench = Bench(1)
-    bench.scan(view(isr=(0, 1)))
-    bench.handle(ElectionWaitEnded(T0, view(isr=(0, 1)), frozenset()))
-    bench.read(view(leader=(0, 8), isr=(0, 1)))
-    assert bench.read(view(isr=(0, 1), epoch=8)) == [WaitToElect(T0, is_for_preferred=True)]
-
-
-def test_replica_outside_the_isr_asks_for_no_wait() -> None:
-    bench = Bench(2)
-    assert bench.scan(view(isr=(0, 1))) == [WatchPartition(T0)]
-    assert bench.read(view(isr=(0, 2))) == [WaitToElect(T0, is_for_preferred=True)]
-
-
-def test_unclean_candidate_asks_again_until_the_isr_is_dead() -> None:
-    bench = Bench(2)
-    seen = view(isr=(0,), unclean=True)
-    bench.handle(Registered())
-    assert bench.scan(seen) == [WatchPartition(T0), WaitToElect(T0)]
-    assert bench.handle(ElectionWaitEnded(T0, seen, frozenset({0}))) == [WaitToElect(T0)]
-    assert bench.handle(ElectionWaitEnded(T0, seen, frozenset({2}))) == [
-        TryToLead(T0, seen, 8, (2,))
-    ]

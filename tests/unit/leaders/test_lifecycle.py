@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.leaders_views import T0, Bench, request, view
+from support.leaders_views import request
 
 from minikafka.base.model import TopicPartition
 from minikafka.leaders import lifecycle
@@ -63,23 +63,3 @@ def test_fields_of_a_line_say_who_asked_whom() -> None:
         "receiver": 1,
         "epoch": 10,
     }
-
-
-@pytest.mark.row("C38")
-def test_machine_notes_a_request_before_and_after_its_effects() -> None:
-    bench = Bench(1)
-    seen = view(leader=(0, 10), isr=(0,))
-    bench.receive(request(epoch=10, sender=0), seen)
-    names = [type(effect).__name__ for effect in bench.effects]
-    assert names == [
-        "Note",
-        "Note",
-        "WatchPartition",
-        "Note",
-        "BecomeFollower",
-        "Note",
-        "Consume",
-    ]
-    assert bench.kinds() == ["received", "move", "move", "completed"]
-    assert bench.effects[0] == lifecycle.received(request(epoch=10, sender=0), 1)
-    assert bench.machine.replicas[T0].epoch == 10
