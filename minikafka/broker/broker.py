@@ -27,7 +27,7 @@ from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
-from minikafka.broker.capabilities.mode import CoordinationMode
+from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.cluster.clock_offsets import ClockOffsets
 from minikafka.broker.cluster.controller_client import ControllerClient
 from minikafka.broker.cluster.metadata import MetadataCache

@@ -29,7 +29,7 @@ from minikafka.base.model import (
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.ports import Check, Gate, Ledger
 from minikafka.broker.broker import Broker
-from minikafka.broker.capabilities.mode import Capabilities
+from minikafka.broker.capabilities import Capabilities
 from minikafka.broker.modes.controller.config_writes import ControllerConfigWrites
 from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.mode import PRODUCER_ID_BLOCK

@@ -13,7 +13,7 @@ from support.leaders_cluster import LeadersCluster
 from support.seeded_loop import context_of, run_seeded
 
 from minikafka.base.config import TopicConfig
-from minikafka.broker.capabilities.stores import TopicPlan
+from minikafka.broker.capabilities import TopicPlan
 from minikafka.client import NewTopic
 from minikafka.client.admin_results import Outcome
 

@@ -12,7 +12,7 @@ from support.seeded_loop import run_seeded
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
 from minikafka.base.model import PartitionState, TopicPartition
-from minikafka.broker.capabilities.mode import CoordinationMode
+from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record

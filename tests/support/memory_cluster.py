@@ -26,7 +26,7 @@ from minikafka.base.coordination import CONTROLLER
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.broker import Broker, create_broker
-from minikafka.broker.capabilities.mode import CoordinationMode
+from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.modes.controller import ControllerMode
 from minikafka.broker.modes.leaders import LeadersMode
 from minikafka.broker.ports import BrokerPorts

@@ -27,13 +27,13 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import ControlPlane, Gate, Ledger
-from minikafka.broker.capabilities.mode import Capabilities
-from minikafka.broker.capabilities.roles import Orders
-from minikafka.broker.capabilities.stores import (
+from minikafka.broker.capabilities import (
+    Capabilities,
     ConfigKind,
     ConfigListener,
     IsrOutcome,
     IsrWrite,
+    Orders,
     Overrides,
     PartitionPlan,
     TopicPlan,

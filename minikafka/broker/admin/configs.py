@@ -18,7 +18,7 @@ from minikafka.base.config.throttles import THROTTLES
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
 from minikafka.base.names import parse_number
 from minikafka.broker.admin.refusals import refusal
-from minikafka.broker.capabilities.stores import ConfigKind, ConfigStore, Overrides
+from minikafka.broker.capabilities import ConfigKind, ConfigStore, Overrides
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.settings.log_levels import (

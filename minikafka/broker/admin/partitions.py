@@ -15,8 +15,7 @@ from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.admin.refusals import refusal
-from minikafka.broker.capabilities.administration import Administration
-from minikafka.broker.capabilities.stores import Assignment, TopicStore
+from minikafka.broker.capabilities import Administration, Assignment, TopicStore
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.turns.rotation import Pauses
 from minikafka.broker.turns.side_by_side import AT_ONCE, all_of

@@ -23,8 +23,7 @@ from minikafka.base.model import (
 from minikafka.base.ports import Rng
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.refusals import refusal
-from minikafka.broker.capabilities.administration import Administration
-from minikafka.broker.capabilities.stores import TopicPlan, TopicStore
+from minikafka.broker.capabilities import Administration, TopicPlan, TopicStore
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.turns.rotation import Pauses

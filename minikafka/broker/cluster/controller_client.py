@@ -8,7 +8,7 @@ from typing import Any
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Call, ControlPlane
-from minikafka.broker.capabilities.administration import Administration
+from minikafka.broker.capabilities import Administration
 from minikafka.broker.cluster.metadata import MetadataCache
 
 

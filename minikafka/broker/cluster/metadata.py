@@ -20,7 +20,7 @@ from minikafka.base.model import (
     PartitionState,
 )
 from minikafka.base.ports import Clock
-from minikafka.broker.capabilities.metadata import MetadataSource
+from minikafka.broker.capabilities import MetadataSource
 
 
 @dataclass(frozen=True, slots=True)

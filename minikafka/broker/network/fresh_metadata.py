@@ -15,7 +15,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
-from minikafka.broker.capabilities.metadata import MetadataSource
+from minikafka.broker.capabilities import MetadataSource
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services
 from minikafka.wire import versions

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from minikafka.base.errors import CoordinationError
 from minikafka.base.ports import Clock, Ledger, Tasks
-from minikafka.broker.capabilities.stores import IsrOutcome, IsrStore, IsrWrite
+from minikafka.broker.capabilities import IsrOutcome, IsrStore, IsrWrite
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.ledger.record import ISR
 from minikafka.replication.isr import Committed, IsrState, PendingExpand

@@ -31,7 +31,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Ledger
 from minikafka.base.traffic import TopicTraffic
-from minikafka.broker.capabilities.mode import Capabilities
+from minikafka.broker.capabilities import Capabilities
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.checkpoints import Checkpoints

@@ -19,14 +19,14 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Clock
-from minikafka.broker.capabilities.roles import (
+from minikafka.broker.capabilities import (
     Confirm,
     Fence,
     OrderResults,
+    TopicStore,
     always_confirmed,
     never_stale,
 )
-from minikafka.broker.capabilities.stores import TopicStore
 from minikafka.broker.replicas.catch_up import CatchUp
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.strays import Strays

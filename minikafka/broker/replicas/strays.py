@@ -22,8 +22,7 @@ from minikafka.base.model import (
     PartitionState,
     TopicPartition,
 )
-from minikafka.broker.capabilities.roles import Confirm, always_confirmed
-from minikafka.broker.capabilities.stores import TopicStore
+from minikafka.broker.capabilities import Confirm, TopicStore, always_confirmed
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.log.manager import LogManager
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from minikafka.base.metrics import Kind, Metrics, Sample
-from minikafka.broker.capabilities.diagnostics import Diagnostics
+from minikafka.broker.capabilities import Diagnostics
 
 Summary = dict[str, Any]
 """The result of `Diagnostics.summary`, which is read once for all metrics."""

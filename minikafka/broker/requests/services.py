@@ -15,7 +15,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Clock, ControlPlane, Rng
 from minikafka.broker.admin import Admin
-from minikafka.broker.capabilities.administration import Administration
+from minikafka.broker.capabilities import Administration
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.coordinators.groups import GroupService

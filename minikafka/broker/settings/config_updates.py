@@ -8,8 +8,7 @@ from typing import Protocol
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
-from minikafka.broker.capabilities.administration import Administration
-from minikafka.broker.capabilities.stores import Overrides
+from minikafka.broker.capabilities import Administration, Overrides
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.rpc.messages import SettingChange
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.keys import usable
 from minikafka.base.errors import ConfigError
-from minikafka.broker.capabilities.stores import ConfigStore
+from minikafka.broker.capabilities import ConfigStore
 
 logger = logging.getLogger(__name__)
 

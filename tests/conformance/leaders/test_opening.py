@@ -14,7 +14,7 @@ from support.until import until
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.capabilities.stores import TopicPlan
+from minikafka.broker.capabilities import TopicPlan
 from minikafka.client import NewTopic, Record
 from minikafka.client.network import Address, Network, request
 from minikafka.wire.versions import PRODUCE

@@ -8,7 +8,7 @@ import pytest
 from support.leaders_cluster import T0, LeadersCluster, run_leaders
 
 from minikafka.base.config import TopicConfig
-from minikafka.broker.capabilities.stores import TopicPlan
+from minikafka.broker.capabilities import TopicPlan
 
 SEEDS = range(1, 4)
 

@@ -17,7 +17,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, code_name
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Clock, Tasks
-from minikafka.broker.capabilities.metadata import MetadataSource
+from minikafka.broker.capabilities import MetadataSource
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.transactions.marker_appends import (

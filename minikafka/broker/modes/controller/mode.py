@@ -17,7 +17,7 @@ from minikafka.base.ports import (
     Tasks,
     ZooKeeper,
 )
-from minikafka.broker.capabilities.mode import Capabilities
+from minikafka.broker.capabilities import Capabilities
 from minikafka.broker.modes.controller.config_writes import ControllerConfigWrites
 from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs

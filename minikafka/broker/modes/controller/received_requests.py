@@ -26,7 +26,7 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Call, Gate, Ledger, ZooKeeper
-from minikafka.broker.capabilities.roles import OrderResults, Orders
+from minikafka.broker.capabilities import OrderResults, Orders
 from minikafka.broker.cluster.step_gate import AT_BROKER
 from minikafka.ledger.record import EFFECT
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines

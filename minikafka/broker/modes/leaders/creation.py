@@ -24,7 +24,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Create, Gate, MultiOp, ZooKeeper
-from minikafka.broker.capabilities.stores import TopicPlan
+from minikafka.broker.capabilities import TopicPlan
 from minikafka.broker.modes.leaders import admin_requests
 from minikafka.broker.modes.leaders.admin_requests import AT_ONCE, AdminRequests
 from minikafka.broker.modes.zookeeper.lost_answers import read_back

@@ -26,7 +26,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Clock, Gate, Tasks
-from minikafka.broker.capabilities.roles import Orders
+from minikafka.broker.capabilities import Orders
 from minikafka.broker.modes.leaders.era import Era
 from minikafka.broker.modes.leaders.lines import Lines
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata

@@ -27,7 +27,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Clock, Tasks, ZooKeeper
-from minikafka.broker.capabilities.roles import Orders
+from minikafka.broker.capabilities import Orders
 from minikafka.broker.modes.leaders.reads import PartitionReads
 from minikafka.broker.modes.leaders.role_states import metadata_of
 from minikafka.leaders.model import PartitionView

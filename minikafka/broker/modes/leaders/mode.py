@@ -17,7 +17,7 @@ from minikafka.base.ports import (
     Tasks,
     ZooKeeper,
 )
-from minikafka.broker.capabilities.mode import Capabilities
+from minikafka.broker.capabilities import Capabilities
 from minikafka.broker.modes.leaders.admin_requests import AdminRequests
 from minikafka.broker.modes.leaders.administration import LeadersAdministration
 from minikafka.broker.modes.leaders.config_writes import LeadersConfigWrites

@@ -25,7 +25,7 @@ from minikafka.base.ports import (
     Tasks,
     ZooKeeper,
 )
-from minikafka.broker.capabilities.roles import Orders
+from minikafka.broker.capabilities import Orders
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.received_requests import ReceivedRequests

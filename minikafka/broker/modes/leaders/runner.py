@@ -17,8 +17,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import Closed, CoordinationError
 from minikafka.base.model import Epoch, TopicPartition
 from minikafka.base.ports import Clock, Gate, Ledger, Tasks, ZooKeeper
-from minikafka.broker.capabilities.roles import Orders
-from minikafka.broker.capabilities.stores import IsrOutcome
+from minikafka.broker.capabilities import IsrOutcome, Orders
 from minikafka.broker.modes.leaders.effects import Effects
 from minikafka.broker.modes.leaders.era import Era
 from minikafka.broker.modes.leaders.lines import Lines

@@ -23,7 +23,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import ReplicaAssignment
 from minikafka.base.ports import ZooKeeper
-from minikafka.broker.capabilities.stores import Assignment, PartitionPlan, TopicPlan
+from minikafka.broker.capabilities import Assignment, PartitionPlan, TopicPlan
 from minikafka.broker.modes.leaders.creation import Creations, already_exists
 from minikafka.broker.modes.leaders.deletion import Deletions, check_readable
 from minikafka.broker.modes.leaders.peers import Peers

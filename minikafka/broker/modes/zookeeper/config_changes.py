@@ -16,7 +16,7 @@ from typing import Final
 from minikafka.base.errors import Closed, CoordinationError, KafkaError
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Tasks, WatchKind, WatchSignal, ZooKeeper
-from minikafka.broker.capabilities.stores import ConfigListener
+from minikafka.broker.capabilities import ConfigListener
 from minikafka.broker.modes.zookeeper.config_writes import ConfigWrites
 from minikafka.zk.nodes import configs
 from minikafka.zk.nodes.faults import Faults

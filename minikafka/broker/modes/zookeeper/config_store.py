@@ -22,7 +22,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Check, Clock, Create, Set, Tasks, ZooKeeper
-from minikafka.broker.capabilities.stores import ConfigKind, ConfigListener, Overrides
+from minikafka.broker.capabilities import ConfigKind, ConfigListener, Overrides
 from minikafka.broker.modes.zookeeper.config_changes import ZooKeeperConfigChanges
 from minikafka.broker.modes.zookeeper.config_writes import ConfigWrites
 from minikafka.broker.modes.zookeeper.lost_answers import read_back

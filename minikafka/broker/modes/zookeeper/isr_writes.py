@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from minikafka.base.errors import BadVersion, NoNode, NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.ports import Node, Set, ZooKeeper
-from minikafka.broker.capabilities.stores import IsrOutcome, IsrWrite
+from minikafka.broker.capabilities import IsrOutcome, IsrWrite
 
 
 async def compare_and_set(

@@ -16,7 +16,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ClusterMetadata
 from minikafka.base.ports import ControlPlane, Gate, Ledger
-from minikafka.broker.capabilities.mode import Capabilities, CoordinationMode
+from minikafka.broker.capabilities import Capabilities, CoordinationMode
 from minikafka.broker.network import fresh_metadata
 from minikafka.broker.network.fresh_metadata import NAMES_MAX, topics_of
 from minikafka.broker.ports import BrokerPorts

@@ -16,8 +16,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import Broker
-from minikafka.broker.capabilities.mode import CoordinationMode
-from minikafka.broker.capabilities.roles import Orders
+from minikafka.broker.capabilities import CoordinationMode, Orders
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.client.consumer import fetch_request

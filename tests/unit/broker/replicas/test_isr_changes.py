@@ -15,7 +15,7 @@ from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Stat
-from minikafka.broker.capabilities.stores import IsrOutcome, IsrWrite
+from minikafka.broker.capabilities import IsrOutcome, IsrWrite
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
 from minikafka.broker.replicas.isr_changes import IsrChanges
 from minikafka.replication.isr import Committed, PendingExpand

@@ -12,7 +12,7 @@ from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import CoordinationError, NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr, TopicPartition
-from minikafka.broker.capabilities.stores import IsrOutcome
+from minikafka.broker.capabilities import IsrOutcome
 from minikafka.broker.modes.controller.isr_store import ANNOUNCE_AFTER_MS, ZooKeeperIsrs
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry

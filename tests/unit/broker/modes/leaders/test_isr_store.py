@@ -6,7 +6,7 @@ import pytest
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import NO_EPOCH, LeaderAndIsr, TopicPartition
-from minikafka.broker.capabilities.stores import IsrOutcome, IsrWrite
+from minikafka.broker.capabilities import IsrOutcome, IsrWrite
 from minikafka.broker.modes.leaders.isr_store import LeadersIsrs
 
 TP = TopicPartition("t", 0)

@@ -11,7 +11,7 @@ from support.until import until
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import Broker
-from minikafka.broker.capabilities.mode import CoordinationMode
+from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record
