@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from benchmarks import kafka
 from benchmarks.closed_loop import LoadError
 from benchmarks.peer import in_thread
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 
 Address = tuple[str, int]
 

@@ -27,7 +27,7 @@ import uvloop
 
 from benchmarks.closed_loop import Answer
 from minikafka.record.codecs import crc32c
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 
 PRODUCE, FETCH, RECORDS = 1, 2, 3
 LENGTH = struct.Struct(">i")

@@ -34,7 +34,7 @@ from minikafka import LocalCluster
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 from minikafka.wire.versions import METADATA
 from minikafka.zk.processes.apache import ApacheZooKeeper
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 
 PROGRAM = Path(__file__).with_name("copy_job.py")
 END_SECONDS = 60.0

@@ -38,8 +38,7 @@ from minikafka.base.errors import MinikafkaError
 from minikafka.cli.execution.running import run_cancellable
 from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.runtime.parent import die_with
-from minikafka.runtime.spawning import start_child
+from minikafka.runtime.spawning import die_with, start_child
 from minikafka.zk.processes.apache import ApacheZooKeeper, find_java
 from minikafka.zk.processes.child import ServerProcess
 from minikafka.zk.processes.embedded import EmbeddedZooKeeper

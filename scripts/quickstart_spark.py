@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 from minikafka.spark.session import session
 from minikafka.spark.verify import verify
 

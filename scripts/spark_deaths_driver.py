@@ -28,7 +28,7 @@ from spark_deaths_sink import DyingSource
 from minikafka.pipeline.check.pipeline import CheckSettings, run
 from minikafka.pipeline.session.report import Report
 from minikafka.pipeline.streams.tables import TableSettings, table_stream
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 from minikafka.spark.session import session
 
 SOURCE = "deaths"

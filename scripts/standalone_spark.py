@@ -19,7 +19,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 CLASSES = "org.apache.spark.deploy"
 TIED = """
 import os, sys
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 die_with(os.getppid())
 os.execv(sys.argv[1], sys.argv[1:])
 """

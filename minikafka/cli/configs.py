@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.base.config.broker import THROTTLES
 from minikafka.base.config.keys import unknown_key
-from minikafka.base.config.throttles import THROTTLES
 from minikafka.base.errors import KafkaError
 from minikafka.cli.arguments import completion
 from minikafka.cli.arguments.find_cluster import bootstrap_servers

@@ -25,7 +25,7 @@ from minikafka.base.names import (
 from minikafka.base.ports import Executor, File, Storage
 from minikafka.log import checkpoints
 from minikafka.log.log import Log
-from minikafka.log.segments.retired import RetiredSegments
+from minikafka.log.segments.segments import RetiredSegments
 
 logger = logging.getLogger(__name__)
 

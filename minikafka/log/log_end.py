@@ -18,9 +18,8 @@ from minikafka.log.checkpoints import PARTITION_METADATA
 from minikafka.log.recovery import Loaded
 from minikafka.log.segments.index import OFFSET_ENTRY
 from minikafka.log.segments.index_files import sync_files
-from minikafka.log.segments.retired import RetiredSegments
 from minikafka.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
-from minikafka.log.segments.segments import Segments, create_or_plan, roll_age
+from minikafka.log.segments.segments import RetiredSegments, Segments, create_or_plan, roll_age
 from minikafka.log.segments.stand_ins import RefusingFile
 from minikafka.log.state.gaps import Gaps
 from minikafka.record.header import HEADER, HEADER_BYTES, MAX_TIMESTAMP

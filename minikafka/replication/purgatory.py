@@ -21,8 +21,8 @@ from minikafka.base.metrics import Histogram
 from minikafka.base.ports import Clock, Slice
 from minikafka.record.rules import RecordErrors
 from minikafka.replication.partition import Partition, ProduceWaiter
+from minikafka.replication.read_limits import Waiter
 from minikafka.replication.verification import NO_GUARD
-from minikafka.replication.waiters import Waiter
 
 logger = logging.getLogger(__name__)
 

@@ -1,14 +1,15 @@
 """How far a replica can be read: its high watermark and last stable offset, with their byte positions in the log.
 
+`Waiter` and `Reader` are the interfaces of those who wait for the limits to move.
+
 Invariant: neither offset lies above the log end, or below the log start offset.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from minikafka.log.log import Log
-from minikafka.replication.waiters import Reader, Waiter
 
 UNKNOWN_OFFSET: Final = -1
 _NO_GENERATION: Final = -1
@@ -114,3 +115,20 @@ class ReadLimits:
         readers, self.readers = self.readers, {}
         for reader in readers:
             reader.mark_dirty()
+
+
+class Waiter(Protocol):
+    """A request that waits until a partition changes: the high watermark, the role, or a replica's log start offset."""
+
+    def attempt(self) -> None:
+        """Send the response if the request need not wait any longer."""
+
+
+class Reader(Protocol):
+    """A partition in a consumer's fetch session. `mark_dirty` is called when the replica has something new to read."""
+
+    def mark_dirty(self) -> None:
+        """Record that the session must read the partition again.
+
+        The caller has already removed this reader from `Partition.readers`.
+        """

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Final
 
@@ -20,6 +21,10 @@ DENSE_READS: Final = 8
 """Number of reads without a pause before polling begins. A steady 1,000 records/s is below this number."""
 HELD_READS: Final = 1_024
 """Number of reads without polling after a long yield, so that polling seldom delays other processes."""
+
+
+OWN_GROUP: Final = Path("/proc/self/cgroup")
+GROUPS: Final = Path("/sys/fs/cgroup")
 
 
 class BusyPoll:
@@ -62,3 +67,41 @@ class BusyPoll:
                 self._reads = -HELD_READS
             else:
                 self._loop.call_soon(self._turn)
+
+
+def has_quota(membership: Path = OWN_GROUP, mount: Path = GROUPS) -> bool:
+    """Return True if this process's control group, or one of its ancestors, has a CPU quota (cgroups(7)).
+
+    Busy polling would use up the processor time that the broker needs: the kernel stops a container that has used its
+    quota for the rest of each period of 100 ms.
+    Return False on a system without control groups.
+    """
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return False
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers and any(limit != "max" for limit in _limits(mount, path, "cpu.max")):
+            return True
+        if "cpu" in controllers.split(",") and any(
+            int(limit) > 0 for limit in _limits(mount / controllers, path, "cpu.cfs_quota_us")
+        ):
+            return True
+    return False
+
+
+def _limits(mount: Path, path: str, name: str) -> Iterator[str]:
+    """Yield the first word of each file `name` in the control group's directory and in its parents, up to `mount`.
+
+    `path`: the path of the control group below `mount`. Directories without the file are skipped. In a container,
+    `mount` may already be the group's directory, while `path` is a path on the host that does not exist here.
+    """
+    group = mount / path.lstrip("/")
+    for folder in (group, *group.parents):
+        if folder == mount.parent:
+            return
+        try:
+            yield (folder / name).read_text().split()[0]
+        except (OSError, IndexError):
+            continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -49,3 +49,24 @@ def raise_soft_limit() -> None:
     """Raise the limit to the hard limit, as Java does. Shells often set a low soft limit such as 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def process_that_uses(directory: str) -> int | None:
+    """Return the pid of another process that has a file in the directory open; None if none is seen.
+
+    Processes of other users are not seen, except by root, nor are any where there is no /proc.
+    """
+    prefix = os.path.realpath(directory) + os.sep
+    own = os.getpid()
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if name.isdigit() and int(name) != own and any(f.startswith(prefix) for f in _files(name)):
+            return int(name)
+    return None
+
+
+def _files(pid: str) -> Iterator[str]:
+    """Yield the paths of the files that a process has open. It may end meanwhile."""
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                yield os.readlink(f"/proc/{pid}/fd/{name}")

@@ -6,7 +6,9 @@ child that was started from a short-lived thread, such as one of `asyncio.to_thr
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +19,8 @@ from typing import Any, Final
 
 _Child = subprocess.Popen[bytes]
 _Request = tuple[Callable[[], _Child], Future[_Child]]
+_PR_SET_PDEATHSIG: Final = 1
+"""The option of prctl(2) that sets which signal a process gets when its parent dies."""
 
 
 def start_child(command: Sequence[str], **options: Any) -> _Child:
@@ -66,3 +70,13 @@ def _serve(requests: SimpleQueue[_Request]) -> None:
 _starter: Final = _Starter()
 # A forked child has no copy of the thread.
 os.register_at_fork(after_in_child=_starter.__init__)  # type: ignore[misc]
+
+
+def die_with(parent: int) -> None:
+    """Make the kernel kill this process when `parent` ends, or at once if `parent` has already ended (Linux only).
+
+    More exactly, the kernel kills this process when the thread of `parent` that started it ends (see `start_child`).
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 from minikafka.zk.processes.apache import ApacheZooKeeper
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")

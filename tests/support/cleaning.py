@@ -11,9 +11,8 @@ from support.logs import append, end_marker, open_log
 
 from minikafka.base.ports import Storage
 from minikafka.log.cleaner.cleaning import clean
-from minikafka.log.cleaner.dirt import dirt_of
+from minikafka.log.cleaner.dirt import dirt_of, task_of
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
-from minikafka.log.cleaner.tasks import task_of
 from minikafka.log.log import Log
 from minikafka.record.batch import Record, build, records, stamp_append_time
 from minikafka.record.header import (

@@ -13,21 +13,21 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.broker import THROTTLES
 from minikafka.base.config.keys import Key, Kind
-from minikafka.base.config.throttles import THROTTLES
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
 from minikafka.base.names import parse_number
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities import ConfigKind, ConfigStore, Overrides
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.broker.settings.log_levels import (
-    LEVELS,
-    ROOT,
+from minikafka.broker.settings.config_entries import (
+    LOG_LEVELS,
+    ROOT_LOGGER,
     has_logger,
     log_levels,
     set_log_level,
 )
+from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.settings.topic_configs import TopicConfigs
 from minikafka.broker.turns.rotation import Pauses
 
@@ -291,13 +291,13 @@ def _check_log_level(change: Change) -> None:
         )
     if not has_logger(name):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
-    if operation == Operation.SET and level not in LEVELS:
+    if operation == Operation.SET and level not in LOG_LEVELS:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
-            f"Valid log levels are {', '.join(LEVELS)}",
+            f"Valid log levels are {', '.join(LOG_LEVELS)}",
         )
-    if operation == Operation.DELETE and name == ROOT:
+    if operation == Operation.DELETE and name == ROOT_LOGGER:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed"
         )

@@ -1,18 +1,18 @@
-"""The consumer fetches of one connection: waiting fetches, the large fetch, and unsent responses."""
+"""The consumer fetches of one connection: waiting fetches, the large fetch, topic ids, and unsent responses."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Generator
+from typing import Final, Protocol, TypeAlias
 
-from minikafka.base.errors import ProtocolViolation
+from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock
-from minikafka.broker.fetch.topic_ids import TopicIds
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.requests.services import ClientConnection
+from minikafka.broker.turns.fair_queue import take_steps
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.log.deferred import EAGER_BYTES
 from minikafka.replication.partition import Partition
@@ -20,8 +20,14 @@ from minikafka.replication.purgatory import AnswerQueue, Slot
 
 WAITING_MAX: Final = 16
 """While this many fetches of one connection wait for records, no further request is parsed."""
+LARGE_BYTES: Final = 8 << 10
+"""A consumer's request of at least this many bytes (about 250 partitions) is decoded in steps."""
+FOLLOWER_LARGE_BYTES: Final = 16 << 10
+"""A follower's request of at least this many bytes (about 550 partitions) is handled in steps."""
 POSITIONS_MIN: Final = 16
 """Positions of partitions that are no longer hosted are dropped only at this number of positions or above."""
+_UNKNOWN_ID: Final = int(ErrorCode.UNKNOWN_TOPIC_ID)
+_OTHER_ID: Final = int(ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
 class Large(Protocol):
@@ -39,7 +45,10 @@ class Large(Protocol):
 
 
 class WaitingFetch(Protocol):
-    """A fetch that waits for records."""
+    """A fetch that may wait for records."""
+
+    def begin(self) -> None:
+        """Answer the fetch, or wait for records."""
 
     def stop_waiting(self) -> None:
         """Answer the fetch with the records that can be read now."""
@@ -215,3 +224,86 @@ class ConsumerFetches:
             return None
         broker = metadata.brokers[broker_id]
         return None if broker.endpoint(self.client.listener) is None else broker.rack
+
+
+class TopicIds:
+    """Finds topics and partitions by topic id, for the fetches of one connection (KIP-516, from version 13).
+
+    A request, a session and a response use the id wherever an earlier version uses the name. A replica has a name,
+    and its log has the id of the topic for which it was created. A topic that was deleted and created again has another
+    id, so no consumer reads the records of the new topic at an offset of the old one.
+    """
+
+    __slots__ = ("_find_by_id", "_replicas")
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+        self._find_by_id = replicas.hosted.find_by_id
+
+    def name(self, topic_id: bytes) -> bytes | None:
+        """Return the name of the topic that has this id according to the metadata, None if there is none."""
+        name = self._replicas.metadata.snapshot.topic_names.get(topic_id)
+        return None if name is None else name.encode()
+
+    def find(self, topic_id: bytes, number: int) -> Partition | None:
+        """Return the partition if it is hosted and its log has this topic id, or none yet; else None."""
+        partition = self._find_by_id(topic_id, number)
+        return partition if partition is not None else self._find_without_id(topic_id, number)
+
+    def _find_without_id(self, topic_id: bytes, number: int) -> Partition | None:
+        name = self.name(topic_id)
+        partition = None if name is None else self._replicas.find(name, number)
+        return None if partition is None or partition.log.topic_id is not None else partition
+
+    def error(self, name: bytes | None, number: int) -> int:
+        """Return the error code for a partition that `find` does not return. `name`: of the topic, None if unknown."""
+        if name is None:
+            return _UNKNOWN_ID
+        is_hosted = self._replicas.find(name, number) is not None
+        return _OTHER_ID if is_hosted else self._replicas.error_for_wire(name, number)
+
+
+Steps: TypeAlias = Generator[None, None, WaitingFetch | None]
+"""A generator that decodes a Fetch request. It returns a consumer's fetch; it handles a follower's fetch itself and
+returns None."""
+
+
+class LargeRequest:
+    """A large Fetch request that is being decoded in steps.
+
+    Until the last step, `ConsumerFetches.large` is this object. A follower's request is also handled in these steps.
+    """
+
+    __slots__ = ("_close", "_fetches", "_steps")
+
+    has_work = True
+
+    def __init__(
+        self,
+        fetches: ConsumerFetches,
+        steps: Steps,
+        close: Callable[[ProtocolViolation], None],
+    ) -> None:
+        self._fetches = fetches
+        self._steps = steps
+        self._close = close
+
+    def work(self, until: int) -> None:
+        """Continue to decode the request, until the end or until the time `until` (monotonic ms).
+
+        When a consumer's request has been decoded, begin the fetch. If the request is malformed, close the
+        connection.
+        """
+        try:
+            take_steps(self._steps, self._fetches.clock, until)
+        except StopIteration as done:
+            self._fetches.large = None
+            if done.value is not None:
+                done.value.begin()
+        except ProtocolViolation as violation:
+            self._fetches.large = None
+            self._close(violation)
+
+    def forget(self) -> None:
+        """Drop the request, because the connection has ended."""
+        self._fetches.large = None

@@ -63,10 +63,10 @@ from minikafka.base.errors import ProtocolViolation
 from minikafka.base.fetch_rows import PARTITION
 from minikafka.base.ports import Clock, Slice
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX, ConsumerFetch
-from minikafka.broker.fetch.consumer_fetches import ConsumerFetches
-from minikafka.broker.fetch.large import (
+from minikafka.broker.fetch.consumer_fetches import (
     FOLLOWER_LARGE_BYTES,
     LARGE_BYTES,
+    ConsumerFetches,
     LargeRequest,
     Steps,
 )

@@ -20,9 +20,8 @@ from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.turns.scheduler import Scheduler
-from minikafka.log.cleaner.dirt import Dirt, dirt_of, is_due
+from minikafka.log.cleaner.dirt import Dirt, dirt_of, is_due, task_of
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome
-from minikafka.log.cleaner.tasks import task_of
 from minikafka.log.log import Log
 from minikafka.log.manager import LogManager
 from minikafka.log.replacement import Replacement

@@ -1,18 +1,19 @@
 """Configurations for DescribeConfigs and CreateTopics: values, sources, synonyms (KIP-226).
 
-Invariant: the value of a sensitive key is never in an entry or its synonyms. A user-defined key counts as
-sensitive and read-only, as in Kafka, although it can be altered. The functions are pure.
+Invariant: the value of a sensitive key is never in an entry or its synonyms. A user-defined key counts as sensitive and
+read-only, as in Kafka, although it can be altered. The levels of this process's loggers are entries too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.broker import THROTTLES
 from minikafka.base.config.keys import Key, Kind
-from minikafka.base.config.throttles import THROTTLES
 from minikafka.broker.settings.dynamic_config import (
     DYNAMIC,
     RELEASE,
@@ -20,7 +21,17 @@ from minikafka.broker.settings.dynamic_config import (
     DynamicConfig,
     is_user_defined,
 )
-from minikafka.broker.settings.log_levels import log_levels
+
+ROOT_LOGGER: Final = "root"
+LOG_LEVELS: Final[Mapping[str, int]] = {
+    "FATAL": logging.CRITICAL,
+    "ERROR": logging.ERROR,
+    "WARN": logging.WARNING,
+    "INFO": logging.INFO,
+    "DEBUG": logging.DEBUG,
+    "TRACE": 5,
+}
+"""Kafka's name of each level → Python's number, from the level with the fewest records to the level with the most."""
 
 
 class Source(IntEnum):
@@ -181,3 +192,28 @@ _FAMILIES: Final[dict[str, tuple[str, ...]]] = {
 }
 """For each broker key, all keys of the same setting by precedence: for example, the keys of `log.retention.ms`
 are `log.retention.ms`, `log.retention.minutes` and `log.retention.hours`."""
+
+
+def log_levels() -> dict[str, str]:
+    """Return the level in effect of every logger, by name; the root logger comes first."""
+    names = sorted(logging.root.manager.loggerDict)
+    return {ROOT_LOGGER: _level_name(logging.root)} | {
+        name: _level_name(logging.getLogger(name)) for name in names
+    }
+
+
+def has_logger(name: str) -> bool:
+    """Return True if a logger or a package of loggers has this name."""
+    return name == ROOT_LOGGER or name in logging.root.manager.loggerDict
+
+
+def set_log_level(name: str, level: str | None) -> None:
+    """Set the level of an existing logger to a key of `LOG_LEVELS`; None: to the level of the package around it."""
+    logger = logging.root if name == ROOT_LOGGER else logging.getLogger(name)
+    logger.setLevel(logging.NOTSET if level is None else LOG_LEVELS[level])
+
+
+def _level_name(logger: logging.Logger) -> str:
+    """Return Kafka's name of a logger's level: of the next lower number, if another program has set a level between."""
+    number = logger.getEffectiveLevel()
+    return next((name for name, least in LOG_LEVELS.items() if number >= least), "TRACE")

@@ -28,13 +28,12 @@ from minikafka.broker.ports import BrokerPorts
 from minikafka.cli.arguments.config_files import errors_name_file, read_config
 from minikafka.cli.processes.log_lines import log_to_stderr
 from minikafka.rpc.server import HttpControlPlane
-from minikafka.runtime.busy_poll import BusyPoll
+from minikafka.runtime.busy_poll import BusyPoll, has_quota
 from minikafka.runtime.cleaner_processes import CleanerProcesses
 from minikafka.runtime.clock import SystemClock, SystemProcessor, SystemRng
-from minikafka.runtime.cpu_quota import has_quota
 from minikafka.runtime.descriptors import ProcessDescriptors, raise_soft_limit
 from minikafka.runtime.memory import find_trim, return_freed_memory
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.transport import SocketTransport

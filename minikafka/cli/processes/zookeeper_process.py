@@ -21,7 +21,7 @@ from minikafka.cli.processes.log_lines import log_to_stderr
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.descriptors import raise_soft_limit, soft_limit
 from minikafka.runtime.forking import in_child
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.transport import SocketTransport

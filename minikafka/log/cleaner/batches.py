@@ -9,7 +9,7 @@ producer stays even without records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress as selected
 from struct import Struct
 from typing import Final, NamedTuple
@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import CorruptBatch
 from minikafka.base.ports import Buffer
 from minikafka.log.cleaner.offset_map import OffsetMap
-from minikafka.log.cleaner.transactions import Transactions
 from minikafka.record.codecs import compress, crc32c
 from minikafka.record.entries import Entries, Entry, entries_of, spans, with_timestamp_delta
 from minikafka.record.header import (
@@ -40,9 +39,17 @@ from minikafka.record.header import (
     OVERHEAD,
     PRODUCER_EPOCH,
     PRODUCER_ID,
+    TRANSACTIONAL,
     Header,
 )
-from minikafka.record.transactions import is_control, marker_type
+from minikafka.record.transactions import (
+    ABORT,
+    COMMIT,
+    Aborted,
+    AbortedBatches,
+    is_control,
+    marker_type,
+)
 
 _UINT32: Final = Struct(">I")
 
@@ -224,3 +231,46 @@ def _sealed(
     batch += body
     _UINT32.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_START:]))
     return bytes(batch)
+
+
+class Transactions:
+    """The transactions in progress during one pass over the log, which may begin at any segment.
+
+    A marker stays while batches of its transaction are in the log, and then for the delete retention time.
+
+    `find_aborted` is called once, when the pass meets the first transactional batch or marker.
+    """
+
+    def __init__(self, find_aborted: Callable[[], Iterable[Aborted]]) -> None:
+        self._find_aborted = find_aborted
+        self._aborted: AbortedBatches | None = None
+        self._met: set[int] = set()
+        """Producers of which the pass has met a batch in the transaction in progress."""
+        self.needed_markers: set[int] = set()
+        """Offsets of the markers of whose transactions the pass has met a batch."""
+
+    def is_aborted(self, header: Header) -> bool:
+        """Return True if the batch, which is not a control batch, belongs to an aborted transaction."""
+        if not header[ATTRIBUTES] & TRANSACTIONAL:
+            return False
+        self._met.add(header[PRODUCER_ID])
+        return self._batches(header).is_aborted(header)
+
+    def is_marker_needless(self, header: Header, kind: int | None) -> bool:
+        """Return True if the marker can be removed, because no batch of its transaction is left.
+
+        `kind`: `ABORT` or `COMMIT`, None for a marker whose record was removed by an earlier cleaning.
+        """
+        self._batches(header).is_aborted(header)  # ends the transaction
+        was_met = header[PRODUCER_ID] in self._met
+        if was_met:
+            self.needed_markers.add(header[BASE_OFFSET])
+        self._met.discard(header[PRODUCER_ID])
+        return kind is None or (kind in (ABORT, COMMIT) and not was_met)
+
+    def _batches(self, header: Header) -> AbortedBatches:
+        if self._aborted is None:
+            start = header[BASE_OFFSET]
+            found = (each for each in self._find_aborted() if each.last_offset >= start)
+            self._aborted = AbortedBatches(found)
+        return self._aborted

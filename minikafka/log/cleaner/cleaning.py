@@ -7,17 +7,15 @@ the broker replaces the segments of the group by their copy (`log/segments/swap.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Set
-from typing import Final
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.base.ports import Buffer, File, Storage
-from minikafka.log.cleaner.batches import BatchFilter, KeepRules, LastBatch, check_crc
-from minikafka.log.cleaner.groups import Size, grouped
+from minikafka.log.cleaner.batches import BatchFilter, KeepRules, LastBatch, Transactions, check_crc
 from minikafka.log.cleaner.offset_map import OffsetMap
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
-from minikafka.log.cleaner.transactions import Transactions
-from minikafka.log.segments.segment import INDEX, LOG, TIME_INDEX, Segment
+from minikafka.log.segments.segment import INDEX, LOG, RELATIVE_OFFSET_MAX, TIME_INDEX, Segment
 from minikafka.log.segments.swap import CLEANED
 from minikafka.log.segments.transaction_index import ENTRY, TXN_INDEX, decode
 from minikafka.record.entries import PADDING, entries_of
@@ -273,3 +271,45 @@ def _kind_of(batch: memoryview, header: Header) -> int | None:
 
 def _no_action(header: Header) -> None:
     """Do nothing with a batch of the copy: `Segment.recover` has already added the batch to the indexes."""
+
+
+class Size(NamedTuple):
+    """One segment: its base offset, and the sizes (in bytes) of its records and of its two indexes."""
+
+    base_offset: int
+    records: int
+    offset_index: int
+    time_index: int
+
+
+def grouped(
+    sizes: Sequence[Size], segment_bytes: int, index_bytes: int, end_offset: int
+) -> list[list[int]]:
+    """Return the base offsets in groups, each of which a cleaning joins to one segment, as in Kafka.
+
+    The segments of a group fit into one segment even before cleaning. Without joining, the segments would become
+    smaller with every cleaning.
+
+    `end_offset` is the offset after the last segment.
+    """
+    groups: list[list[int]] = []
+    records = index = times = 0
+    for slot, size in enumerate(sizes):
+        records, index, times = (
+            records + size.records,
+            index + size.offset_index,
+            times + size.time_index,
+        )
+        last_offset = (sizes[slot + 1].base_offset if slot + 1 < len(sizes) else end_offset) - 1
+        if (
+            groups
+            and records <= segment_bytes
+            and index <= index_bytes
+            and times <= index_bytes
+            and (not size.records or last_offset - groups[-1][0] <= RELATIVE_OFFSET_MAX)
+        ):
+            groups[-1].append(size.base_offset)
+        else:
+            groups.append([size.base_offset])
+            _, records, index, times = size
+    return groups

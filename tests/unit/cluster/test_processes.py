@@ -124,7 +124,7 @@ async def test_process_dies_with_its_parent(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
     child = (
-        "from minikafka.runtime.parent import die_with; import os, sys, time; "
+        "from minikafka.runtime.spawning import die_with; import os, sys, time; "
         "die_with(int(sys.argv[1])); print(os.getpid(), flush=True); time.sleep(600)"
     )
     parent = (

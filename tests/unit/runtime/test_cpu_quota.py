@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.runtime.cpu_quota import has_quota
+from minikafka.runtime.busy_poll import has_quota
 
 
 def quota(tmp_path: Path, membership: str, files: dict[str, str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from minikafka.runtime.open_files import process_that_uses
+from minikafka.runtime.descriptors import process_that_uses
 
 
 def test_process_with_an_open_file_is_found_until_it_ends(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from minikafka.runtime.spawning import start_child
 
 ECHO = """
 import os, sys
-from minikafka.runtime.parent import die_with
+from minikafka.runtime.spawning import die_with
 die_with(int(sys.argv[1]))
 print("ready", flush=True)
 for line in sys.stdin:

@@ -19,7 +19,7 @@ from minikafka.broker.admin.configs import (
     Result,
     logger,
 )
-from minikafka.broker.settings.log_levels import log_levels
+from minikafka.broker.settings.config_entries import log_levels
 from minikafka.zk import layout
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER

@@ -18,7 +18,7 @@ from minikafka.broker.apis.configs import (
     describe_configs,
     incremental_alter_configs,
 )
-from minikafka.broker.settings.log_levels import LEVELS
+from minikafka.broker.settings.config_entries import LOG_LEVELS
 from minikafka.wire import codec
 from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from minikafka.zk import layout
@@ -48,7 +48,7 @@ async def test_loggers_of_this_broker_are_described_with_their_levels(version: i
     got = await ask(Cold(), ResourceType.BROKER_LOGGER, "1", version, keys=["root", "state-change"])
     assert got.error_code == ErrorCode.NONE
     assert [entry.name for entry in got.configs] == ["root", "state-change"]
-    assert all(entry.value in LEVELS and not entry.read_only for entry in got.configs)
+    assert all(entry.value in LOG_LEVELS and not entry.read_only for entry in got.configs)
     assert not any(entry.is_sensitive for entry in got.configs)
     if version:
         assert {entry.config_source for entry in got.configs} == {6}

@@ -21,9 +21,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.fetch import consumer_fetch
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX
-from minikafka.broker.fetch.consumer_fetches import POSITIONS_MIN, WAITING_MAX
+from minikafka.broker.fetch.consumer_fetches import LARGE_BYTES, POSITIONS_MIN, WAITING_MAX
 from minikafka.broker.fetch.handler import REQUEST_BYTES_MAX, FetchApi
-from minikafka.broker.fetch.large import LARGE_BYTES
 from minikafka.broker.replicas.fetch_sessions import FetchSessions
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.requests.request_metrics import RequestMetrics

@@ -21,9 +21,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import QUEUE_MARK_BYTES
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX
 from minikafka.broker.network import cold_requests, listener
-from minikafka.broker.network.connection import ENTRIES_MAX
+from minikafka.broker.network.connection import ENTRIES_MAX, Reason
 from minikafka.broker.network.outbox import PIECE_MAX
-from minikafka.broker.network.reading import Reason
 from minikafka.broker.turns.fair_queue import TURN_MS
 from minikafka.broker.turns.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
 from minikafka.client import Client, NewTopic, Record

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from minikafka.broker.network.reading import ReadingGate, Reason
+from minikafka.broker.network.connection import ReadingGate, Reason
 
 
 class Stage:

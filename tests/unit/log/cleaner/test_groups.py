@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.log.cleaner.groups import Size, grouped
+from minikafka.log.cleaner.cleaning import Size, grouped
 from minikafka.log.segments.segment import RELATIVE_OFFSET_MAX
 
 

@@ -7,8 +7,8 @@ from support.logs import DIRECTORY, remove_below, three_segments
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
-from minikafka.log.segments.retired import RetiredSegments
 from minikafka.log.segments.segment import Segment
+from minikafka.log.segments.segments import RetiredSegments
 
 
 def retired(*delays: int) -> tuple[RetiredSegments, list[Segment]]:
