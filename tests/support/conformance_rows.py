@@ -19,8 +19,10 @@ import pytest
 from support import proof, row_results
 from support.proof import Level
 from support.row_results import FAILED, PASSED, SKIPPED, Result
+from support.transcripts import rows_of
 
 TESTS = Path(__file__).resolve().parent.parent
+SCENARIOS = "transcripts"
 _LEVEL = "level of the proof"
 _MODES = "modes of the proof"
 
@@ -83,7 +85,8 @@ def catalogue() -> dict[str, Row]:
 def claims() -> dict[str, tuple[str, ...]]:
     """Return the node ids of the tests that claim a row (say that they prove the requirement), by row id.
 
-    The claims are read from the source. The node ids are in order of path and line.
+    The claims are read from the source. The node ids are in order of path and line. The id of a scenario is the path of
+    its transcript.
     """
     found: dict[str, list[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
@@ -91,6 +94,9 @@ def claims() -> dict[str, tuple[str, ...]]:
         for test, rows in claims_in(ast.parse(path.read_text())):
             for row in rows:
                 found.setdefault(row, []).append(f"{module}::{test}")
+    for path in sorted(TESTS.rglob(f"{SCENARIOS}/*.txt")):
+        for row in rows_of(path):
+            found.setdefault(row, []).append(path.relative_to(TESTS.parent).as_posix())
     return {row: tuple(dict.fromkeys(tests)) for row, tests in found.items()}
 
 
@@ -250,6 +256,13 @@ class RowOutcomes:
 
 
 def without_parameters(node_id: str) -> str:
-    """Return the node id of the test function. It begins with `tests/` in whichever directory pytest was started."""
+    """Return the node id of the test function. It begins with `tests/` in whichever directory pytest was started.
+
+    Each scenario of a transcript is a test of its own, with the path of its file as id.
+    """
     path, _, name = node_id.partition("::")
-    return f"tests/{path.removeprefix('tests/')}::{name.partition('[')[0]}"
+    path = f"tests/{path.removeprefix('tests/')}"
+    test, _, scenario = name.removesuffix("]").partition("[")
+    if scenario and path.endswith("/test_transcripts.py"):
+        return f"{path.removesuffix('test_transcripts.py')}{SCENARIOS}/{scenario}.txt"
+    return f"{path}::{test}"

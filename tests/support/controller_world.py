@@ -79,6 +79,7 @@ from minikafka.zk import layout
 
 Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 DEFAULTS = ControllerSettings(delete_topic_enable=True, leader_imbalance_per_broker_percentage=10)
+ID = b"0123456789abcdef"
 STATE_PATH = re.compile(r"/brokers/topics/(?P<topic>[^/]+)/partitions/(?P<partition>\d+)/state")
 
 
@@ -91,7 +92,7 @@ def broker(broker_id: int, epoch: int = 1) -> Broker:
 def image(*replica_lists: list[int]) -> TopicImage:
     """Return the TopicImage of a topic. The i-th list has the replicas of partition i."""
     return TopicImage(
-        b"0123456789abcdef",
+        ID,
         {i: ReplicaAssignment(tuple(replicas)) for i, replicas in enumerate(replica_lists)},
     )
 

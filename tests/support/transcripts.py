@@ -8,6 +8,7 @@ begins with `> ` is an input, and the indented lines after it are the answers:
     > join g member=a timeout=10s
       answer a: leader=a generation=1 members=a
 
+A line `# Rows: A1, B2` names the rows of the conformance table that the scenario proves.
 Blank lines and comments may stand anywhere. An input has a verb, words and options (`name=value`); a word or a value
 with spaces is quoted as in a shell. A player turns each input into its answers. With `pytest --rewrite`, the answers of
 the players replace those in the files; the diff is then reviewed like code.
@@ -24,6 +25,7 @@ import pytest
 
 INPUT = "> "
 ANSWER = "  "
+ROWS = "# Rows: "
 
 
 class Input:
@@ -63,7 +65,17 @@ def scenarios(module: str) -> list[object]:
     """Return the parameters of a test: the files `transcripts/*.txt` beside its module, whose path is `module`."""
     files = sorted((Path(module).parent / "transcripts").glob("*.txt"))
     assert files, f"{module} has no folder transcripts with scenarios"
-    return [pytest.param(file, id=file.stem) for file in files]
+    return [
+        pytest.param(file, id=file.stem, marks=[pytest.mark.row(row) for row in rows_of(file)])
+        for file in files
+    ]
+
+
+def rows_of(file: Path) -> list[str]:
+    """Return the ids of the conformance rows that the scenario proves."""
+    lines = file.read_text().splitlines()
+    named = [line.removeprefix(ROWS).split(", ") for line in lines if line.startswith(ROWS)]
+    return [row for rows in named for row in rows]
 
 
 def play(file: Path, player: Player, *, rewrite: bool) -> None:
