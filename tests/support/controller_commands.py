@@ -90,8 +90,10 @@ def _request(request: Request) -> str:
     if isinstance(request, UpdateMetadataRequest):
         live = f"live={','.join(map(_live, request.live_brokers))}"
         parts.append(live + _named("suspects", request.suspects))
-    for state in request.partitions:
-        parts.append(_stop(state) if isinstance(state, StopReplicaPartition) else _state(state))
+    parts += [
+        _stop(state) if isinstance(state, StopReplicaPartition) else _state(state)
+        for state in request.partitions
+    ]
     if isinstance(request, UpdateMetadataRequest | LeaderAndIsrRequest):
         parts += [f"id of {t}: {id_.decode().strip()}" for t, id_ in request.topic_ids if id_ != ID]
     return f"{kind} {'; '.join(parts)}"
@@ -141,7 +143,11 @@ def _partitions(partitions: Iterable[TopicPartition]) -> str:
 def _write(command: WriteLeaderAndIsr) -> Iterator[str]:
     yield "write " + "; ".join(
         f"{tp} {leadership(state)} "
-        + ("as a new node" if state.state_version == NO_NODE else f"at version {state.state_version}")
+        + (
+            "as a new node"
+            if state.state_version == NO_NODE
+            else f"at version {state.state_version}"
+        )
         for tp, state in command.states.items()
     )
 
@@ -166,7 +172,11 @@ def _shutdown(command: AnswerControlledShutdown) -> Iterator[str]:
     if command.error is not ErrorCode.NONE:
         yield f"answer {command.error.name}"
     else:
-        left = f"still leads {_partitions(command.remaining)}" if command.remaining else "leads nothing"
+        left = (
+            f"still leads {_partitions(command.remaining)}"
+            if command.remaining
+            else "leads nothing"
+        )
         yield f"answer that the broker {left}"
 
 
@@ -174,7 +184,9 @@ def _assignments(command: WriteAssignments) -> Iterator[str]:
     for topic, changes in command.topics.items():
         for number, found in changes.items():
             tp = TopicPartition(topic, number)
-            yield f"assign {tp} {assignment(found)}" if found else f"remove {tp} from its topic node"
+            yield (
+                f"assign {tp} {assignment(found)}" if found else f"remove {tp} from its topic node"
+            )
 
 
 def _failed(verb: str) -> Callable[[Any], Iterator[str]]:
@@ -220,7 +232,5 @@ _TOLD: Mapping[type, Callable[[Any], Iterator[str]]] = {
     AnswerControlledShutdown: _shutdown,
     WatchStates: lambda c: iter([f"watch the state of {_partitions(c.partitions)}"]),
     UnwatchStates: lambda c: iter([f"stop watching the state of {_partitions(c.partitions)}"]),
-    StepReached: lambda c: iter(
-        [f"step {c.operation} {c.step}: {_partitions(c.partitions)}"]
-    ),
+    StepReached: lambda c: iter([f"step {c.operation} {c.step}: {_partitions(c.partitions)}"]),
 }

@@ -12,13 +12,11 @@ from support.controller_world import StateNodes, broker, image, run_steps, sent_
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import (
     LeaderAndIsr,
-    LeaderAndIsrRequest,
     ReplicaAssignment,
     TopicPartition,
-    UpdateMetadataRequest,
 )
 from minikafka.controller.context import Context, PartitionStatus
-from minikafka.controller.elections import Election, Refusal
+from minikafka.controller.elections import Election
 from minikafka.controller.events import Effect
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.request_batch import RequestBatch
@@ -116,85 +114,6 @@ def test_illegal_transition_of_one_partition_does_not_block_another_partition() 
     results = run_steps(bench.nodes, steps)
     assert isinstance(results[T0], IllegalTransition)
     assert bench.context.leadership[other].leader == 1
-
-
-@pytest.mark.row("F3")
-def test_new_partition_that_goes_online_has_all_live_replicas_in_its_isr() -> None:
-    bench = Bench()
-    bench.context.forget_broker(0)
-    bench.begin(NEW)
-    assert bench.move(ONLINE) == {T0: LeaderAndIsr(1, 0, (1, 2), 1, 0)}
-    assert set(bench.sent(LeaderAndIsrRequest)) == {1, 2}
-    assert set(bench.sent(UpdateMetadataRequest)) == {1, 2}
-    request = bench.sent(LeaderAndIsrRequest)[1]
-    assert isinstance(request, LeaderAndIsrRequest)
-    assert request.partitions[0].is_new
-
-
-@pytest.mark.row("F3")
-def test_transition_from_new_to_online_fails_when_the_state_node_exists() -> None:
-    bench = Bench()
-    bench.begin(NEW)
-    bench.nodes[T0] = state(2, [2])
-    assert bench.move(ONLINE) == {T0: Refusal.WRITE_REFUSED}
-    assert bench.context.partition_status(T0) is NEW
-    assert bench.nodes[T0].leader == 2
-    assert not bench.effects
-
-
-@pytest.mark.row("F3")
-def test_transition_from_new_to_online_fails_without_a_live_replica() -> None:
-    bench = Bench()
-    for i in range(3):
-        bench.context.forget_broker(i)
-    bench.begin(NEW)
-    assert bench.move(ONLINE) == {T0: Refusal.NO_REPLICA_ONLINE}
-    assert bench.context.partition_status(T0) is NEW
-
-
-@pytest.mark.row("F4", "C19", "X19")
-def test_election_writes_the_state_node_with_the_next_leader_epoch() -> None:
-    bench = Bench()
-    bench.begin(OFFLINE)
-    bench.context.forget_broker(0)
-    assert bench.move(ONLINE) == {T0: LeaderAndIsr(1, 1, (1, 2), 1, 1)}
-    assert bench.nodes[T0] == bench.context.leadership[T0]
-    assert set(bench.sent(LeaderAndIsrRequest)) == {1, 2}
-
-
-@pytest.mark.row("R4", "D12")
-def test_state_node_with_a_higher_controller_epoch_is_not_overwritten() -> None:
-    bench = Bench()
-    bench.begin(ONLINE)
-    bench.nodes[T0] = state(0, [0, 1, 2], version=5, controller=9)
-    assert bench.move(ONLINE) == {T0: Refusal.NEWER_CONTROLLER}
-    assert bench.nodes[T0].state_version == 5
-
-
-@pytest.mark.row("H5", "H6")
-def test_preferred_and_reassignment_elections_move_partitions_to_online() -> None:
-    bench = Bench()
-    bench.nodes[T0] = state(1, [1, 2, 0])
-    bench.context.set_leadership(T0, bench.nodes[T0])
-    bench.context.set_partition_status(T0, ONLINE)
-    assert bench.move(ONLINE, Election.PREFERRED)[T0].leader == 0
-    bench.context.assign(T0, ReplicaAssignment((2, 0, 1), adding=(2,), removing=(0, 1)))
-    assert bench.move(ONLINE, Election.REASSIGNED)[T0].leader == 2
-    assert bench.move(ONLINE, Election.PREFERRED) == {T0: Refusal.ELECTION_NOT_NEEDED}
-
-
-@pytest.mark.row("F5", "F6")
-@pytest.mark.parametrize("source", [NEW, ONLINE, OFFLINE])
-def test_moving_a_partition_to_offline_or_nonexistent_writes_and_sends_nothing(
-    source: PartitionStatus,
-) -> None:
-    bench = Bench()
-    bench.begin(source)
-    before = dict(bench.nodes)
-    bench.move(OFFLINE)
-    bench.move(NON_EXISTENT)
-    assert bench.nodes == before
-    assert not bench.effects
 
 
 @pytest.mark.row("F9")

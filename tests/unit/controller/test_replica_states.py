@@ -11,16 +11,13 @@ from support.controller_world import StateNodes, broker, image, run_steps, sent_
 
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import (
-    LeaderAndIsr,
     LeaderAndIsrRequest,
     ReplicaAssignment,
-    StopReplicaRequest,
     TopicPartition,
-    UpdateMetadataRequest,
 )
 from minikafka.controller.context import Context, ReplicaStatus
 from minikafka.controller.elections import Refusal
-from minikafka.controller.events import Effect, SendRequest
+from minikafka.controller.events import Effect
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.state_change_log import StateChangeLog
@@ -91,15 +88,6 @@ def test_each_replica_state_transition_is_made_if_legal_and_logged_if_not(
 
 
 @pytest.mark.row("G2", "G3")
-def test_new_replica_gets_leaderandisr_and_every_broker_gets_updatemetadata() -> None:
-    bench = Bench()
-    bench.move(2, NON_EXISTENT, NEW)
-    assert set(bench.sent(LeaderAndIsrRequest)) == {2}
-    assert bench.sent(LeaderAndIsrRequest)[2].partitions[0].is_new
-    assert set(bench.sent(UpdateMetadataRequest)) == {0, 1, 2}
-
-
-@pytest.mark.row("G2", "G3")
 def test_leader_cannot_become_a_new_replica() -> None:
     bench = Bench()
     assert bench.move(0, NON_EXISTENT, NEW) == {(T0, 0): Refusal.LEADER_CANNOT_BE_NEW}
@@ -114,97 +102,6 @@ def test_new_replica_that_goes_online_joins_the_assignment_without_a_request() -
     bench.move(2, NEW, ONLINE)
     assert bench.context.replicas(T0) == (0, 1, 2)
     assert not bench.effects
-
-
-@pytest.mark.row("G5")
-@pytest.mark.parametrize("start", [ONLINE, OFFLINE, INELIGIBLE])
-def test_existing_replica_that_goes_online_gets_leaderandisr_without_is_new(
-    start: ReplicaStatus,
-) -> None:
-    bench = Bench()
-    bench.move(1, start, ONLINE)
-    assert set(bench.sent(LeaderAndIsrRequest)) == {1}
-    assert not bench.sent(LeaderAndIsrRequest)[1].partitions[0].is_new
-
-
-@pytest.mark.row("G6", "R21", "T4", "X19")
-def test_follower_that_goes_offline_is_stopped_and_leaves_the_isr_in_a_new_epoch() -> None:
-    bench = Bench()
-    bench.move(1, ONLINE, OFFLINE)
-    assert bench.nodes[T0] == LeaderAndIsr(0, 6, (0, 2), 1, 1)
-    assert set(bench.sent(LeaderAndIsrRequest)) == {0, 2}
-    stop = bench.sent(StopReplicaRequest)[1].partitions[0]
-    assert (stop.tp, stop.delete, stop.leader_epoch) == (T0, False, 5)
-    kinds = [type(e.request) for e in bench.effects if isinstance(e, SendRequest)]
-    assert kinds == sorted(
-        kinds, key=[LeaderAndIsrRequest, UpdateMetadataRequest, StopReplicaRequest].index
-    )
-
-
-@pytest.mark.row("R21", "T3")
-def test_leader_that_goes_offline_leaves_the_partition_without_a_leader() -> None:
-    bench = Bench()
-    bench.move(0, ONLINE, OFFLINE)
-    assert bench.nodes[T0] == LeaderAndIsr(-1, 6, (1, 2), 1, 1)
-
-
-@pytest.mark.row("R21", "T2")
-def test_last_isr_member_stays_in_the_isr_when_it_goes_offline() -> None:
-    bench = Bench(isr=[0])
-    bench.move(0, ONLINE, OFFLINE)
-    assert bench.nodes[T0] == LeaderAndIsr(-1, 6, (0,), 1, 1)
-    assert set(bench.sent(LeaderAndIsrRequest)) == {1, 2}
-
-
-@pytest.mark.row("G6")
-def test_replica_outside_the_isr_goes_offline_without_a_write() -> None:
-    bench = Bench(isr=[0, 2])
-    bench.move(1, ONLINE, OFFLINE)
-    assert bench.nodes[T0].state_version == 0
-    assert not bench.sent(LeaderAndIsrRequest)
-    assert bench.sent(UpdateMetadataRequest).keys() == {0, 1, 2}
-
-
-@pytest.mark.row("R24")
-def test_out_of_sync_follower_in_controlled_shutdown_is_fenced_by_a_new_epoch() -> None:
-    bench = Bench(isr=[0, 2])
-    bench.context.shutting_down.add(1)
-    bench.move(1, ONLINE, OFFLINE)
-    assert bench.nodes[T0] == LeaderAndIsr(0, 6, (0, 2), 1, 1)
-    bench.move(1, OFFLINE, OFFLINE)
-    assert bench.nodes[T0].leader_epoch == 6, "the retry of the shutdown has nothing left to fence"
-
-
-@pytest.mark.row("X27")
-def test_replica_goes_offline_when_its_partition_has_no_leader_and_isr_yet() -> None:
-    bench = Bench()
-    other = TopicPartition("t", 1)
-    bench.context.assign(other, ReplicaAssignment((1,)))
-    bench.context.set_replica_status(other, 1, NEW)
-    steps = bench.machine.handle_state_changes({1: [other]}, OFFLINE)
-    assert run_steps(bench.nodes, steps) == {}
-    assert bench.context.replica_status(other, 1) is OFFLINE
-    assert bench.sent(UpdateMetadataRequest).keys() == {0, 1, 2}
-
-
-@pytest.mark.row("L4", "G6")
-def test_leader_and_isr_is_not_sent_when_a_replica_being_deleted_goes_offline() -> None:
-    bench = Bench()
-    bench.context.deletions = frozenset({"t"})
-    bench.move(1, ONLINE, OFFLINE)
-    assert not bench.sent(LeaderAndIsrRequest)
-    assert bench.sent(StopReplicaRequest)[1].partitions[0].leader_epoch == -2
-
-
-@pytest.mark.row("G7", "G8", "G10", "J2")
-def test_replica_leaves_the_assignment_in_memory_after_its_broker_has_deleted_it() -> None:
-    bench = Bench()
-    bench.move(2, OFFLINE, STARTED)
-    assert bench.sent(StopReplicaRequest)[2].partitions[0].delete
-    bench.move(2, STARTED, SUCCESSFUL)
-    bench.move(2, SUCCESSFUL, NON_EXISTENT)
-    assert bench.context.replicas(T0) == (0, 1)
-    assert bench.context.replica_status(T0, 2) is NON_EXISTENT
 
 
 @pytest.mark.row("G11", "D16", "X7")

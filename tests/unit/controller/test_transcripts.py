@@ -244,7 +244,9 @@ class Player:
     # Administrators.
 
     def reassign(self, heard: Input) -> None:
-        targets = {tp: None if to == "cancel" else tuple(_ids(to)) for tp, to in map(_pair, heard.words)}
+        targets = {
+            tp: None if to == "cancel" else tuple(_ids(to)) for tp, to in map(_pair, heard.words)
+        }
         self.world.handle(ReassignmentsRequested(5, targets))
 
     def submit(self, heard: Input) -> None:
