@@ -94,9 +94,9 @@ def claims() -> dict[str, tuple[str, ...]]:
         for test, rows in claims_in(ast.parse(path.read_text())):
             for row in rows:
                 found.setdefault(row, []).append(f"{module}::{test}")
-    for path in sorted(TESTS.rglob(f"{SCENARIOS}/*.txt")):
-        for row in rows_of(path):
-            found.setdefault(row, []).append(path.relative_to(TESTS.parent).as_posix())
+    for name in sorted(_transcripts_with_rows()):
+        for row in rows_of(TESTS.parent / name):
+            found.setdefault(row, []).append(name)
     return {row: tuple(dict.fromkeys(tests)) for row, tests in found.items()}
 
 
@@ -258,11 +258,19 @@ class RowOutcomes:
 def without_parameters(node_id: str) -> str:
     """Return the node id of the test function. It begins with `tests/` in whichever directory pytest was started.
 
-    Each scenario of a transcript is a test of its own, with the path of its file as id.
+    A scenario whose transcript names rows is a test of its own: its id is the path of the transcript.
     """
     path, _, name = node_id.partition("::")
     path = f"tests/{path.removeprefix('tests/')}"
     test, _, scenario = name.removesuffix("]").partition("[")
-    if scenario and path.endswith("/test_transcripts.py"):
-        return f"{path.removesuffix('test_transcripts.py')}{SCENARIOS}/{scenario}.txt"
-    return f"{path}::{test}"
+    transcript = f"{path.rpartition('/')[0]}/{SCENARIOS}/{scenario}.txt"
+    return transcript if transcript in _transcripts_with_rows() else f"{path}::{test}"
+
+
+@cache
+def _transcripts_with_rows() -> frozenset[str]:
+    return frozenset(
+        path.relative_to(TESTS.parent).as_posix()
+        for path in TESTS.rglob(f"{SCENARIOS}/*.txt")
+        if rows_of(path)
+    )
