@@ -41,7 +41,7 @@ from benchmarks.spark_floor import ReadyRows, contents
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.spark.records.batches import sections
-from minikafka.spark.records.inflate import gzip_library
+from minikafka.spark.records.compression import gzip_library
 from minikafka.spark.session import session
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.writers import write_rows

@@ -26,7 +26,7 @@ from transaction_faults import Faults
 from transactional_feed import Feed
 
 from minikafka.base.model import TopicPartition
-from minikafka.client.isolation.recorder import Recorder
+from minikafka.client.isolation.events import Recorder
 from minikafka.client.isolation.transactions import OFFSETS_TOPIC
 from minikafka.client.isolation.verdict import Verdict, check
 from minikafka.cluster import LocalCluster

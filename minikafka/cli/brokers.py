@@ -15,7 +15,7 @@ from minikafka.cli.arguments.find_cluster import zookeeper_servers
 from minikafka.cli.arguments.options import data_option, not_blank, timeout_option
 from minikafka.cli.execution.running import run
 from minikafka.cli.terminal.command_group import Group
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import json_option, show
 
 _ID_MAX: Final = 2**31 - 1
 

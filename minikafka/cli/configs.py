@@ -25,8 +25,7 @@ from minikafka.cli.arguments.options import (
 )
 from minikafka.cli.execution.running import run_with_client
 from minikafka.cli.terminal.command_group import Group
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import echo, json_option, show
 from minikafka.cli.terminal.topic_errors import require_topics
 
 if TYPE_CHECKING:

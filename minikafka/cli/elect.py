@@ -23,8 +23,7 @@ from minikafka.cli.arguments.options import (
 )
 from minikafka.cli.arguments.partition_arguments import Named, partitions_argument, partitions_of
 from minikafka.cli.execution.running import fail_unless, run_with_client, tell_causes_of
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import echo, json_option, show
 from minikafka.cli.terminal.topic_errors import with_similar_topics
 
 if TYPE_CHECKING:

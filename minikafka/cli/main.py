@@ -44,9 +44,9 @@ _COMMANDS: Final = {
     "restart": _Entry(
         "processes.restart", "Restart brokers, so that they read their configuration."
     ),
-    "kill": _Entry("processes.faults", "Kill one broker, or ZooKeeper, with SIGKILL."),
-    "pause": _Entry("processes.faults", "Pause one broker, or ZooKeeper, with SIGSTOP."),
-    "resume": _Entry("processes.faults", "Let a paused broker, or ZooKeeper, continue."),
+    "kill": _Entry("processes.start_stop", "Kill one broker, or ZooKeeper, with SIGKILL."),
+    "pause": _Entry("processes.start_stop", "Pause one broker, or ZooKeeper, with SIGSTOP."),
+    "resume": _Entry("processes.start_stop", "Let a paused broker, or ZooKeeper, continue."),
     "status": _Entry("diagnosis.status", "Show processes, controller and partitions."),
     "logs": _Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
     "broker": _Entry("processes.broker", "Run one broker in the foreground."),

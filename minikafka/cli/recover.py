@@ -10,8 +10,7 @@ from minikafka.cli.arguments import completion
 from minikafka.cli.arguments.find_cluster import data_directory, where_option
 from minikafka.cli.arguments.options import data_option, timeout_option
 from minikafka.cli.execution.running import run
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show, wants_json
+from minikafka.cli.terminal.echo import echo, json_option, show, wants_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

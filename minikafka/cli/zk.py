@@ -13,7 +13,7 @@ import click
 
 from minikafka.cli.recover import recover
 from minikafka.cli.terminal.command_group import Group
-from minikafka.cli.terminal.result import json_option, show, wants_json
+from minikafka.cli.terminal.echo import json_option, show, wants_json
 
 if TYPE_CHECKING:
     from minikafka.zk.store.moving import Copied, OnProgress

@@ -16,7 +16,7 @@ from minikafka.base.config.cluster import (
     laid_topic_defaults,
 )
 from minikafka.base.coordination import COORDINATION
-from minikafka.cluster.settings import ClusterSettings
+from minikafka.cluster.directory import ClusterSettings
 from minikafka.rpc.messages import SettingChange
 
 SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.coordination import CONTROLLER, MODES
@@ -28,11 +28,44 @@ from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_dir
 from minikafka.base.ports import Clock, Rng
 from minikafka.base.zookeeper import EMBEDDED, EXTERNAL, KINDS, MANAGED, OWN
 from minikafka.cluster.processes import ProcessId
-from minikafka.cluster.settings import ClusterSettings, decode_settings, encode_settings
 from minikafka.ledger.writer import directory_of
 from minikafka.log import checkpoints
 from minikafka.runtime.locks import close_to_others, holder_of, open_lock, try_lock
 from minikafka.runtime.storage import DiskStorage
+
+
+class ClusterSettings(NamedTuple):
+    """What a cluster remembers of its configurations.
+
+    `made_with`: the `ClusterConfig.topic_defaults` of the first start. `common` and `overrides`: the keys of the last
+    configuration for all brokers and for single brokers by id, without the secret.
+    """
+
+    made_with: Mapping[str, int]
+    common: Mapping[str, object]
+    overrides: Mapping[int, Mapping[str, object]]
+
+    def keys_of(self, broker_id: int) -> dict[str, object]:
+        """Return the remembered keys of a broker."""
+        return {**self.common, **self.overrides.get(broker_id, {})}
+
+
+def encode_settings(settings: ClusterSettings) -> dict[str, Any]:
+    """Return the settings as JSON."""
+    overrides = {str(id_): dict(keys) for id_, keys in settings.overrides.items()}
+    return {
+        "made_with": dict(settings.made_with),
+        "broker": dict(settings.common),
+        "overrides": overrides,
+    }
+
+
+def decode_settings(value: Any) -> ClusterSettings:
+    """Return the settings from their JSON. Raises ValueError, KeyError, TypeError or AttributeError."""
+    made_with = {str(name): int(number) for name, number in value["made_with"].items()}
+    overrides = {int(id_): dict(keys) for id_, keys in value["overrides"].items()}
+    return ClusterSettings(made_with, dict(value["broker"]), overrides)
+
 
 if TYPE_CHECKING:
     from minikafka.base.config import BrokerConfig

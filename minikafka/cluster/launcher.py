@@ -28,6 +28,7 @@ from minikafka.cluster.directory import (
     ClusterDirectory,
     ClusterError,
     ClusterRecord,
+    ClusterSettings,
 )
 from minikafka.cluster.lost_zookeeper import known_cluster_ids, why_empty, why_lost
 from minikafka.cluster.plan import Plan, Request, Running, coordination_of, plan
@@ -43,7 +44,6 @@ from minikafka.cluster.processes import (
     wait_until_gone,
 )
 from minikafka.cluster.running import RunningProcesses
-from minikafka.cluster.settings import ClusterSettings
 from minikafka.rpc.messages import SettingChange
 from minikafka.zk.processes.apache import ApacheZooKeeper
 from minikafka.zk.processes.child import ServerProcess

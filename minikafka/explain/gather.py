@@ -1,16 +1,19 @@
 """Collection of a partition's `Picture` from running brokers, ZooKeeper, and the files of dead brokers.
 
-Invariant: no step waits longer than the time limit of one call, even if brokers are dead or paused.
+Invariant: no step waits longer than the time limit of one call, even if brokers are dead or paused. No file is
+changed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import offsets_of
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.causes import Cause, causes_of
@@ -19,10 +22,18 @@ from minikafka.cluster.running import RunningProcesses
 from minikafka.cluster.sights import RUNS, Sights, look
 from minikafka.explain.nodes import read_nodes
 from minikafka.explain.past import Past
-from minikafka.explain.picture import SILENT, UP, Answer, BrokerPicture, Nodes, Picture
-from minikafka.explain.replica_files import read_replica_files
+from minikafka.explain.picture import (
+    SILENT,
+    UP,
+    Answer,
+    BrokerPicture,
+    Nodes,
+    Picture,
+    ReplicaFiles,
+)
 from minikafka.explain.transactions import seems_hanging, still_open
 from minikafka.ledger.reader import Line, read_all, read_group
+from minikafka.log.checkpoints import HIGH_WATERMARKS, decode_offsets
 from minikafka.rpc.messages import EXPLAIN
 
 ANSWER_MS: Final = 1_000
@@ -105,3 +116,41 @@ async def gather(sources: Sources, tp: TopicPartition) -> Picture:
     mode = sources.found.record.coordination
     causes = tuple(await sources.causes())
     return Picture(tp, brokers, nodes, past, files, causes, mode, sources.where)
+
+
+_BATCH: Final = struct.Struct(">qi")
+"""Format of the first two fields of every batch: base offset, and length of the remaining fields."""
+_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
+_LAST_OFFSET_DELTA_AT: Final = 23
+_HEADER_BYTES: Final = 61
+
+
+def read_replica_files(log_dir: Path, tp: TopicPartition) -> ReplicaFiles:
+    """Return the high watermark and the log end offset in the files of the partition's replica."""
+    return ReplicaFiles(_high_watermark(log_dir, tp), _log_end_offset(log_dir / str(tp)))
+
+
+def _high_watermark(log_dir: Path, tp: TopicPartition) -> int | None:
+    try:
+        return decode_offsets((log_dir / HIGH_WATERMARKS).read_bytes()).get(tp)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _log_end_offset(directory: Path) -> int | None:
+    """Return the offset after the last complete batch of the last segment."""
+    try:
+        end = offsets_of((path.name for path in directory.iterdir()), ".log")[-1]
+        data = (directory / f"{end:020d}.log").read_bytes()
+    except (OSError, IndexError):
+        return None
+    position = 0
+    while position + _HEADER_BYTES <= len(data):
+        base, length = _BATCH.unpack_from(data, position)
+        after = position + _BATCH.size + length
+        if length <= 0 or after > len(data):
+            break
+        last_delta = _LAST_OFFSET_DELTA.unpack_from(data, position + _LAST_OFFSET_DELTA_AT)[0]
+        end = int(base + last_delta + 1)
+        position = after
+    return end

@@ -19,21 +19,19 @@ from pyspark.sql import SparkSession
 
 from minikafka.base.model import TopicPartition
 from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.session.report import Bar, Report
-from minikafka.pipeline.session.summary import Summary, Table
+from minikafka.pipeline.session.report import Bar, Report, Summary, Table
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.archive import save
-from minikafka.spark.archive.directory import ArchiveDirectory
+from minikafka.spark.archive.directory import ArchiveDirectory, Tile, cut, gaps
 from minikafka.spark.archive.save import Save
-from minikafka.spark.archive.tiles import Tile, cut, gaps
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.source import planning
-from minikafka.spark.source.loss import DataLost
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.positions import Positions
+from minikafka.spark.source.ranges import DataLost
 from minikafka.spark.source.subscription import SUBSCRIBE
-from minikafka.spark.tasks import run_tasks
 from minikafka.spark.wire.leaders import Position
+from minikafka.spark.workers import run_tasks
 
 RECORDS_PER_FILE: Final = 1_000_000
 _ROUNDS_PER_JOB: Final = 2

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.run import pipeline
 from minikafka.pipeline.run.definition import Definition, Source, Step, TopicSink, source_defaults
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Summary
+from minikafka.pipeline.session.report import Report, Summary
 from minikafka.pipeline.streams.streams import AVAILABLE_NOW, Trigger
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.sink.once.transaction import are_served

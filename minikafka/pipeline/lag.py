@@ -27,8 +27,7 @@ from minikafka.client.log_offsets import LATEST
 from minikafka.pipeline import plot
 from minikafka.pipeline.plot import Picture, Series
 from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.session.report import Bar, Report
-from minikafka.pipeline.session.summary import Summary, Table
+from minikafka.pipeline.session.report import Bar, Report, Summary, Table
 from minikafka.pipeline.times import printed
 from minikafka.runtime.clock import SystemClock
 

@@ -16,11 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from minikafka.ledger.writer import number_of
-from minikafka.pipeline.check.kept import kept
+from minikafka.pipeline.frames import kept
 from minikafka.pipeline.plot import Picture, Series, check_path, write
 from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Fact, Summary, Table
+from minikafka.pipeline.session.report import Fact, Report, Summary, Table
 from minikafka.pipeline.times import date_of, facts_of, timestamp_of
 
 _LINES: Final = (

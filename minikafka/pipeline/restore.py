@@ -21,13 +21,11 @@ from minikafka.client import Client
 from minikafka.client.admin_results import Resource, ResourceType
 from minikafka.pipeline.archive import listed_tiles
 from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Summary, Table
+from minikafka.pipeline.session.report import Report, Summary, Table
 from minikafka.pipeline.times import date_of, printed
 from minikafka.runtime.clock import SystemClock
-from minikafka.spark.archive.directory import ArchiveDirectory
+from minikafka.spark.archive.directory import ArchiveDirectory, gaps
 from minikafka.spark.archive.load import Load, Verify, load, verify
-from minikafka.spark.archive.tiles import gaps
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import TOPIC
@@ -36,7 +34,7 @@ from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.positions import Positions
 from minikafka.spark.source.ranges import OffsetRange
 from minikafka.spark.source.subscription import SUBSCRIBE
-from minikafka.spark.tasks import run_tasks
+from minikafka.spark.workers import run_tasks
 
 _BATCH_BYTES: Final = str(512 << 10)
 """Half of Kafka's default `max.message.bytes`. Large, because each partition has only one batch in flight."""

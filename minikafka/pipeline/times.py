@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from minikafka.pipeline.session.summary import Fact
+from minikafka.pipeline.session.report import Fact
 
 MICROS_MAX: Final = 2**63 - 1
 """Spark's greatest timestamp, in Unix microseconds."""

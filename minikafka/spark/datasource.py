@@ -28,14 +28,13 @@ from pyspark.sql.types import (
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.client_settings import warn_of_ignored
-from minikafka.spark.errors import one_line_errors
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.rows import check_schema
 from minikafka.spark.sink.writers import BatchWriter, StreamWriter
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.readers import BatchReader, FilteringReader, StreamReader
-from minikafka.spark.workers import Shipped
+from minikafka.spark.workers import Shipped, one_line_errors
 
 FORMAT: Final = "minikafka"
 _COMMITS: Final = "python_streaming_sink_runner"

@@ -21,7 +21,7 @@ from minikafka.client import Client, NewTopic
 from minikafka.client.partitioner import partition_for_key
 from minikafka.cluster import LocalCluster
 from minikafka.record.batch import Record
-from minikafka.spark.records.deflate import CODECS
+from minikafka.spark.records.compression import CODECS
 from minikafka.spark.sink.options import parse
 from minikafka.spark.sink.writers import write_rows
 

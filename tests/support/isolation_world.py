@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minikafka.base.model import TopicPartition
-from minikafka.client.isolation.events import OK, digest_of, parse
+from minikafka.client.isolation.events import OK, Recorder, digest_of, parse
 from minikafka.client.isolation.logs import ABORTED, COMMITTED, RECORD, Stored
-from minikafka.client.isolation.recorder import Recorder
 from minikafka.client.isolation.transactions import OFFSETS_TOPIC, offset_digest
 from minikafka.client.isolation.verdict import Verdict, check
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from minikafka.base.model import TopicPartition
 from minikafka.log import checkpoints
 from minikafka.spark.records import checksum
-from minikafka.spark.records.deflate import CODECS
+from minikafka.spark.records.compression import CODECS
 from minikafka.spark.records.encode import Producer, Rows, encode
 
 NOBODY = Producer(-1, -1)

@@ -22,8 +22,7 @@ from minikafka.cli.diagnosis.health import health
 from minikafka.cli.diagnosis.views import coordination_of
 from minikafka.cli.execution.running import run_with_client
 from minikafka.cli.terminal.command_group import Group
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import echo, json_option, show
 
 if TYPE_CHECKING:
     from minikafka.client import Client, ClusterInfo

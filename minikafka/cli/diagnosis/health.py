@@ -9,6 +9,7 @@ null, never 0. No step waits longer than ASK_MS.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median_low
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -32,8 +33,7 @@ from minikafka.cli.diagnosis.views import (
     read_views,
 )
 from minikafka.cli.execution.running import fail_unless, run
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import echo, json_option, show
 
 if TYPE_CHECKING:
     from minikafka.client import ClusterInfo, Outcome, TopicInfo
@@ -112,7 +112,6 @@ def named_brokers(topics: Iterable[TopicInfo]) -> set[int]:
 async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:
     from minikafka.client import Client
     from minikafka.cluster.causes import causes_of
-    from minikafka.cluster.clocks import clock_notes
     from minikafka.cluster.sights import look
     from minikafka.cluster.state import active_controller
     from minikafka.runtime.clock import SystemClock, SystemRng
@@ -316,3 +315,30 @@ def _or_unknown(name: str, value: object) -> str:
     if value is None:
         return "none" if name == "controller" else "not known"
     return str(value)
+
+
+WARN_MS: Final = 10_000
+"""Difference from which a clock is named; the brokers log the same differences."""
+
+
+def clock_notes(answers: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each broker whose clock is far from the median of all clocks.
+
+    `answers`: the brokers' answers to the call `state`, by broker id. Of two clocks, the one that is behind counts
+    as right.
+    """
+    measured = {id_: {id_: 0, **_offsets(answer)} for id_, answer in answers.items()}
+    clocks = max(measured.values(), key=len, default={})
+    if not clocks:
+        return []
+    middle = median_low(clocks.values())
+    return [
+        f"the clock of broker {id_} is {abs(ahead - middle) / 1000:.1f} s "
+        f"{'ahead of' if ahead > middle else 'behind'} the clocks of the others; set it"
+        for id_, ahead in sorted(clocks.items())
+        if abs(ahead - middle) >= WARN_MS
+    ]
+
+
+def _offsets(answer: Mapping[str, Any]) -> dict[int, int]:
+    return {int(id_): offset for id_, offset in answer["clock_offsets_ms"].items()}

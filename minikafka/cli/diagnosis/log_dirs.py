@@ -22,8 +22,7 @@ from minikafka.cli.arguments.options import (
     topics_argument,
 )
 from minikafka.cli.execution.running import fail_unless, run_with_client
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import echo, json_option, show
 from minikafka.cli.terminal.topic_errors import unknown_topics
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from minikafka.cli.arguments.partition_arguments import Named, partitions_argume
 from minikafka.cli.arguments.placement import given_plan, plan_file
 from minikafka.cli.execution.running import run
 from minikafka.cli.terminal.command_group import Group
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import echo, json_option, show
 
 if TYPE_CHECKING:
     from minikafka.cluster.local import LocalCluster

@@ -16,7 +16,7 @@ from minikafka.cli.arguments.options import (
 )
 from minikafka.cli.execution.running import run
 from minikafka.cli.processes.start_stop import describe
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import json_option, show
 from minikafka.cli.terminal.topic_errors import unknown_topics
 from minikafka.cli.terminal.watch import watch_options
 

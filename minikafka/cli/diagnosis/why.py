@@ -14,10 +14,9 @@ from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.cli.arguments.options import data_option, timeout_option
 from minikafka.cli.arguments.partition_arguments import partition_or_group
-from minikafka.cli.arguments.similar import similar_local_group, similar_partition
 from minikafka.cli.execution.running import run
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import echo, json_option, show
+from minikafka.cli.terminal.topic_errors import similar_local_group, similar_partition
 
 if TYPE_CHECKING:
     from minikafka.explain.finding import Finding

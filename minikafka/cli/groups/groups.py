@@ -23,7 +23,6 @@ from minikafka.cli.arguments.options import (
     groups_argument,
     timeout_option,
 )
-from minikafka.cli.arguments.similar import similar_groups
 from minikafka.cli.execution.running import fail_unless, run_with_client, tell_causes_of
 from minikafka.cli.groups.offset_resets import (
     Scenario,
@@ -36,8 +35,8 @@ from minikafka.cli.groups.offset_resets import (
     write_csv,
 )
 from minikafka.cli.terminal.command_group import Group
-from minikafka.cli.terminal.echo import echo, echo_data
-from minikafka.cli.terminal.result import json_option, show, wants_json
+from minikafka.cli.terminal.echo import echo, echo_data, json_option, show, wants_json
+from minikafka.cli.terminal.topic_errors import similar_groups
 from minikafka.cli.terminal.watch import watch_options
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def describe(
     With --json, print one line: an array with an object for each group. With --json and --watch, print such a
     line at each interval.
     """
-    from minikafka.cli.groups.watched import Aspect, Look, watch_groups
+    from minikafka.cli.groups.view import Aspect, Look, watch_groups
 
     if [offsets, members, state].count(True) > 1:
         raise click.UsageError("choose one of --offsets, --members and --state")

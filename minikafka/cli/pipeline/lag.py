@@ -11,10 +11,9 @@ import click
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.cli.arguments.options import groups_argument, not_blank
-from minikafka.cli.arguments.similar import similar_groups
 from minikafka.cli.execution.running import run_with_client
-from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
-from minikafka.cli.pipeline.plot import plot_option
+from minikafka.cli.pipeline.launch import Launch, launch_options, plot_option, usage_errors
+from minikafka.cli.terminal.topic_errors import similar_groups
 
 if TYPE_CHECKING:
     from minikafka.client import Client
@@ -56,7 +55,7 @@ def lag(
     plot: str | None,
 ) -> None:
     """Measure how far consumer groups are behind, and whether they catch up."""
-    from minikafka.pipeline.durations import seconds
+    from minikafka.cli.pipeline.launch import seconds
     from minikafka.pipeline.lag import LagSettings, run
 
     with usage_errors():

@@ -28,8 +28,7 @@ from minikafka.cli.arguments.options import (
     timeout_option,
 )
 from minikafka.cli.execution.running import fail_unless, interrupt, run_with_client
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show, wants_json
+from minikafka.cli.terminal.echo import echo, json_option, show, wants_json
 from minikafka.cli.terminal.topic_errors import require_topics
 
 if TYPE_CHECKING:
@@ -188,4 +187,33 @@ checkpoint_option = click.option(
     required=True,
     callback=not_blank,
     help="Directory with the progress; the next run continues from there.",
+)
+
+
+_DURATION: Final = re.compile(r"([0-9]{1,6})\s*([a-z]+)")
+_UNITS: Final = {
+    **dict.fromkeys(("s", "sec", "second"), 1),
+    **dict.fromkeys(("m", "min", "minute"), 60),
+    **dict.fromkeys(("h", "hour"), 3_600),
+    **dict.fromkeys(("d", "day"), 86_400),
+}
+
+
+def seconds(what: str, text: str) -> int:
+    """Return the seconds in a duration such as `5m`. Raises `ConfigError` for an invalid or zero duration.
+
+    `what`: the name of the duration in the error message.
+    """
+    found = _DURATION.fullmatch(text.strip().lower())
+    unit = found and _UNITS.get(found[2].removesuffix("s") or "s")
+    if not found or not unit or not int(found[1]):
+        raise ConfigError(f"{what} must be a duration such as 30s, 5m, 1h or 1d, not {text!r}")
+    return int(found[1]) * unit
+
+
+plot_option = click.option(
+    "--plot",
+    metavar="FILE",
+    callback=not_blank,
+    help="Draw the result: a picture (.png), or a page that needs no network (.html).",
 )

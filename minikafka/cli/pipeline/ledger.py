@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from minikafka.cli.arguments.find_cluster import data_directory
-from minikafka.cli.pipeline.launch import Launch, launch_options, usage_errors
-from minikafka.cli.pipeline.plot import plot_option
+from minikafka.cli.pipeline.launch import Launch, launch_options, plot_option, usage_errors
 
 
 @click.command(short_help="Count elections, ISR changes and controller terms in ledgers.")

@@ -8,8 +8,7 @@ from typing import Self
 from minikafka.cli.terminal.console import EscapedTable, plain_console
 from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.progress import Amount, Progress
-from minikafka.pipeline.session.report import Bar
-from minikafka.pipeline.session.summary import Fact, Summary, Table
+from minikafka.pipeline.session.report import Bar, Fact, Summary, Table
 from minikafka.runtime.clock import SystemClock
 
 

@@ -12,10 +12,10 @@ from minikafka.cli.pipeline.launch import (
     Launch,
     continuous_option,
     launch_options,
+    plot_option,
     skip_lost_option,
     usage_errors,
 )
-from minikafka.cli.pipeline.plot import plot_option
 
 
 @click.command(short_help="Count records per window of time, in total or by key.")
@@ -92,7 +92,7 @@ def window(
     **rest: str | None,
 ) -> None:
     """Count records per window of time. Without --checkpoint, count all records that the topics hold now."""
-    from minikafka.pipeline.durations import seconds
+    from minikafka.cli.pipeline.launch import seconds
     from minikafka.pipeline.streams.streams import AVAILABLE_NOW, CONTINUOUS
     from minikafka.pipeline.window.pipeline import run
     from minikafka.pipeline.window.settings import WindowSettings

@@ -1,4 +1,4 @@
-"""`up`, `down`, `start`, `stop`: start and stop the processes of a cluster."""
+"""Commands for the processes of a cluster: `up`, `down`, `start`, `stop`, and the faults `kill`, `pause`, `resume`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from minikafka.cli.processes.waits import (
     until_zookeeper_ended,
     until_zookeeper_serves,
 )
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import echo, json_option, show
 
 if TYPE_CHECKING:
     from minikafka.base.errors import KafkaError
@@ -364,3 +363,39 @@ def stop(process: ProcessName, data: str | None) -> None:
         what = "hand over its leaderships and close its logs"
         run(found.stop(broker_id), reason=until_ended(found, data, [broker_id], what))
     echo(f"{shown(process)} has stopped", err=True)
+
+
+@click.command(short_help="Kill a broker or ZooKeeper.")
+@process_argument
+@data_option
+@timeout_option
+def kill(process: ProcessName, data: str | None) -> None:
+    """Kill the broker ID, or ZooKeeper, with SIGKILL.
+
+    A broker then neither hands over its leaderships nor closes its files.
+    """
+    found = find_cluster(data)
+    run(found.kill_zookeeper() if process == ZOOKEEPER else found.kill(int(process)))
+    echo(f"{shown(process)} was killed", err=True)
+
+
+@click.command(short_help="Pause a broker or ZooKeeper.")
+@process_argument
+@data_option
+@timeout_option
+def pause(process: ProcessName, data: str | None) -> None:
+    """Pause the broker ID, or ZooKeeper, with SIGSTOP: it keeps its connections and answers nothing."""
+    found = find_cluster(data)
+    run(found.pause_zookeeper() if process == ZOOKEEPER else found.pause(int(process)))
+    echo(f"{shown(process)} is paused", err=True)
+
+
+@click.command(short_help="Let a paused process continue.")
+@process_argument
+@data_option
+@timeout_option
+def resume(process: ProcessName, data: str | None) -> None:
+    """Let the paused broker ID, or ZooKeeper, continue, with SIGCONT."""
+    found = find_cluster(data)
+    run(found.resume_zookeeper() if process == ZOOKEEPER else found.resume(int(process)))
+    echo(f"{shown(process)} continues", err=True)

@@ -14,7 +14,7 @@ from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.names import ids
 from minikafka.base.ports import Clock
 from minikafka.cli.arguments.placement import Plan
-from minikafka.cli.execution.blocked import Blocked
+from minikafka.cli.execution.waiting import Blocked
 from minikafka.cli.reassign import throttle
 from minikafka.cli.reassign.throttle import Limits
 from minikafka.cli.terminal.progress import Amount, Progress, size

@@ -25,7 +25,7 @@ from minikafka.cli.arguments.options import (
 )
 from minikafka.cli.arguments.partition_arguments import Named, partitions_argument
 from minikafka.cli.execution.running import fail_unless, run, run_with_client
-from minikafka.cli.terminal.result import json_option
+from minikafka.cli.terminal.echo import json_option
 
 if TYPE_CHECKING:
     from minikafka.cli.reassign.jobs import ReassignOptions
@@ -159,8 +159,8 @@ def _action(*flags: bool) -> str | None:
 
 
 def _move_by_node(options: ReassignOptions, connect: str) -> None:
-    from minikafka.cli.execution.blocked import Blocked
-    from minikafka.cli.reassign.zookeeper import move_by_node
+    from minikafka.cli.execution.waiting import Blocked
+    from minikafka.cli.reassign.moves import move_by_node
 
     plan = options.plan()
     # `Move` applies the time limit itself, because it takes the request back when the time is over.
@@ -177,9 +177,8 @@ class _Job(Protocol):
 
 def _job(action: str | None, options: ReassignOptions) -> _Job:
     """Return the job for `action`; None moves partitions. Raises UsageError if the options do not fit the action."""
-    from minikafka.cli.reassign.jobs import Cancel, ListMoves, Verify
+    from minikafka.cli.reassign.jobs import Cancel, ListMoves, Propose, Verify
     from minikafka.cli.reassign.moves import MoveByController
-    from minikafka.cli.reassign.proposal import Propose
 
     if action != "generate" and (options.spread or options.brokers):
         raise click.UsageError("--topics and --brokers can only be used with --generate")

@@ -26,7 +26,7 @@ from minikafka.cli.records.record_format import (
     write_json,
 )
 from minikafka.cli.records.topic_reader import Reading
-from minikafka.cli.terminal.result import json_option, wants_json
+from minikafka.cli.terminal.echo import json_option, wants_json
 from minikafka.cli.terminal.topic_errors import explain_topic_errors
 
 if TYPE_CHECKING:

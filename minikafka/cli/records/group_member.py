@@ -28,7 +28,7 @@ from aiokafka.structs import TopicPartition as AiokafkaPartition
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
-from minikafka.cli.records.held_back import HeldBack
+from minikafka.cli.records.topic_reader import HeldBack
 from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.topic_errors import require_topics
 from minikafka.client import Client, ConsumedRecord

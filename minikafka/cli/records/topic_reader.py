@@ -1,13 +1,14 @@
-"""`consume` without a group: one reader of one topic."""
+"""`consume` without a group: one reader of one topic, and its line about an open transaction that it waits for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.cli.records.held_back import HeldBack
 from minikafka.cli.records.offsets import Range, resolve
 from minikafka.cli.terminal.echo import echo
 from minikafka.cli.terminal.topic_errors import require_partitions, require_topics
@@ -66,3 +67,34 @@ class Reading:
             echo(f"% Reached end of {place} at offset {offset}", err=True)
         else:
             echo(f"% Stopped in {place} before offset {offset}", err=True)
+
+
+if TYPE_CHECKING:
+    from minikafka.client import Client
+
+
+class HeldBack:
+    """Prints which transaction holds back a partition, and how to end it. It prints nothing if `quiet`."""
+
+    def __init__(self, client: Client, *, quiet: bool) -> None:
+        from minikafka.runtime.tasks import TaskRegistry
+
+        self._client = client
+        self._quiet = quiet
+        self._tasks = TaskRegistry()
+
+    def report(self, tp: TopicPartition, stable: int) -> None:
+        """Look up the open transaction in a task, and print it. Records are read in the meantime."""
+        if not self._quiet:
+            self._tasks.spawn(self._tell(tp, stable), "held back")
+
+    async def report_all(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Print the open transactions of partitions that were read to these ends."""
+        for tp, stable in ends.items():
+            if not self._quiet:
+                await self._tell(tp, stable)
+
+    async def _tell(self, tp: TopicPartition, stable: int) -> None:
+        with suppress(MinikafkaError):  # the records matter more than the reason
+            if text := await self._client.transactions.reason_for_waiting(tp, stable):
+                echo(f"% {text}", err=True)

@@ -1,7 +1,9 @@
 """The output of commands: lines in which no text from outside can begin another line or control the terminal.
 
 Every module of `cli` prints through this module, `console.py` and `progress.py`. Only the records that `consume`
-prints are written unchanged, and files such as the one of `groups reset-offsets --export`.
+prints are written unchanged, and files such as the one of `groups reset-offsets --export`. A command with
+`json_option` hands its result to `show` as an object and as text. Records (`consume --json`) are no result but a
+stream, with a format of its own (`records/record_format.py`).
 
 Invariant: after `escape_unencodable`, no text fails because the encoding of the output lacks a character. Python's
 own handler `backslashreplace` would write `\\xe9`, which no JSON document may contain.
@@ -11,8 +13,12 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 import sys
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import click
 
 from minikafka.base.printable import json_escapes, printable
 
@@ -57,3 +63,37 @@ def echo_data(line: str) -> None:
 
 def _escaped(line: str) -> str:
     return "\t".join(map(printable, line.split("\t")))
+
+
+_KEY: Final = "minikafka.json"
+
+
+def _remember(context: click.Context, option: click.Parameter, is_given: bool) -> None:
+    context.meta[_KEY] = is_given
+
+
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON."
+)
+
+
+def wants_json() -> bool:
+    """True if the running command was called with `--json`; False outside of a command."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_KEY))
+
+
+def as_line(result: Any) -> str:
+    """Return a result as one line of JSON."""
+    return json.dumps(result)
+
+
+def show(result: Any, text: Iterable[object] | Callable[[], None] = ()) -> None:
+    """Print a result as JSON with `--json`, else as text: lines, or a function that prints them."""
+    if wants_json():
+        echo(as_line(result))
+    elif callable(text):
+        text()
+    else:
+        for line in text:
+            echo(line)

@@ -1,4 +1,4 @@
-"""Errors about topics that a broker does not know or refuses; the text contains the reason or a helpful command."""
+"""Errors about topics, partitions and groups that do not exist or are refused, with the reason or a helpful command."""
 
 from __future__ import annotations
 
@@ -146,3 +146,34 @@ def explain_topic_errors(topic: str) -> Iterator[None]:
             raise
         hint = f"to list its partitions: minikafka topics describe {topic}"
         raise KafkaError(error.code, f"{error.detail}: no such partition; {hint}") from error
+
+
+if TYPE_CHECKING:
+    from minikafka.client import Client
+    from minikafka.cluster.observed import ObservedCluster
+
+
+def similar_partition(found: ObservedCluster, tp: TopicPartition) -> str:
+    """Return a question with topics of the cluster that have similar names, after "; "; "" if there is none."""
+    question = did_you_mean([tp.topic], found.directory.topics())
+    return f"; {question}" if question else ""
+
+
+async def similar_groups(client: Client, name: str) -> str:
+    """Return a question with the existing groups whose names are similar, after "; "; "" if there is none."""
+    import asyncio
+
+    with suppress(KafkaError, TimeoutError):
+        async with asyncio.timeout(ASK_MS / 1000):
+            known = [listing.group for listing in await client.groups.list_groups()]
+            question = did_you_mean([name], known)
+            return f"; {question}" if question else ""
+    return ""
+
+
+async def similar_local_group(found: ObservedCluster, name: str) -> str:
+    """Return the same as `similar_groups` for the brokers of a cluster on this machine."""
+    from minikafka.client import Client
+
+    async with Client(found.bootstrap) as client:
+        return await similar_groups(client, name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from minikafka.cli.terminal.result import show, wants_json
+from minikafka.cli.terminal.echo import show, wants_json
 
 if TYPE_CHECKING:
     from rich.text import Text

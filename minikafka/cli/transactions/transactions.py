@@ -22,8 +22,7 @@ from minikafka.cli.arguments.partition_arguments import partition_argument
 from minikafka.cli.arguments.placement import parse_partition
 from minikafka.cli.execution.running import fail_unless, run_with_client
 from minikafka.cli.terminal.command_group import Group
-from minikafka.cli.terminal.echo import echo
-from minikafka.cli.terminal.result import json_option, show
+from minikafka.cli.terminal.echo import echo, json_option, show
 from minikafka.cli.terminal.topic_errors import (
     did_you_mean,
     require_partitions,

@@ -15,8 +15,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import Node, TopicPartition
 from minikafka.client.admin_results import Outcome
-from minikafka.client.coordinators import GROUP, MOVED, Coordinators
-from minikafka.client.groups.coordinator_client import CoordinatorClient
+from minikafka.client.coordinators import GROUP, MOVED, Coordinators, read_coordinator
 from minikafka.client.groups.offsets import (
     OffsetAndMetadata,
     commit_request,
@@ -27,7 +26,7 @@ from minikafka.client.groups.offsets import (
 )
 from minikafka.client.groups.protocol import PROTOCOL_TYPE, decode_assignment
 from minikafka.client.metadata import Metadata, error_code
-from minikafka.client.network import Network, request
+from minikafka.client.network import Address, Network, request
 from minikafka.client.retries import Retries
 from minikafka.wire import versions
 
@@ -234,3 +233,48 @@ def _outcomes(codes: Mapping[TopicPartition, ErrorCode]) -> dict[TopicPartition,
         if code in MOVED:
             raise AnsweredError(code, str(tp))
     return {tp: Outcome(code) for tp, code in codes.items()}
+
+
+class CoordinatorClient:
+    """A client of the broker that coordinates one group."""
+
+    def __init__(
+        self, group: str, network: Network, metadata: Metadata, request_timeout_ms: int
+    ) -> None:
+        self.group = group
+        self._network = network
+        self._metadata = metadata
+        self._timeout_ms = request_timeout_ms
+        self._node: Node | None = None
+
+    def forget(self) -> None:
+        """Forget the coordinator, so that the next request finds it again."""
+        self._node = None
+
+    async def node(self) -> Node:
+        """Return the group's coordinator. Raises KafkaError, for example COORDINATOR_NOT_AVAILABLE, and OSError."""
+        if self._node is None:
+            self._node = await self._find()
+        return self._node
+
+    async def call(self, api: int, body: Any) -> Any:
+        """Send a request and return its response. Raises OSError, or KafkaError if no coordinator is found.
+
+        After an OSError the next call finds the coordinator again.
+        """
+        node = await self.node()
+        try:
+            address = Address(node.host, node.port)
+            return await self._network.call(address, api, self._timeout_ms, body)
+        except OSError:
+            self.forget()
+            raise
+
+    async def _find(self) -> Node:
+        body = request(
+            versions.FIND_COORDINATOR, key_type=GROUP.number, coordinator_keys=[self.group]
+        )
+        address = await self._metadata.any_address()
+        api = versions.FIND_COORDINATOR
+        response = await self._network.call(address, api, self._timeout_ms, body)
+        return read_coordinator(response.coordinators[0])

@@ -1,6 +1,6 @@
 """The isolation checker: histories of transactional clients compared with the logs of all replicas, without I/O.
 
-`events.py` reads the histories, `recorder.py` writes them (docs/isolation.md describes the format), `logs.py` reads
-logs, and `verdict.py` runs all checks. The checker does not use the brokers' code for aborted transactions, so that an
-error there is found.
+`events.py` reads and writes the histories (docs/isolation.md describes the format), `logs.py` reads logs, and
+`verdict.py` runs all checks. The checker does not use the brokers' code for aborted transactions, so that an error
+there is found.
 """

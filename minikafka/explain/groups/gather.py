@@ -21,17 +21,17 @@ from minikafka.client.log_offsets import LATEST, READ_COMMITTED
 from minikafka.cluster.state import PartitionView, combine
 from minikafka.explain.gather import Sources
 from minikafka.explain.groups.history import Entry, history
-from minikafka.explain.groups.lag import (
+from minikafka.explain.groups.picture import (
     QUIET_MS,
     SAMPLES,
     WINDOW_MS,
     Commit,
+    GroupPicture,
     Lag,
     end_at,
     past_lags,
     sample_times,
 )
-from minikafka.explain.groups.picture import GroupPicture
 from minikafka.explain.picture import Answer, Picture
 from minikafka.groups.messages.records import OffsetKey, read_key, read_offset
 from minikafka.ledger.reader import Line

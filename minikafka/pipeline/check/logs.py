@@ -14,13 +14,21 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from minikafka.pipeline.arrow import map_in_arrow
 from minikafka.pipeline.check.replicas import Replica, SegmentFile
+from minikafka.pipeline.frames import map_in_arrow
 from minikafka.record.header import CONTROL, TRANSACTIONAL
 from minikafka.record.transactions import VISIBLE
-from minikafka.spark.replicas.headers import BATCHES, SEGMENTS, read_headers
-from minikafka.spark.replicas.records import CHOSEN, RECORDS, read_faults, read_records
-from minikafka.spark.replicas.states import STATES, read_states
+from minikafka.spark.replicas import (
+    BATCHES,
+    CHOSEN,
+    RECORDS,
+    SEGMENTS,
+    STATES,
+    read_faults,
+    read_headers,
+    read_records,
+    read_states,
+)
 
 PARTITION: Final = ("topic", "partition")
 LIMITS: Final = (

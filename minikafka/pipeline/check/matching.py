@@ -17,8 +17,8 @@ from pyspark.sql import functions as f
 
 from minikafka.pipeline.check.anomalies import Rule, findings, rule
 from minikafka.pipeline.check.histories import content_of
-from minikafka.pipeline.check.kept import kept
 from minikafka.pipeline.check.logs import PARTITION, is_control
+from minikafka.pipeline.frames import kept
 from minikafka.record.transactions import ABORTED, VISIBLE
 
 _PLACE: Final = (*PARTITION, "offset")

@@ -6,6 +6,7 @@ each kind with their leader epochs.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +16,6 @@ from pyspark.sql import functions as f
 
 from minikafka.pipeline.check import log_checks, logs, matching
 from minikafka.pipeline.check.anomalies import COLUMNS, KINDS, together
-from minikafka.pipeline.check.epochs import surrounding
 from minikafka.pipeline.check.histories import (
     OUTCOMES,
     READS,
@@ -25,7 +25,6 @@ from minikafka.pipeline.check.histories import (
     count_reads,
     count_sends,
 )
-from minikafka.pipeline.check.kept import kept
 from minikafka.pipeline.check.logs import PARTITION, Limits
 from minikafka.pipeline.check.replicas import (
     Replica,
@@ -34,9 +33,9 @@ from minikafka.pipeline.check.replicas import (
     log_directories,
     running_brokers,
 )
+from minikafka.pipeline.frames import kept
 from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Fact, Summary, Table
+from minikafka.pipeline.session.report import Fact, Report, Summary, Table
 
 _FIRST: Final = 5
 """Maximum number of anomalies of each kind that the summary shows."""
@@ -246,3 +245,14 @@ class _Check:
             for topic, partition, epoch, start in first.collect():
                 starts.setdefault((topic, partition), []).append((epoch, start))
         return starts
+
+
+def surrounding(starts: Sequence[tuple[int, int]], offset: int) -> str:
+    """Return a text with the leader epoch at `offset`, the epoch before and the epoch after.
+
+    Example: `3 from 0, 4 from 120, 7 from 300`. The number after `from` is the first offset of the epoch.
+    `starts`: (epoch, first offset) for each leader epoch of the partition.
+    """
+    ordered = sorted(starts, key=lambda entry: (entry[1], entry[0]))
+    at = bisect_right([start for _, start in ordered], offset)
+    return ", ".join(f"{epoch} from {start}" for epoch, start in ordered[max(at - 2, 0) : at + 1])

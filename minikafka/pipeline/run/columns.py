@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.run.definition import Decode, Watermark
-from minikafka.pipeline.streams.places import PLACE, PLACES, first_places
+from minikafka.pipeline.streams.dead_letters import PLACE, PLACES, first_places
 
 MALFORMED: Final = "_malformed"
 """Name of the column with the text of a record that does not match the schema; null for valid records."""

@@ -22,11 +22,10 @@ from minikafka.pipeline.run.columns import (
 )
 from minikafka.pipeline.run.definition import ConsoleSink, Definition, Source, Step
 from minikafka.pipeline.run.sinks import save, shaped, stream_output
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Fact, Summary, Table
+from minikafka.pipeline.session.report import Fact, Report, Summary, Table
 from minikafka.pipeline.streams import dead_letters
-from minikafka.pipeline.streams.checkpoint_query import check_query
-from minikafka.pipeline.streams.places import PLACES, places_table
+from minikafka.pipeline.streams.checkpoints import check_query
+from minikafka.pipeline.streams.dead_letters import PLACES, places_table
 from minikafka.pipeline.streams.streams import Trigger, run_stream
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.option_map import SERVERS

@@ -12,9 +12,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.run.columns import as_json
 from minikafka.pipeline.run.definition import ConsoleSink, ParquetSink, Sink, TopicSink
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Table
-from minikafka.pipeline.streams.checkpoint_files import CheckpointFiles
+from minikafka.pipeline.session.report import Report, Table
+from minikafka.pipeline.streams.checkpoints import CheckpointFiles
 from minikafka.pipeline.streams.streams import StreamTotals
 from minikafka.pipeline.streams.tables import TableSettings, save_table, table_stream
 from minikafka.pipeline.times import facts_of

@@ -19,8 +19,7 @@ from pyspark.sql import SparkSession
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.pipeline.session.failures import PipelineError, explain
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Summary
+from minikafka.pipeline.session.report import Report, Summary
 from minikafka.spark.session import session
 
 Work: TypeAlias = Callable[[SparkSession, Report], Summary]

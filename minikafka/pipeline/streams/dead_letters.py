@@ -1,6 +1,7 @@
-"""Dead letters: malformed records in a topic of their own, unchanged, with their place and the reason as headers.
+"""Malformed records: the places of the first ones, and a topic for all of them (dead letters).
 
-The names of the headers are those of Kafka Connect's dead letter queues, with a prefix of this project.
+A dead letter is the unchanged record with its place and the reason as headers. The names of the headers are those of
+Kafka Connect's dead letter queues, with a prefix of this project. The places are an observed metric of a query.
 """
 
 from __future__ import annotations
@@ -11,11 +12,36 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
 
-from minikafka.pipeline.streams.places import PLACE
+from minikafka.pipeline.session.report import Table
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.progress import metrics_of
 from minikafka.spark.sink.options import TOPIC
+
+PLACE: Final = ("topic", "partition", "offset")
+PLACES: Final = "places"
+"""Name of the observed metric with the places of the first invalid records."""
+PLACES_MAX: Final = 5
+
+
+def first_places(is_invalid: Column, prefix: str = "") -> Column:
+    """Return an aggregate: topic, partition and offset of the first `PLACES_MAX` rows that are invalid."""
+    place = f.struct(*(f.col(f"{prefix}{name}").alias(name) for name in PLACE))
+    return f.min_by(place, f.when(is_invalid, place), PLACES_MAX)
+
+
+def places_table(name: str, counts: Mapping[str, Any]) -> tuple[Table, ...]:
+    """Return a table with the places in the observed metrics `counts`; no table if there are no places."""
+    places = counts.get(PLACES) or ()
+    return (Table(name, PLACE, tuple(tuple(place) for place in places)),) if places else ()
+
+
+def added(before: Any, value: Any) -> Any:
+    """Return the sum of two metrics of micro-batches. A list of places keeps its first `PLACES_MAX` entries."""
+    if isinstance(value, list):
+        return [*(before or ()), *map(tuple, value)][:PLACES_MAX]
+    return before if value is None else (before or 0) + value
+
 
 _PREFIX: Final = "minikafka.errors"
 REASON: Final = f"{_PREFIX}.exception.message"

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.session.report import Bar, Report
-from minikafka.pipeline.streams.places import added
+from minikafka.pipeline.streams.dead_letters import added
 from minikafka.spark.progress import offsets_behind
 from minikafka.spark.source.positions import behind
 

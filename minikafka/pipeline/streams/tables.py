@@ -26,9 +26,9 @@ from pyspark.sql.types import (
 )
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline.arrow import map_in_arrow, quoted
+from minikafka.pipeline.frames import map_in_arrow, quoted
 from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.streams.checkpoint_query import planned_offsets, query_id
+from minikafka.pipeline.streams.checkpoints import planned_offsets, query_id
 from minikafka.spark.micro_batches import plan_of
 from minikafka.spark.table.directory import MicroBatch, OtherQuery, Staged, TableDirectory
 from minikafka.spark.table.save import PLACE, STAGED, Stage, write_empty

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from minikafka.pipeline.run.columns import SHOWN_MAX, text
-from minikafka.pipeline.streams.places import PLACE, PLACES, first_places
+from minikafka.pipeline.streams.dead_letters import PLACE, PLACES, first_places
 from minikafka.pipeline.times import MICROS_MAX, timestamp_of
 from minikafka.pipeline.window.settings import KEY, WindowSettings
 

@@ -18,8 +18,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.streams.checkpoint_files import CheckpointFiles
-from minikafka.pipeline.streams.checkpoint_query import STATE
+from minikafka.pipeline.streams.checkpoints import STATE, CheckpointFiles
 
 DIRECTORY: Final = "open-windows"
 _MICROS_MIN: Final = -(2**63)

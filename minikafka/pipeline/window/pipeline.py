@@ -8,22 +8,23 @@ and the next run continues where the previous run ended. Readers of the Parquet 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as f
 
 from minikafka.pipeline import plot
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Fact, Summary, Table
+from minikafka.pipeline.plot import Picture, Series
+from minikafka.pipeline.session.report import Fact, Report, Summary, Table
 from minikafka.pipeline.streams import dead_letters
-from minikafka.pipeline.streams.checkpoint_query import check_query
-from minikafka.pipeline.streams.places import added, places_table
+from minikafka.pipeline.streams.checkpoints import check_query
+from minikafka.pipeline.streams.dead_letters import added, places_table
 from minikafka.pipeline.streams.streams import MAX_OFFSETS_PER_TRIGGER, run_stream
 from minikafka.pipeline.streams.tables import TableSettings, save_table, table_stream
-from minikafka.pipeline.times import facts_of
+from minikafka.pipeline.times import date_of, facts_of
 from minikafka.pipeline.window.counts import (
     ERROR,
     GROUP,
@@ -38,7 +39,6 @@ from minikafka.pipeline.window.counts import (
     shown,
 )
 from minikafka.pipeline.window.open_windows import DIRECTORY, Mark, OpenWindows
-from minikafka.pipeline.window.picture import picture_of
 from minikafka.pipeline.window.settings import WindowSettings
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.progress import metrics_of
@@ -283,3 +283,60 @@ def _summary(
     places = places_table("first_invalid_records", counts)
     ok = "records_unaccounted" not in facts
     return Summary(_name(settings), facts, (*tables, *places), ok)
+
+
+_DRAWN: Final = (-62_135_596_800_000_000, 253_402_214_400_000_000)
+"""The first and the last time that a picture can show: 0001-01-01 and 9999-12-31, in Unix microseconds."""
+_OTHERS: Final = "others"
+
+
+def picture_of(settings: WindowSettings, title: str, windows: DataFrame) -> tuple[Picture, int]:
+    """Return a picture of the counts over time: bars for tumbling windows, lines for sliding windows.
+
+    The second value is the number of windows that are left out, because no date can show their times.
+    """
+    in_years = f.unix_micros("window_start").between(*_DRAWN) & f.unix_micros("window_end").between(
+        *_DRAWN
+    )
+    left_out = windows.where(~in_years).count()
+    windows = windows.where(in_years)
+    names = _largest_groups(windows) if settings.by else []
+    if settings.by:
+        name = f.coalesce(f.col(GROUP), f.lit("(none)"))
+        shown = f.when(name.isin(names), name).otherwise(_OTHERS)
+        windows = windows.groupBy("window_start", shown.alias(GROUP)).agg(
+            f.sum("count").alias("count")
+        )
+    rows = windows.withColumn("window_start", f.unix_micros("window_start"))
+    is_sliding = settings.slide_s is not None and settings.slide_s < settings.size_s
+    picture = Picture(
+        title=title,
+        y_label=f"records per {settings.size_s} s",
+        series=_series(rows.orderBy("window_start").collect(), settings.by),
+        bar_s=None if is_sliding else float(settings.size_s),
+    )
+    return picture, left_out
+
+
+def _largest_groups(windows: DataFrame) -> list[str]:
+    name = f.coalesce(f.col(GROUP), f.lit("(none)")).alias(GROUP)
+    sums = windows.groupBy(name).agg(f.sum("count").alias("n"))
+    ordered = sums.orderBy(f.desc("n"), GROUP).limit(plot.SERIES_MAX + 1).collect()
+    kept = ordered if len(ordered) <= plot.SERIES_MAX else ordered[: plot.SERIES_MAX - 1]
+    return [row[GROUP] for row in kept]
+
+
+def _series(rows: Sequence[Row], by: str | None) -> list[Series]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[GROUP] if by else "count", []).append(row)
+    return [
+        Series(name, [_date(row["window_start"]) for row in some], [row["count"] for row in some])
+        for name, some in sorted(found.items(), key=lambda item: (item[0] == _OTHERS, item[0]))
+    ]
+
+
+def _date(micros: int) -> datetime:
+    date = date_of(micros)
+    assert date is not None, "picture_of leaves out the others"
+    return date

@@ -33,7 +33,7 @@ from minikafka.record.header import (
 )
 from minikafka.record.transactions import Aborted, AbortedBatches, is_control
 from minikafka.spark.records.checksum import Checksum
-from minikafka.spark.records.inflate import INFLATED_MAX, inflate
+from minikafka.spark.records.compression import INFLATED_MAX, inflate
 
 _PREFIX: Final = Struct(">qi")
 _MAGIC: Final = 2

@@ -25,7 +25,7 @@ from minikafka.record.header import (
 )
 from minikafka.spark.records import varints
 from minikafka.spark.records.checksum import Checksum
-from minikafka.spark.records.deflate import deflate
+from minikafka.spark.records.compression import deflate
 from minikafka.spark.records.varints import Numbers
 
 _MAGIC: Final = 2

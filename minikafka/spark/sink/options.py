@@ -14,7 +14,7 @@ from typing import Final
 from minikafka.base.errors import ConfigError
 from minikafka.spark.client_settings import IGNORED_BY_WRITES, PREFIX
 from minikafka.spark.option_map import SERVERS, Address, OptionMap
-from minikafka.spark.records.deflate import CODECS
+from minikafka.spark.records.compression import CODECS
 from minikafka.spark.source import options as source_options
 
 TOPIC: Final = "topic"

@@ -22,14 +22,13 @@ from pyspark.sql.datasource import (
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark import QUERY_ID
-from minikafka.spark.errors import one_line_errors
 from minikafka.spark.sink.once.commit import commit_staged
 from minikafka.spark.sink.once.staged import Staged, Write, stage_rows
 from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.producer import IdempotentProducer
 from minikafka.spark.sink.routing import client, needed_checksum, routed
 from minikafka.spark.sink.rows import Origin
-from minikafka.spark.workers import Shipped
+from minikafka.spark.workers import Shipped, one_line_errors
 
 _BATCH_ID: Final = "streaming.sql.batchId"
 """The property in which the tasks of a stream have the number of the micro-batch."""

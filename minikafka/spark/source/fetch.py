@@ -18,8 +18,7 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.spark.records.batches import extent
-from minikafka.spark.source.loss import report_loss
-from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.ranges import OffsetRange, report_loss
 from minikafka.spark.wire import protocol
 from minikafka.spark.wire.connection import Connection
 from minikafka.spark.wire.deadline import Deadline

@@ -24,10 +24,16 @@ from minikafka.spark.source.held_back import (
     reason,
     warn_of_open_transactions,
 )
-from minikafka.spark.source.loss import report_loss
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import Positions
-from minikafka.spark.source.ranges import OffsetRange, Ranges, default_tasks, grouped, split
+from minikafka.spark.source.ranges import (
+    OffsetRange,
+    Ranges,
+    default_tasks,
+    grouped,
+    report_loss,
+    split,
+)
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.kept import kept_client
 from minikafka.spark.wire.leaders import Leaders, Position

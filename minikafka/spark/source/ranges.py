@@ -1,4 +1,4 @@
-"""Offset ranges, and their division among tasks.
+"""Offset ranges, their division among tasks, and the report of ranges that are lost.
 
 The options `minPartitions` and `maxRecordsPerPartition` split the ranges, and `maxTasks` puts several ranges
 into one task. Invariant: neither step loses or repeats an offset, and each task has the ranges of a partition in
@@ -8,12 +8,28 @@ order.
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class DataLost(MinikafkaError):
+    """Requested offsets are not in the log. Raised if the option `failOnDataLoss` is true."""
+
+
+def report_loss(text: str, *, fail: bool) -> None:
+    """Report lost offsets: raise `DataLost` if `fail` (the option `failOnDataLoss`), else log a warning."""
+    if fail:
+        raise DataLost(f"{text}; set failOnDataLoss to false to read the rest")
+    logger.warning("%s", text)
+
 
 _FEW: Final = 50_000
 """Number of offsets per core below which each core gets one task."""

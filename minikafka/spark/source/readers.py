@@ -1,12 +1,14 @@
 """Readers of topics for Spark: the driver plans offset ranges, and the tasks read them.
 
 Invariant: the offset ranges are fixed at planning time, and a task depends only on its range. So Spark may
-run a task or a micro-batch again.
+run a task or a micro-batch again. The functions that limit the size of a micro-batch (Spark's admission control) do
+no I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,20 +26,20 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from minikafka.spark.errors import one_line_errors
+from minikafka.base.model import TopicPartition
 from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import Section, grouped, sections
 from minikafka.spark.records.decode import decode
 from minikafka.spark.records.omission import without
 from minikafka.spark.source import planning
-from minikafka.spark.source.admission import Patience, limited, waiting
 from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.filters import EVERYTHING, Selection, select
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import Positions, from_json, to_json
 from minikafka.spark.source.ranges import OffsetRange, Ranges
 from minikafka.spark.wire.deadline import Deadline, now_ms
-from minikafka.spark.workers import Shipped
+from minikafka.spark.wire.leaders import Position
+from minikafka.spark.workers import Shipped, one_line_errors
 
 _GROUP_BYTES: Final = 2 << 20
 """Maximum decompressed bytes per Arrow batch, to limit the memory of a task.
@@ -242,3 +244,47 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     (found,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return found
+
+
+def waiting(start: Mapping[TopicPartition, Position], end: Positions) -> dict[TopicPartition, int]:
+    """Return the number of offsets from `start` to `end` for each partition with unread offsets.
+
+    `start` must contain every partition of `end`.
+    """
+    sizes = {tp: position.offset - start[tp].offset for tp, position in end.items()}
+    return {tp: size for tp, size in sizes.items() if size > 0}
+
+
+def limited(start: Mapping[TopicPartition, Position], end: Positions, most: int) -> Positions:
+    """Return partition ends for a micro-batch of about `most` offsets.
+
+    Each partition gets a share in proportion to its unread offsets, but at least one offset if any is unread,
+    as in Spark's own source. The sum may therefore exceed `most`.
+    """
+    sizes = waiting(start, end)
+    total = sum(sizes.values())
+    if total <= most:
+        return end
+    shares = {tp: max(math.floor(most * size / total), 1) for tp, size in sizes.items()}
+    return end | {
+        tp: end[tp]._replace(offset=start[tp].offset + share) for tp, share in shares.items()
+    }
+
+
+class Patience:
+    """Implements `minOffsetsPerTrigger`: a batch waits for enough offsets, at most `maxTriggerDelay`."""
+
+    def __init__(self, least: int, longest_ms: int) -> None:
+        self._least = least
+        self._longest_ms = longest_ms
+        self._last_ms: int | None = None
+        """Time of the last batch. Before the first batch, the time of the first call of `is_over`."""
+
+    def is_over(self, offsets: int, now_ms: int) -> bool:
+        """True if a batch with this number of offsets may start now."""
+        if self._last_ms is None:
+            self._last_ms = now_ms
+        if offsets < self._least and now_ms - self._last_ms < self._longest_ms:
+            return False
+        self._last_ms = now_ms
+        return True

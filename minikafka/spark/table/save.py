@@ -1,10 +1,13 @@
-"""One task of a Parquet sink: writes its rows to staged files, one file for each directory of the table."""
+"""One task of a Parquet sink: writes its rows to staged files, one file for each directory of the table.
+
+The directories are named by the values of the partition columns, as Spark and Hive name them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
@@ -15,9 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from minikafka.spark.archive.save import row_groups
-from minikafka.spark.errors import one_line_errors
 from minikafka.spark.table.directory import Staged, TableDirectory
-from minikafka.spark.table.places import place_of
+from minikafka.spark.workers import one_line_errors
 
 PLACE: Final = "__place"
 """The column with the values of the partition columns, as a JSON array of texts. The rows are sorted by it."""
@@ -97,3 +99,19 @@ def _borders(batch: pa.RecordBatch) -> list[tuple[str, int]]:
         return [(_NO_PLACE, batch.num_rows)]
     runs = pc.run_end_encode(batch.column(PLACE))
     return list(zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True))
+
+
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED: Final = frozenset([*map(chr, range(0x20)), *"\"#%'*/:=?\\{[]^\x7f"])
+
+
+def place_of(columns: Sequence[str], values: Sequence[str | None]) -> str:
+    """Return the directory for the values of partition columns, such as `user=ann/day=2026-03-01`."""
+    pairs = zip(columns, values, strict=True)
+    return "/".join(
+        f"{_escaped(name)}={_escaped(value) if value else _NULL}" for name, value in pairs
+    )
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{ord(sign):02X}" if sign in _ESCAPED else sign for sign in text)

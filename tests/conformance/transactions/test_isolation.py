@@ -22,9 +22,8 @@ from support.transactional_client import (
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.client.isolation.events import OK, UNKNOWN, parse
+from minikafka.client.isolation.events import OK, UNKNOWN, Recorder, parse
 from minikafka.client.isolation.logs import Stored, stored
-from minikafka.client.isolation.recorder import Recorder
 from minikafka.client.isolation.verdict import Verdict, check
 
 pytestmark = pytest.mark.usefixtures("each_mode")

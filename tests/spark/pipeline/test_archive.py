@@ -19,8 +19,7 @@ from minikafka.pipeline import archive, restore
 from minikafka.pipeline.archive import ArchiveSettings
 from minikafka.pipeline.restore import RestoreSettings
 from minikafka.pipeline.session.failures import PipelineError, explain
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Summary
+from minikafka.pipeline.session.report import Report, Summary
 from minikafka.record.batch import Record
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.archive.directory import ArchiveDirectory

@@ -17,8 +17,8 @@ from minikafka.client.history import History
 from minikafka.log.checkpoints import HIGH_WATERMARKS
 from minikafka.pipeline.check import matching, pipeline
 from minikafka.pipeline.check.anomalies import KINDS
-from minikafka.pipeline.check.kept import kept
 from minikafka.pipeline.check.pipeline import CheckSettings, run
+from minikafka.pipeline.frames import kept
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.session.report import Report
 from minikafka.record.batch import Record

@@ -11,8 +11,7 @@ from minikafka.client import NewTopic
 from minikafka.pipeline.run.definition import Overrides, parse
 from minikafka.pipeline.run.pipeline import run
 from minikafka.pipeline.session.failures import PipelineError, explain
-from minikafka.pipeline.session.report import Report, Silent
-from minikafka.pipeline.session.summary import Summary, Table
+from minikafka.pipeline.session.report import Report, Silent, Summary, Table
 from minikafka.record.batch import Record
 
 CLICKS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.cluster.clocks import clock_notes
+from minikafka.cli.diagnosis.health import clock_notes
 
 
 def answers(**clocks: int) -> dict[int, dict[str, dict[str, int]]]:

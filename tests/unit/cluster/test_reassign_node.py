@@ -16,8 +16,7 @@ from support.zookeeper_in_memory import InMemoryClient
 from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments.partition_arguments import Named
 from minikafka.cli.reassign.jobs import ReassignOptions
-from minikafka.cli.reassign.moves import Move
-from minikafka.cli.reassign.zookeeper import ViaNode
+from minikafka.cli.reassign.moves import Move, ViaNode
 from minikafka.client import NewTopic
 from minikafka.cluster.directory import ClusterError
 from minikafka.cluster.reassign_node import Plan, ReassignmentNode

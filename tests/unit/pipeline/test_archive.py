@@ -13,10 +13,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.pipeline import archive
 from minikafka.pipeline.archive import ArchiveSettings
 from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Summary
-from minikafka.spark.archive.directory import ArchiveDirectory
-from minikafka.spark.archive.tiles import Tile
+from minikafka.pipeline.session.report import Report, Summary
+from minikafka.spark.archive.directory import ArchiveDirectory, Tile
 from minikafka.spark.staging import DirectoryBusy
 
 TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)

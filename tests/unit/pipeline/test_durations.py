@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline.durations import seconds
+from minikafka.cli.pipeline.launch import seconds
 
 
 @pytest.mark.parametrize(

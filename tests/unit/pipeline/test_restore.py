@@ -13,8 +13,7 @@ from minikafka.pipeline import archive, restore
 from minikafka.pipeline.archive import ArchiveSettings
 from minikafka.pipeline.restore import RestoreSettings
 from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.session.summary import Summary
+from minikafka.pipeline.session.report import Report, Summary
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.archive.directory import ArchiveDirectory
 from minikafka.spark.archive.load import load

@@ -8,7 +8,7 @@ import pytest
 from support.replica_logs import ReplicaLogs, batch
 
 from minikafka.base.model import TopicPartition
-from minikafka.client.isolation.recorder import Recorder
+from minikafka.client.isolation.events import Recorder
 from minikafka.log import checkpoints
 
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.spark.sequences import Difference, compare
+from minikafka.spark.verify import Difference, compare
 
 
 def lines(text: str) -> list[bytes]:

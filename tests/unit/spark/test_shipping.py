@@ -57,7 +57,7 @@ def test_tasks_import_only_numpy_and_pyarrow_from_the_archive(tmp_path):
     archive = tmp_path / shipping.NAME
     shipping.write_archive(archive)
     program = (
-        "import sys; from minikafka.spark.replicas import records, states; "
+        "import sys; from minikafka.spark import replicas; "
         "from minikafka.spark.sink import producer; from minikafka.spark.source import readers; "
         "heavy = 'aiokafka backports.zstd cramjam fastcrc kio lz4 zstandard minikafka.record.batch'.split(); "
         "print([name for name in heavy if name in sys.modules])"

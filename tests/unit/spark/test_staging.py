@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.archive.directory import ArchiveDirectory
-from minikafka.spark.archive.tiles import Tile
+from minikafka.spark.archive.directory import ArchiveDirectory, Tile
 from minikafka.spark.table.directory import MicroBatch, Staged, TableDirectory
 from minikafka.spark.table.save import Stage, write_empty
 

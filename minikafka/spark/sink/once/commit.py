@@ -23,8 +23,7 @@ from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.encode import stamp
 from minikafka.spark.sink.backlog import Batch
 from minikafka.spark.sink.once.chunks import delete_chunks, delete_topic, pieces
-from minikafka.spark.sink.once.frames import Frame, unpack
-from minikafka.spark.sink.once.staged import Staged, content_of, transactional_id
+from minikafka.spark.sink.once.staged import Frame, Staged, content_of, transactional_id, unpack
 from minikafka.spark.sink.once.transaction import (
     Marker,
     Transaction,

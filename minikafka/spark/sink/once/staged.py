@@ -1,27 +1,83 @@
-"""What a task passes to the driver: its encoded rows, and the write to which they belong."""
+"""What a task passes to the driver: its encoded rows, and the write to which they belong.
+
+The rows are a stream of bytes with one frame per encoded batch, which a task writes and the driver reads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
-from typing import Final
+from struct import Struct
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.spark.micro_batches import read_plan
 from minikafka.spark.records.encode import NO_PRODUCER, Rows, sizes
 from minikafka.spark.sink.backlog import Batch
 from minikafka.spark.sink.once.chunks import Chunks, Stage
-from minikafka.spark.sink.once.frames import Frame, pack
 from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.producer import encoded, windows
 from minikafka.spark.sink.routing import client, needed_checksum, routed
 from minikafka.spark.sink.rows import Origin
 from minikafka.spark.staged_topics import staged_topic
+
+_HEAD: Final = Struct(">Hiqqqi")
+
+
+class Frame(NamedTuple):
+    """An encoded batch without a producer, and its partition."""
+
+    tp: TopicPartition
+    first: int
+    """Number of the first row in the task."""
+    last: int
+    size: int
+    """Approximate number of bytes before compression."""
+    data: bytearray
+
+
+def pack(frame: Frame) -> bytes:
+    """Return a frame as bytes."""
+    topic = frame.tp.topic.encode()
+    head = _HEAD.pack(
+        len(topic), frame.tp.partition, frame.first, frame.last, frame.size, len(frame.data)
+    )
+    return b"".join((head, topic, frame.data))
+
+
+def unpack(pieces: Iterable[bytes]) -> Iterator[Frame]:
+    """Yield the frames of a stream that arrives in pieces of any size. Raises `ProtocolViolation`."""
+    waiting = bytearray()
+    for piece in pieces:
+        waiting += piece
+        at = 0
+        while (found := _next_frame(waiting, at)) is not None:
+            frame, at = found
+            yield frame
+        del waiting[:at]
+    if waiting:
+        raise ProtocolViolation("the encoded rows of a task are cut off")
+
+
+def _next_frame(data: bytearray, at: int) -> tuple[Frame, int] | None:
+    """Return the frame at a position, and the position after it; None if a part of the frame is missing."""
+    if len(data) - at < _HEAD.size:
+        return None
+    topic_size, partition, first, last, size, batch_size = _HEAD.unpack_from(data, at)
+    name_at = at + _HEAD.size
+    batch_at = name_at + topic_size
+    end = batch_at + batch_size
+    if end > len(data):
+        return None
+    tp = TopicPartition(data[name_at:batch_at].decode(), partition)
+    return Frame(tp, first, last, size, data[batch_at:end]), end
+
 
 _MODULUS: Final = 1 << 128
 

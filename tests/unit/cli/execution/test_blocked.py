@@ -6,9 +6,8 @@ import pytest
 from support.manual_clock import ManualClock
 
 from minikafka.base.model import TopicPartition
-from minikafka.cli.execution import blocked as module
-from minikafka.cli.execution.blocked import Blocked
-from minikafka.cli.execution.waiting import AGAIN_MS
+from minikafka.cli.execution import waiting as module
+from minikafka.cli.execution.waiting import AGAIN_MS, Blocked
 
 T0 = TopicPartition("t", 0)
 

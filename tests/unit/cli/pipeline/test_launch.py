@@ -16,7 +16,7 @@ from minikafka.cli.pipeline.group import pipeline
 from minikafka.cli.pipeline.launch import Launch, launch_options
 from minikafka.client import retries
 from minikafka.pipeline.session import context
-from minikafka.pipeline.session.summary import Summary
+from minikafka.pipeline.session.report import Summary
 
 
 @click.command()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from minikafka.cli.pipeline.output import TerminalDisplay, print_summary
-from minikafka.pipeline.session.report import Bar
-from minikafka.pipeline.session.summary import Summary, Table
+from minikafka.pipeline.session.report import Bar, Summary, Table
 
 
 def test_pipeline_summary_is_printed_as_lines_and_tables(capsys):

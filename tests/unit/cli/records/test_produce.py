@@ -16,10 +16,9 @@ from support.stub_cluster import StubCluster
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.cli.records import record_input
 from minikafka.cli.records.consume import consume
-from minikafka.cli.records.produce import produce
+from minikafka.cli.records.produce import not_stored, produce
 from minikafka.cli.records.record_format import line_writer, write_json
 from minikafka.cli.records.record_input import Shape, lines_of
-from minikafka.cli.records.sending import not_stored
 from minikafka.client import ConsumedRecord, NotProduced, Record
 from minikafka.record.batch import build, records
 from minikafka.record.header import CODEC_MASK, HEADER

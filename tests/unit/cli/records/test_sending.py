@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from support.stub_cluster import StubCluster
 
 from minikafka.cli.records import record_input
-from minikafka.cli.records.produce import produce
-from minikafka.cli.records.sending import Summary, input_size
+from minikafka.cli.records.produce import Summary, input_size, produce
 from minikafka.cli.terminal import progress
 from minikafka.cli.terminal.progress import Amount
 

@@ -11,11 +11,11 @@ from minikafka.client.isolation.events import (
     INVOKED,
     OK,
     HistoryError,
+    Recorder,
     digest_of,
     event_of,
     parse,
 )
-from minikafka.client.isolation.recorder import Recorder
 from minikafka.client.isolation.transactions import Fate, join
 
 WRITE = {"client": "c", "number": 0, "event": "write", "outcome": "ok", "topic": "t"}

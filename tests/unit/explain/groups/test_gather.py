@@ -21,8 +21,7 @@ from minikafka.base.ports import Call
 from minikafka.client import Client, NewTopic
 from minikafka.explain.finding import Finding
 from minikafka.explain.groups.gather import collect
-from minikafka.explain.groups.lag import QUIET_MS
-from minikafka.explain.groups.picture import GroupPicture
+from minikafka.explain.groups.picture import QUIET_MS, GroupPicture
 from minikafka.explain.groups.why import explain_group
 from minikafka.explain.nodes import nodes_of
 from minikafka.explain.past import Past

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.base.model import TopicPartition
-from minikafka.explain.groups.lag import (
+from minikafka.explain.groups.picture import (
     QUIET_MS,
     SAMPLES,
     Commit,

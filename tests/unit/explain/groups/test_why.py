@@ -12,7 +12,7 @@ from support.group_world import REBALANCE, SESSION, subscription
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.explain.finding import Finding
-from minikafka.explain.groups.lag import Lag, Past
+from minikafka.explain.groups.picture import Lag, Past
 from minikafka.explain.groups.why import UNWRITTEN_MS, explain_group
 from minikafka.explain.past import Past as PartitionPast
 from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, Picture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.pipeline.check.epochs import surrounding
+from minikafka.pipeline.check.pipeline import surrounding
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from minikafka.pipeline.run.definition import (
     TopicSink,
     Watermark,
 )
-from minikafka.pipeline.session.summary import Table
+from minikafka.pipeline.session.report import Table
 from minikafka.pipeline.streams.streams import Trigger
 
 ONCE = Definition(

@@ -49,7 +49,7 @@ NO_TOPIC = (
     "UNKNOWN_TOPIC_OR_PARTITION: clicks: no such topic; correct option subscribe, or create it SQLSTATE: 38000"
 )
 LOST = (
-    "[PYTHON_DATA_SOURCE_ERROR] minikafka.spark.source.loss.DataLost: offset 7 of clicks-0 is not in the log; "
+    "[PYTHON_DATA_SOURCE_ERROR] minikafka.spark.source.ranges.DataLost: offset 7 of clicks-0 is not in the log; "
     "set failOnDataLoss to false to read the rest SQLSTATE: 38000"
 )
 NO_MARKER = (

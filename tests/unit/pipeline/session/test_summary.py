@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.pipeline.session.summary import Summary, Table
+from minikafka.pipeline.session.report import Summary, Table
 
 
 def test_summary_document_holds_facts_and_tables_in_order():

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import Row
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline.window import picture, pipeline
+from minikafka.pipeline.window import pipeline
 from minikafka.pipeline.window.open_windows import Mark
 from minikafka.pipeline.window.pipeline import WindowSettings
 from minikafka.spark.source.options import Mode, parse
@@ -94,5 +94,5 @@ def test_series_of_the_other_groups_is_drawn_last():
         Row(window_start=at * 60_000_000, group=group, count=count)
         for group, at, count in (("others", 0, 1), ("z", 0, 2), ("a", 0, 3), ("a", 1, 4))
     ]
-    found = [(series.name, series.values) for series in picture._series(rows, "key")]
+    found = [(series.name, series.values) for series in pipeline._series(rows, "key")]
     assert found == [("a", [3, 4]), ("z", [2]), ("others", [1])]

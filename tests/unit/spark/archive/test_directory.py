@@ -8,8 +8,7 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
-from minikafka.spark.archive.directory import ArchiveDirectory
-from minikafka.spark.archive.tiles import Overlap, Tile
+from minikafka.spark.archive.directory import ArchiveDirectory, Overlap, Tile
 from minikafka.spark.staging import DirectoryBusy
 
 TP = TopicPartition("events", 0)

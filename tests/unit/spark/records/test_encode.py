@@ -11,8 +11,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from minikafka.spark.records import checksum, varints
 from minikafka.spark.records.batches import sections
+from minikafka.spark.records.compression import CODECS
 from minikafka.spark.records.decode import decode
-from minikafka.spark.records.deflate import CODECS
 from minikafka.spark.records.encode import Producer, Rows, cut, encode, sizes
 
 PRODUCER = Producer(4711, 3)

@@ -11,8 +11,8 @@ import cramjam
 import pytest
 
 from minikafka.base.errors import CorruptBatch
-from minikafka.spark.records import inflate as module
-from minikafka.spark.records.inflate import inflate
+from minikafka.spark.records import compression as module
+from minikafka.spark.records.compression import inflate
 
 TEXT = b"one line of text after the other, " * 3_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.source.admission import Patience, limited, waiting
 from minikafka.spark.source.positions import Positions
+from minikafka.spark.source.readers import Patience, limited, waiting
 from minikafka.spark.wire.leaders import Position
 
 

@@ -15,8 +15,7 @@ from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import sections
 from minikafka.spark.records.decode import decode
 from minikafka.spark.source.fetch import RangesReader
-from minikafka.spark.source.loss import DataLost
-from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.ranges import DataLost, OffsetRange
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.leaders import Leaders, Unreachable
 

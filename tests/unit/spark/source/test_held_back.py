@@ -10,10 +10,9 @@ from support.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
 from minikafka.spark.source import held_back, planning
-from minikafka.spark.source.loss import DataLost
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.planning import plan_batch
-from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.ranges import DataLost, OffsetRange
 from minikafka.spark.wire.leaders import Position
 
 TP = TopicPartition("lines", 0)

@@ -13,11 +13,10 @@ from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.spark.source import planning
 from minikafka.spark.source.filters import select
-from minikafka.spark.source.loss import DataLost
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.planning import plan_batch
 from minikafka.spark.source.positions import Positions, from_json, to_json
-from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.ranges import DataLost, OffsetRange
 from minikafka.spark.source.readers import StreamReader
 from minikafka.spark.wire import leaders
 from minikafka.spark.wire.leaders import Position, Unreachable

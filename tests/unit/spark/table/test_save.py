@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from minikafka.spark.table.directory import Staged, TableDirectory
-from minikafka.spark.table.places import place_of
-from minikafka.spark.table.save import PLACE, Stage, write_empty
+from minikafka.spark.table.save import PLACE, Stage, place_of, write_empty
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 

@@ -15,7 +15,7 @@ from minikafka.spark.sink.once.chunks import StagedRowsLost
 from minikafka.spark.sink.once.commit import commit_staged
 from minikafka.spark.sink.once.staged import Staged, Write, stage_rows
 from minikafka.spark.sink.options import parse
-from minikafka.spark.source.loss import DataLost
+from minikafka.spark.source.ranges import DataLost
 
 TOPIC = "__minikafka-staged-minikafka-spark-query"
 ROWS = 600

@@ -6,7 +6,7 @@ import pytest
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
-from minikafka.spark.sink.once.frames import Frame, pack, unpack
+from minikafka.spark.sink.once.staged import Frame, pack, unpack
 
 FRAMES = [
     Frame(TopicPartition("ü", 0), 0, 9, 20, bytearray(b"first")),

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from minikafka.record.transactions import ABORT, ABORTED, COMMIT, OPEN, VISIBLE
-from minikafka.spark.replicas.states import read_states
+from minikafka.spark.replicas import read_states
 
 ROWS = [
     (1, "t", 0, 0, 7, None),

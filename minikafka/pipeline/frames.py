@@ -1,10 +1,11 @@
-"""Functions over Arrow batches in Spark, without pandas."""
+"""Functions over Spark's tables that the DataFrame API lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
@@ -26,3 +27,11 @@ def map_in_arrow(table: DataFrame, function: ArrowFunction, schema: str) -> Data
 def quoted(name: str) -> str:
     """Return a column's name for Spark, which otherwise takes a dot in it for the field of a struct."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def kept(table: DataFrame) -> DataFrame:
+    """Compute the table now, and return the result without its query plan.
+
+    A cached table would keep its query plan. Planning a query over fifteen checks would then take minutes.
+    """
+    return table.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)

@@ -8,7 +8,7 @@ from support.replica_logs import batch, marker
 from minikafka.record.transactions import ABORT
 from minikafka.spark.records import checksum
 from minikafka.spark.records.encode import Producer
-from minikafka.spark.replicas.headers import Batch, walk
+from minikafka.spark.replicas import Batch, walk
 
 FIRST, SECOND = batch([b"a", b"b"], 10, epoch=3), batch([b"c"], 12, epoch=4)
 
