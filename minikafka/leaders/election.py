@@ -12,9 +12,10 @@ from enum import Enum, auto
 from typing import Final
 
 from minikafka.base.model import BrokerId, Epoch
-from minikafka.leaders.events import TryToLead
-from minikafka.leaders.model import PartitionView, Replicas, ReplicaStatus
-from minikafka.leaders.picture import Picture, Replica
+from minikafka.leaders.commands import TryToLead
+from minikafka.leaders.context import Context, Replica
+from minikafka.leaders.model import PartitionView, Replicas
+from minikafka.leaders.states import ReplicaStatus
 
 FIRST_EPOCH: Final = 1
 NO_ISR: Final = (
@@ -128,39 +129,39 @@ def may_take_over(view: PartitionView, live: frozenset[BrokerId]) -> bool:
 class Elections:
     """The elections of one broker's replicas."""
 
-    def __init__(self, picture: Picture) -> None:
-        self._picture = picture
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
-    def stand(self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]) -> None:
+    def decide(self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]) -> None:
         """Act on a partition without a leader: write a leadership, wait, or stay."""
-        picture = self._picture
-        if picture.leads(replica):
-            picture.end_role(replica)
+        context = self._context
+        if context.leads(replica):
+            context.end_role(replica)
         choice = choose(view, self._candidate(replica, view, live))
         if replica.is_offline:
             choice = Choice(Verdict.STAY, "the log directory has failed")
         if choice.verdict is Verdict.LEAD:
             epoch = next_epoch(view, replica.epoch)
-            if picture.move(replica, ReplicaStatus.ELECTING, epoch):
-                picture.write(replica, TryToLead(replica.tp, view, epoch, choice.isr))
+            if context.move(replica, ReplicaStatus.ELECTING, epoch):
+                context.write(replica, TryToLead(replica.tp, view, epoch, choice.isr))
             return
-        picture.move(replica, ReplicaStatus.WAITING)
+        context.move(replica, ReplicaStatus.WAITING)
         if choice.verdict in (Verdict.WAIT, Verdict.YIELD):
-            picture.wait(replica, is_for_preferred=choice.verdict is Verdict.YIELD)
+            context.wait(replica, is_for_preferred=choice.verdict is Verdict.YIELD)
         elif view.isr is None and view.replicas is not None and replica.epoch >= FIRST_EPOCH:
-            picture.refuse(replica, view, choice.reason)
-            picture.wait(replica)  # no watch fires when another program makes the node again
+            context.refuse(replica, view, choice.reason)
+            context.wait(replica)  # no watch fires when another program makes the node again
 
     def _candidate(
         self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]
     ) -> Candidate:
-        picture = self._picture
+        context = self._context
         others = (*(view.replicas or ()), *(() if view.isr is None else view.isr.ids))
-        dead = frozenset(others) - live - {picture.broker_id}
+        dead = frozenset(others) - live - {context.broker_id}
         return Candidate(
-            picture.broker_id,
+            context.broker_id,
             replica.epoch,
             replica.has_waited,
-            dead if picture.is_registered else frozenset(),
-            picture.is_registered,
+            dead if context.is_registered else frozenset(),
+            context.is_registered,
         )

@@ -1,13 +1,13 @@
 """The ledger lines about the life of a state-change request: requested, received, completed, refused (C38).
 
-The wording is the design page's: "leader, broker id 0, requested start-replica for topic foo partition 0, to broker
+The wording is part of the design: "leader, broker id 0, requested start-replica for topic foo partition 0, to broker
 id 1, at epoch 10". A request of an administrator has no leader: its lines name the administrator instead.
 """
 
 from __future__ import annotations
 
 from minikafka.base.model import BrokerId
-from minikafka.leaders.events import Note
+from minikafka.leaders.commands import Note
 from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
 
 

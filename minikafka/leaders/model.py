@@ -12,7 +12,7 @@ CUR, the replicas that are catching up, is AR minus ISR and is never stored.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Final, TypeAlias
 
 from minikafka.base.model import BrokerId, Epoch, TopicPartition
@@ -91,7 +91,7 @@ class PartitionView:
 
 
 class Operation(StrEnum):
-    """The operations of a state-change request, with the names of the page."""
+    """The operations of a state-change request."""
 
     START = "start-replica"
     CLOSE = "close-replica"
@@ -110,18 +110,3 @@ class StateChange:
     """Epoch of the partition at its leader, or `FROM_ADMINISTRATOR`."""
     sender: BrokerId
     """The leader that sent the request, or `FROM_ADMINISTRATOR`."""
-
-
-class ReplicaStatus(Enum):
-    """The states of a replica at its own broker (`transitions.py` has the table of legal moves)."""
-
-    ABSENT = "absent"
-    """This broker does not host the replica."""
-    WAITING = "waiting"
-    """Started, without a leader to follow: it waits for its turn to elect itself, or for another leader."""
-    ELECTING = "electing"
-    """It has asked to write its own leadership, and does not know the outcome yet."""
-    FOLLOWING = "following"
-    OPENING = "opening"
-    """It leads and serves followers, and refuses clients until the in-sync replicas have caught up (C17, C18)."""
-    LEADING = "leading"

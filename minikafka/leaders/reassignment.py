@@ -16,23 +16,23 @@ from collections.abc import Iterable
 
 from minikafka.base.model import BrokerId, Epoch
 from minikafka.leaders import lifecycle
+from minikafka.leaders.commands import CompleteReassignment, Enqueue, RaiseEpoch
+from minikafka.leaders.context import Context, Replica
 from minikafka.leaders.election import next_epoch
-from minikafka.leaders.events import CompleteReassignment, Enqueue, RaiseEpoch
 from minikafka.leaders.model import (
     Operation,
     PartitionView,
     Replicas,
-    ReplicaStatus,
     StateChange,
 )
-from minikafka.leaders.picture import Picture, Replica
+from minikafka.leaders.states import LEADERS, ReplicaStatus
 
 
 class Reassignments:
     """The reassignments of the partitions that one broker leads."""
 
-    def __init__(self, picture: Picture) -> None:
-        self._picture = picture
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     def check(self, replica: Replica, view: PartitionView) -> None:
         """Compare the replicas in the view with the replicas that this leader knows, and act on a difference."""
@@ -58,11 +58,11 @@ class Reassignments:
         """Lead on in a higher epoch. Brokers that are in no list any longer leave the ISR and close their replicas."""
         isr = () if view.isr is None else view.isr.ids
         members = tuple(id_ for id_ in isr if id_ in view.hosts)
-        if self._picture.broker_id not in members:
-            members = (self._picture.broker_id,)
+        if self._context.broker_id not in members:
+            members = (self._context.broker_id,)
         epoch = next_epoch(view, replica.epoch)
         closes = self._closes(replica, view, epoch, replica.hosts.union(isr) - view.hosts)
-        self._picture.write(replica, RaiseEpoch(replica.tp, view, epoch, members, closes))
+        self._context.write(replica, RaiseEpoch(replica.tp, view, epoch, members, closes))
 
     def note_closes(self, replica: Replica, view: PartitionView) -> None:
         """Note the close requests of a multi that the view shows as accepted."""
@@ -70,7 +70,7 @@ class Reassignments:
             return
         leader = view.leader
         if leader is not None and leader.is_ours and leader.epoch == replica.closes[0][1].epoch:
-            self._picture.emit(*(lifecycle.requested(change, to) for to, change in replica.closes))
+            self._context.emit(*(lifecycle.requested(change, to) for to, change in replica.closes))
         replica.closes = ()
 
     def repeat_starts(
@@ -91,7 +91,7 @@ class Reassignments:
         epoch = next_epoch(view, replica.epoch)
         leaving = replica.hosts.union(view.replicas or ()) - set(target)
         closes = self._closes(replica, view, epoch, leaving)
-        self._picture.write(replica, CompleteReassignment(replica.tp, view, epoch, closes))
+        self._context.write(replica, CompleteReassignment(replica.tp, view, epoch, closes))
 
     def _closes(
         self, replica: Replica, view: PartitionView, epoch: Epoch, receivers: Iterable[BrokerId]
@@ -125,11 +125,12 @@ class Reassignments:
         view: PartitionView,
         receivers: Iterable[BrokerId],
     ) -> None:
+        assert replica.status in LEADERS, replica  # only a leader asks the other brokers
         for receiver in receivers:
             request = self._request(operation, replica, view, replica.epoch)
-            self._picture.emit(Enqueue(receiver, request), lifecycle.requested(request, receiver))
+            self._context.emit(Enqueue(receiver, request), lifecycle.requested(request, receiver))
 
     def _request(
         self, operation: Operation, replica: Replica, view: PartitionView, epoch: Epoch
     ) -> StateChange:
-        return StateChange(operation, replica.tp, view.topic_id, epoch, self._picture.broker_id)
+        return StateChange(operation, replica.tp, view.topic_id, epoch, self._context.broker_id)

@@ -1,6 +1,7 @@
 """The state-change requests in this broker's queue, and the scan of all replicas (C1, C5 to C8, C14, C15, C41).
 
-Every request is consumed, after its effects. A request that has no effect is noted: it is stale, forged, or repeated.
+Every request is consumed, after its other commands. A request without an effect is noted: it is stale, forged, or
+repeated.
 
     start     this broker must be in AR ∪ RAR of this topic id. With a leader, the request has the epoch of the ISR and
               comes from this leader, or it comes from the administrator's side with epoch -1
@@ -13,16 +14,16 @@ from __future__ import annotations
 
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.leaders import lifecycle
-from minikafka.leaders.events import (
+from minikafka.leaders.commands import (
     CloseReplica,
     Consume,
+    EndRole,
     GiveUpLeadership,
-    RequestReceived,
     Scan,
-    Scanned,
-    StopLeading,
     WaitToElect,
 )
+from minikafka.leaders.context import Context, Replica
+from minikafka.leaders.events import RequestReceived, Scanned
 from minikafka.leaders.model import (
     FROM_ADMINISTRATOR,
     Operation,
@@ -30,30 +31,37 @@ from minikafka.leaders.model import (
     StateChange,
 )
 from minikafka.leaders.partitions import NOT_A_REPLICA, UNREADABLE, Partitions
-from minikafka.leaders.picture import ROLES, Picture, Replica
+from minikafka.leaders.states import ROLES
 
 
 class Requests:
     """Handles one broker's queue and scans."""
 
-    def __init__(self, picture: Picture, partitions: Partitions) -> None:
-        self._picture = picture
+    def __init__(self, context: Context, partitions: Partitions) -> None:
+        self._context = context
         self._partitions = partitions
-        self._handlers = {
-            Operation.START: self._start,
-            Operation.CLOSE: self._close,
-            Operation.RESCAN: self._rescan,
-        }
 
     def handle(self, event: RequestReceived) -> None:
         """Carry out a request, or note why it has no effect; then consume it."""
-        me, request = self._picture.broker_id, event.request
-        self._picture.emit(lifecycle.received(request, me))
-        reason = self._handlers[request.operation](event)
+        me, request = self._context.broker_id, event.request
+        self._context.emit(lifecycle.received(request, me))
+        reason = self._carry_out(event)
         outcome = (
             lifecycle.refused(request, me, reason) if reason else lifecycle.completed(request, me)
         )
-        self._picture.emit(outcome, Consume(event.entry))
+        # The entry is deleted last: a crash before that repeats the request.
+        self._context.emit(outcome, Consume(event.entry))
+
+    def _carry_out(self, event: RequestReceived) -> str:
+        """Carry out a request. Return why it has no effect, "" on success."""
+        match event.request.operation:
+            case Operation.START:
+                return self._start(event)
+            case Operation.CLOSE:
+                return self._close(event)
+            case Operation.RESCAN:
+                self._context.emit(Scan())
+                return ""
 
     def scan(self, event: Scanned) -> None:
         """Host every replica in AR ∪ RAR, and close the replicas on disk that have no place in the partition."""
@@ -61,13 +69,13 @@ class Requests:
             if view.is_readable or self._is_replica_on_disk(view, event.on_disk.get(tp)):
                 self.scan_one(tp, view, event.live, tp in event.on_disk, event.on_disk.get(tp))
             else:
-                self._picture.unread[tp] = (tp in event.on_disk, event.on_disk.get(tp))
-                self._picture.note_refusal(tp, UNREADABLE)
-                self._picture.emit(WaitToElect(tp))  # no watch fires when the node is repaired
+                self._context.unread[tp] = (tp in event.on_disk, event.on_disk.get(tp))
+                self._context.note_refusal(tp, UNREADABLE)
+                self._context.emit(WaitToElect(tp))  # no watch fires when the node is repaired
 
     def _is_replica_on_disk(self, view: PartitionView, disk_id: bytes | None) -> bool:
         """True if only the reassignment is unreadable, and this broker has the log of an assigned replica."""
-        is_replica = self._picture.broker_id in (view.replicas or ())
+        is_replica = self._context.broker_id in (view.replicas or ())
         return (
             view.has_readable_roles
             and is_replica
@@ -84,8 +92,8 @@ class Requests:
         disk_id: bytes | None,
     ) -> None:
         """Host or close one replica. `disk_id`: topic id of its log, None for a log without an id."""
-        picture, me = self._picture, self._picture.broker_id
-        replica = picture.replicas.get(tp)
+        context, me = self._context, self._context.broker_id
+        replica = context.replicas.get(tp)
         if replica is not None:
             is_on_disk, disk_id = True, replica.topic_id
         if is_on_disk and not (_has_place(view, me) and disk_id in (None, view.topic_id)):
@@ -94,7 +102,7 @@ class Requests:
         is_added = me in view.hosts and not view.is_being_deleted
         if view.topic_id is not None and (is_on_disk or is_added):
             is_first = view.isr is None or me not in (view.replicas or ())
-            replica = picture.host(tp, view.topic_id, is_new=is_first and not is_on_disk)
+            replica = context.host(tp, view.topic_id, is_new=is_first and not is_on_disk)
             self._partitions.decide(replica, view, live)
 
     def _close_stray(
@@ -105,50 +113,46 @@ class Requests:
         disk_id: bytes | None,
     ) -> None:
         if replica is None:
-            self._picture.emit(CloseReplica(tp, disk_id, is_stray=True))
+            self._context.emit(CloseReplica(tp, disk_id, is_stray=True))
         else:
             self._remove(replica, view, is_stray=True)
 
     def _start(self, event: RequestReceived) -> str:
         """Host the replica, and lead, follow or wait. Return why not, "" on success (C8, C14)."""
-        picture, request, view = self._picture, event.request, event.view
-        if reason := _start_fence(request, view, picture.broker_id):
+        context, request, view = self._context, event.request, event.view
+        if reason := _start_fence(request, view, context.broker_id):
             return reason
         assert view.topic_id is not None, view
-        replica = picture.replicas.get(request.tp)
+        replica = context.replicas.get(request.tp)
         if replica is not None and replica.topic_id != view.topic_id:
             self._remove(replica, view, is_stray=True)
-        is_new = view.isr is None or picture.broker_id not in view.isr.ids
-        replica = picture.host(request.tp, view.topic_id, is_new=is_new)
+        is_new = view.isr is None or context.broker_id not in view.isr.ids
+        replica = context.host(request.tp, view.topic_id, is_new=is_new)
         self._partitions.decide(replica, view, event.live)
         return ""
 
     def _close(self, event: RequestReceived) -> str:
         """Delete the replica of the request's topic id. Return why not, "" on success (C7, C15)."""
-        picture, request, view = self._picture, event.request, event.view
-        replica = picture.replicas.get(request.tp)
-        if reason := _close_fence(request, view, picture.broker_id, replica):
+        context, request, view = self._context, event.request, event.view
+        replica = context.replicas.get(request.tp)
+        if reason := _close_fence(request, view, context.broker_id, replica):
             return reason
         if replica is None:
             # Before the scan, or after a crash, there may be a log nevertheless.
-            picture.emit(CloseReplica(request.tp, request.topic_id))
+            context.emit(CloseReplica(request.tp, request.topic_id))
         else:
             self._remove(replica, view, is_stray=False)
         return ""
 
-    def _rescan(self, _: RequestReceived) -> str:
-        self._picture.emit(Scan())
-        return ""
-
     def _remove(self, replica: Replica, view: PartitionView, *, is_stray: bool) -> None:
         """Stop the replica, delete its leadership, and close its log."""
-        picture = self._picture
+        context = self._context
         if replica.status in ROLES:
-            picture.emit(StopLeading(replica.tp))
+            context.emit(EndRole(replica.tp))
         if view.leader is not None and view.leader.is_ours and view.isr is not None:
-            picture.emit(GiveUpLeadership(replica.tp, view))
-        picture.forget(replica)
-        picture.emit(CloseReplica(replica.tp, replica.topic_id, is_stray))
+            context.emit(GiveUpLeadership(replica.tp, view))
+        context.forget(replica)
+        context.emit(CloseReplica(replica.tp, replica.topic_id, is_stray))
 
 
 def _start_fence(request: StateChange, view: PartitionView, me: BrokerId) -> str:

@@ -1,4 +1,4 @@
-"""The requests that a full queue keeps (C12; note of the design, row 9).
+"""The requests that a full queue keeps (C12).
 
 A broker that is down for long gets more requests than its queue may hold. When it returns it must delete the replicas
 that it no longer hosts, so that the closes stay. It finds the replicas to start by reading the replica lists.

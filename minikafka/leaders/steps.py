@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from minikafka.leaders.events import (
+from minikafka.leaders.commands import (
     BecomeLeader,
     CloseReplica,
+    Command,
     CompleteReassignment,
-    Effect,
     Enqueue,
     GiveUpLeadership,
     Open,
@@ -69,23 +69,28 @@ STEPS: Final[dict[str, dict[str, str]]] = {
 }
 """Operation -> step -> description of the step, in the order of the steps."""
 
-_STEPS_OF_EFFECTS: Final[dict[type, tuple[str, str]]] = {
-    TryToLead: (ELECTION, "lead"),
-    BecomeLeader: (ELECTION, "follow"),
-    Open: (ELECTION, "open"),
-    RaiseEpoch: (REASSIGNMENT, "epoch"),
-    CompleteReassignment: (REASSIGNMENT, "complete"),
-    CloseReplica: (DELETION, "replica"),
-}
 
-
-def step_of(effect: Effect) -> tuple[str, str] | None:
-    """Return the operation and the step that this effect of a broker's machine performs, None if it has no name."""
-    if isinstance(effect, Enqueue):
-        is_start = effect.request.operation is Operation.START
-        return (REASSIGNMENT, "start") if is_start else (DELETION, "close")
-    if isinstance(effect, GiveUpLeadership):
-        leader, assigned = effect.view.leader, effect.view.replicas or ()
-        stays = leader is not None and leader.broker_id in assigned
-        return (BALANCE, "give-up") if stays else (REASSIGNMENT, "leave")
-    return _STEPS_OF_EFFECTS.get(type(effect))
+def step_of(command: Command) -> tuple[str, str] | None:
+    """Return the operation and the step that a command of the machine performs, None if it has no name."""
+    match command:
+        case TryToLead():
+            return ELECTION, "lead"
+        case BecomeLeader():
+            return ELECTION, "follow"
+        case Open():
+            return ELECTION, "open"
+        case RaiseEpoch():
+            return REASSIGNMENT, "epoch"
+        case CompleteReassignment():
+            return REASSIGNMENT, "complete"
+        case CloseReplica():
+            return DELETION, "replica"
+        case Enqueue():
+            is_start = command.request.operation is Operation.START
+            return (REASSIGNMENT, "start") if is_start else (DELETION, "close")
+        case GiveUpLeadership():
+            leader, assigned = command.view.leader, command.view.replicas or ()
+            stays = leader is not None and leader.broker_id in assigned
+            return (BALANCE, "give-up") if stays else (REASSIGNMENT, "leave")
+        case _:
+            return None

@@ -1,4 +1,4 @@
-"""Plays the transcripts of the leader-coordinated mode: inputs become events of one machine, effects become lines."""
+"""Plays the transcripts of the leader-coordinated mode: inputs become events of one machine, commands become lines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from support.leaders_views import EVERYONE, ID, OTHER_ID
 from support.transcripts import Input
 
 from minikafka.base.model import TopicPartition
+from minikafka.leaders import commands as c
 from minikafka.leaders import events as e
 from minikafka.leaders.machine import LeadersMachine
 from minikafka.leaders.model import (
@@ -17,9 +18,9 @@ from minikafka.leaders.model import (
     PartitionView,
     Reassignment,
     Replicas,
-    ReplicaStatus,
     StateChange,
 )
+from minikafka.leaders.states import ReplicaStatus
 
 ABSENT = "-"
 TOPIC_IDS = {"same": ID, "other": OTHER_ID, "none": None}
@@ -77,8 +78,8 @@ class Player:
         return self.told(event)
 
     def told(self, event: e.Event) -> Iterator[str]:
-        for effect in self.machine.handle(event):
-            yield self.line(effect)
+        for command in self.machine.handle(event):
+            yield self.line(command)
 
     # Inputs.
 
@@ -155,68 +156,70 @@ class Player:
 
     # Answers.
 
-    def line(self, effect: e.Effect) -> str:
-        """Return the line of an effect."""
-        text = self.of_partition(effect) or self.of_broker(effect)
-        about = getattr(effect, "tp", self.tp)
+    def line(self, command: c.Command) -> str:
+        """Return the line of a command."""
+        text = self.of_partition(command) or self.of_broker(command)
+        about = getattr(command, "tp", self.tp)
         if about not in (self.tp, TopicPartition("", -1)):
             text = f"{about}: {text}"
-        if getattr(effect, "view", self.seen) != self.seen:
+        if getattr(command, "view", self.seen) != self.seen:
             text += ", at the nodes of the last read"
         return text
 
-    def of_partition(self, effect: e.Effect) -> str:
-        """Return the line of an effect on the nodes of the partition or on the replica, "" for others."""
-        match effect:
-            case e.TryToLead():
-                return f"write leader {effect.epoch} with the ISR {listed(effect.isr)}"
-            case e.RaiseEpoch():
-                text = f"raise the epoch to {effect.epoch} with the ISR {listed(effect.isr)}"
-                return text + self.closes(effect.closes)
-            case e.CompleteReassignment():
-                text = f"complete the reassignment in epoch {effect.epoch}"
-                return text + self.closes(effect.closes)
-            case e.GiveUpLeadership():
+    def of_partition(self, command: c.Command) -> str:
+        """Return the line of a command on the nodes of the partition or on the replica, "" for others."""
+        match command:
+            case c.TryToLead():
+                return f"write leader {command.epoch} with the ISR {listed(command.isr)}"
+            case c.RaiseEpoch():
+                text = f"raise the epoch to {command.epoch} with the ISR {listed(command.isr)}"
+                return text + self.closes(command.closes)
+            case c.CompleteReassignment():
+                text = f"complete the reassignment in epoch {command.epoch}"
+                return text + self.closes(command.closes)
+            case c.GiveUpLeadership():
                 return "delete the node leader"
-            case e.BecomeLeader():
-                assert effect.view.leader is not None
-                verb = "lead on" if effect.is_renewal else "lead"
-                return f"{verb} in epoch {effect.view.leader.epoch}{self.new(effect.is_new)}"
-            case e.BecomeFollower():
-                assert effect.view.leader is not None
-                leader = effect.view.leader
-                return f"follow {leader.broker_id} in epoch {leader.epoch}{self.new(effect.is_new)}"
-            case e.Open():
-                return f"open to clients, in sync {listed(effect.in_sync)}"
-            case e.StopLeading():
+            case c.BecomeLeader():
+                assert command.view.leader is not None
+                verb = "lead on" if command.is_renewal else "lead"
+                return f"{verb} in epoch {command.view.leader.epoch}{self.new(command.is_new)}"
+            case c.BecomeFollower():
+                assert command.view.leader is not None
+                leader = command.view.leader
+                return (
+                    f"follow {leader.broker_id} in epoch {leader.epoch}{self.new(command.is_new)}"
+                )
+            case c.Open():
+                return f"open to clients, in sync {listed(command.in_sync)}"
+            case c.EndRole():
                 return "end the role"
-            case e.CloseReplica():
-                verb = "set aside" if effect.is_stray else "delete"
-                return f"{verb} the {LOGS[effect.topic_id]}"
+            case c.CloseReplica():
+                verb = "set aside" if command.is_stray else "delete"
+                return f"{verb} the {LOGS[command.topic_id]}"
         return ""
 
-    def of_broker(self, effect: e.Effect) -> str:
-        """Return the line of every other effect."""
-        match effect:
-            case e.Enqueue():
-                return f"send {self.request_line(effect.request)} to {effect.broker_id}"
-            case e.Consume():
-                return f"consume {effect.entry}"
-            case e.WatchPartition():
+    def of_broker(self, command: c.Command) -> str:
+        """Return the line of every other command."""
+        match command:
+            case c.Enqueue():
+                return f"send {self.request_line(command.request)} to {command.broker_id}"
+            case c.Consume():
+                return f"consume {command.entry}"
+            case c.WatchPartition():
                 return "watch the partition"
-            case e.WatchReassignments():
-                return f"watch the reassignments of {effect.topic}"
-            case e.Unwatch():
+            case c.WatchReassignments():
+                return f"watch the reassignments of {command.topic}"
+            case c.Unwatch():
                 return "unwatch the partition"
-            case e.WaitToElect():
-                return "wait for the preferred replica" if effect.is_for_preferred else "wait"
-            case e.Scan():
+            case c.WaitToElect():
+                return "wait for the preferred replica" if command.is_for_preferred else "wait"
+            case c.Scan():
                 return "scan all partitions"
-            case e.Note():
-                return self.note(effect)
-        raise AssertionError(effect)
+            case c.Note():
+                return self.note(command)
+        raise AssertionError(command)
 
-    def note(self, note: e.Note) -> str:
+    def note(self, note: c.Note) -> str:
         fields = note.fields
         if fields["kind"] in ("move", "illegal"):
             text = f"{fields['source']} -> {fields['target']}, epoch {fields['epoch']}"

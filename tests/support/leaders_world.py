@@ -1,6 +1,6 @@
 """A small world of brokers in the leader-coordinated mode: their machines over a dictionary as ZooKeeper.
 
-`World.step` makes one random step: one effect of one broker is carried out, one event is handled, a timer fires, a
+`World.step` makes one random step: one command of one broker is carried out, one event is handled, a timer fires, a
 session ends, a broker dies or starts, an administrator changes a partition. Between two steps, every broker may be
 anywhere in its work. After each step the invariants are checked; a violation is an AssertionError with the last steps.
 
@@ -17,6 +17,7 @@ from random import Random
 from typing import Final
 
 from minikafka.base.model import BrokerId, Epoch, TopicPartition
+from minikafka.leaders import commands as c
 from minikafka.leaders import events as e
 from minikafka.leaders.machine import LeadersMachine
 from minikafka.leaders.model import (
@@ -27,16 +28,16 @@ from minikafka.leaders.model import (
     PartitionView,
     Reassignment,
     Replicas,
-    ReplicaStatus,
     StateChange,
 )
+from minikafka.leaders.states import ReplicaStatus
 
 NOTHING: Final = PartitionView(None, None, -1, None, None, None)
 RESCAN: Final = StateChange(
     Operation.RESCAN, TopicPartition("", -1), None, FROM_ADMINISTRATOR, FROM_ADMINISTRATOR
 )
 LEADERS: Final = (ReplicaStatus.OPENING, ReplicaStatus.LEADING)
-ROLES: Final = (e.TryToLead, e.BecomeLeader, e.BecomeFollower)
+ROLES: Final = (c.TryToLead, c.BecomeLeader, c.BecomeFollower)
 
 
 @dataclass
@@ -63,9 +64,9 @@ class Role:
 
 @dataclass
 class Lane:
-    """The work of one broker on one partition: effects in order of emission first, then events."""
+    """The work of one broker on one partition: commands in order of emission first, then events."""
 
-    effects: deque[e.Effect] = field(default_factory=deque)
+    commands: deque[c.Command] = field(default_factory=deque)
     events: deque[tuple[str, int]] = field(default_factory=deque)
 
 
@@ -123,7 +124,7 @@ class World:
         self.latest_epochs: dict[bytes, Epoch] = {}
         self.lines: deque[str] = deque(maxlen=60)
         self.seen: dict[str, int] = {}
-        """How often each kind of event and effect has occurred."""
+        """How often each kind of event and command has occurred."""
         for broker in self.brokers:
             self._start(broker)
 
@@ -215,7 +216,7 @@ class World:
         works: list[Callable[[], None]] = [
             lambda tp=tp: self._work(broker, tp)  # type: ignore[misc]
             for tp, lane in broker.lanes.items()
-            if lane.effects or lane.events
+            if lane.commands or lane.events
         ]
         works += [
             lambda timer=timer: self._fire(broker, timer)  # type: ignore[misc]
@@ -225,7 +226,7 @@ class World:
         if broker.phase == "drain":
             works.append(lambda: self._drain(broker))
         elif broker.phase == "scan" and not any(
-            lane.effects or lane.events for lane in broker.lanes.values()
+            lane.commands or lane.events for lane in broker.lanes.values()
         ):
             works.append(lambda: self._scan(broker))
         elif broker.phase == "register" and broker.id not in self.registered:
@@ -236,10 +237,10 @@ class World:
 
     def _work(self, broker: SimBroker, tp: TopicPartition) -> None:
         lane = broker.lanes[tp]
-        if lane.effects:
-            effect = lane.effects.popleft()
-            self._line(f"{broker.id} does {short(effect)}")
-            self._carry_out(broker, effect)
+        if lane.commands:
+            command = lane.commands.popleft()
+            self._line(f"{broker.id} does {short(command)}")
+            self._carry_out(broker, command)
         elif lane.events:
             kind, number = lane.events.popleft()
             if kind == "request":
@@ -325,55 +326,55 @@ class World:
         self._line(f"{broker.id} handles {short(event)}")
         self._count(event)
         before = {tp: broker.machine.status(tp) for tp in self.tps}
-        effects = broker.machine.handle(event)
-        check_effects(broker, event, effects, before)
-        for effect in effects:
-            if isinstance(effect, e.WatchReassignments):
-                broker.watched_topics.add(effect.topic)
-            elif isinstance(effect, e.Enqueue):
-                broker.lane(effect.request.tp).effects.append(effect)
-            elif isinstance(effect, e.Consume):
+        commands = broker.machine.handle(event)
+        check_commands(broker, event, commands, before)
+        for command in commands:
+            if isinstance(command, c.WatchReassignments):
+                broker.watched_topics.add(command.topic)
+            elif isinstance(command, c.Enqueue):
+                broker.lane(command.request.tp).commands.append(command)
+            elif isinstance(command, c.Consume):
                 assert isinstance(event, e.RequestReceived)
-                broker.lane(event.request.tp).effects.append(effect)
-            elif isinstance(effect, e.Scan):
+                broker.lane(event.request.tp).commands.append(command)
+            elif isinstance(command, c.Scan):
                 self._handle(broker, self._scanned(broker))
-            elif not isinstance(effect, e.Note):
-                broker.lane(effect.tp).effects.append(effect)
+            elif not isinstance(command, c.Note):
+                broker.lane(command.tp).commands.append(command)
 
-    # Effects.
+    # Commands.
 
-    def _carry_out(self, broker: SimBroker, effect: e.Effect) -> None:
-        self._count(effect)
+    def _carry_out(self, broker: SimBroker, command: c.Command) -> None:
+        self._count(command)
         if isinstance(
-            effect, e.TryToLead | e.RaiseEpoch | e.CompleteReassignment | e.GiveUpLeadership
+            command, c.TryToLead | c.RaiseEpoch | c.CompleteReassignment | c.GiveUpLeadership
         ):
             if self.random.random() < 0.9:
-                self._write(broker, effect)
-            broker.lane(effect.tp).events.appendleft(("read", 0))
-        elif isinstance(effect, e.Enqueue):
-            self._enqueue(effect.broker_id, effect.request)
-        elif isinstance(effect, e.Consume):
-            self.queues[broker.id].pop(int(effect.entry), None)
-        elif isinstance(effect, e.WatchPartition):
-            broker.watched.add(effect.tp)
-            broker.read(effect.tp)
-        elif isinstance(effect, e.Unwatch):
-            broker.watched.discard(effect.tp)
-        elif isinstance(effect, e.WaitToElect):
-            broker.timers.append(("wait ended", effect.tp))
+                self._write(broker, command)
+            broker.lane(command.tp).events.appendleft(("read", 0))
+        elif isinstance(command, c.Enqueue):
+            self._enqueue(command.broker_id, command.request)
+        elif isinstance(command, c.Consume):
+            self.queues[broker.id].pop(int(command.entry), None)
+        elif isinstance(command, c.WatchPartition):
+            broker.watched.add(command.tp)
+            broker.read(command.tp)
+        elif isinstance(command, c.Unwatch):
+            broker.watched.discard(command.tp)
+        elif isinstance(command, c.WaitToElect):
+            broker.timers.append(("wait ended", command.tp))
         else:
-            self._change_role(broker, effect)
+            self._change_role(broker, command)
 
     def _write(
         self,
         broker: SimBroker,
-        effect: e.TryToLead | e.RaiseEpoch | e.CompleteReassignment | e.GiveUpLeadership,
+        command: c.TryToLead | c.RaiseEpoch | c.CompleteReassignment | c.GiveUpLeadership,
     ) -> None:
-        """Write one multi at the versions of the effect's view, if they are still the same."""
-        tp, seen, now = effect.tp, effect.view, self._view(broker, effect.tp)
+        """Write one multi at the versions of the command's view, if they are still the same."""
+        tp, seen, now = command.tp, command.view, self._view(broker, command.tp)
         if (now.topic_id, now.isr, now.leader) != (seen.topic_id, seen.isr, seen.leader):
             return
-        if isinstance(effect, e.GiveUpLeadership):
+        if isinstance(command, c.GiveUpLeadership):
             assert seen.leader is not None
             self._set(tp, leader=None)
             return
@@ -381,12 +382,12 @@ class World:
             return
         closes: tuple[tuple[BrokerId, StateChange], ...] = ()
         changes: dict[str, object] = {}
-        if isinstance(effect, e.CompleteReassignment):
+        if isinstance(command, c.CompleteReassignment):
             if now.reassignment != seen.reassignment:
                 return
             assert seen.reassignment is not None
             assert seen.isr is not None
-            target, closes = seen.reassignment.replicas, effect.closes
+            target, closes = seen.reassignment.replicas, command.closes
             isr = tuple(id_ for id_ in seen.isr.ids if id_ in target)
             assert set(isr) == set(target), self._report("RAR is not in the ISR")
             changes = {
@@ -395,9 +396,9 @@ class World:
                 "reassignment": None,
             }
         else:
-            isr = effect.isr
-        self._check_leadership(broker, effect, isr)
-        self._write_leadership(broker, tp, effect.epoch, isr, changes)
+            isr = command.isr
+        self._check_leadership(broker, command, isr)
+        self._write_leadership(broker, tp, command.epoch, isr, changes)
         for receiver, change in closes:
             self._enqueue(receiver, change)
 
@@ -418,56 +419,56 @@ class World:
     def _check_leadership(
         self,
         broker: SimBroker,
-        effect: e.TryToLead | e.RaiseEpoch | e.CompleteReassignment,
+        command: c.TryToLead | c.RaiseEpoch | c.CompleteReassignment,
         isr: Replicas,
     ) -> None:
-        now = self.nodes[effect.tp]
+        now = self.nodes[command.tp]
         assert now.topic_id is not None
         assert isr, self._report("an empty ISR is written")
         latest = self.latest_epochs.get(now.topic_id, 0)
-        assert effect.epoch == latest + 1, self._report(f"epoch {effect.epoch} after {latest}")
-        self.latest_epochs[now.topic_id] = effect.epoch
-        self.leaders_of_epochs[now.topic_id, effect.epoch] = broker.id
-        if isinstance(effect, e.TryToLead):
+        assert command.epoch == latest + 1, self._report(f"epoch {command.epoch} after {latest}")
+        self.latest_epochs[now.topic_id] = command.epoch
+        self.leaders_of_epochs[now.topic_id, command.epoch] = broker.id
+        if isinstance(command, c.TryToLead):
             assert broker.id in (now.replicas or ()), self._report("elected outside AR")
             assert now.isr is None or broker.id in now.isr.ids, self._report("unclean election")
             assert now.isr is None or isr == now.isr.ids, self._report(
                 "an election changed the ISR"
             )
 
-    def _change_role(self, broker: SimBroker, effect: e.Effect) -> None:
-        if isinstance(effect, e.BecomeLeader | e.BecomeFollower):
-            seen = effect.view
+    def _change_role(self, broker: SimBroker, command: c.Command) -> None:
+        if isinstance(command, c.BecomeLeader | c.BecomeFollower):
+            seen = command.view
             assert seen.leader is not None
             assert seen.isr is not None
             assert seen.topic_id is not None
             role = Role(seen.leader.broker_id, seen.leader.epoch, seen.topic_id)
-            log = broker.disk.get(effect.tp)
+            log = broker.disk.get(command.tp)
             if log is None or log.topic_id != seen.topic_id:
-                broker.disk[effect.tp] = Log(seen.topic_id)
-            broker.roles[effect.tp] = role
-            if isinstance(effect, e.BecomeLeader):
+                broker.disk[command.tp] = Log(seen.topic_id)
+            broker.roles[command.tp] = role
+            if isinstance(command, c.BecomeLeader):
                 role.isr, role.isr_version = seen.isr.ids, seen.isr.version
-                role.is_open = effect.is_renewal
-                self._check_leader(broker, effect.tp, role)
-                if not effect.is_renewal:
-                    broker.timers.append(("caught up", effect.tp))
-        elif isinstance(effect, e.Open):
-            role = broker.roles[effect.tp]
+                role.is_open = command.is_renewal
+                self._check_leader(broker, command.tp, role)
+                if not command.is_renewal:
+                    broker.timers.append(("caught up", command.tp))
+        elif isinstance(command, c.Open):
+            role = broker.roles[command.tp]
             role.is_open = True
-            self._write_isr(broker, effect.tp, role, effect.in_sync)
-        elif isinstance(effect, e.StopLeading):
-            broker.roles.pop(effect.tp, None)
-        elif isinstance(effect, e.CloseReplica):
-            self._close(broker, effect)
+            self._write_isr(broker, command.tp, role, command.in_sync)
+        elif isinstance(command, c.EndRole):
+            broker.roles.pop(command.tp, None)
+        elif isinstance(command, c.CloseReplica):
+            self._close(broker, command)
 
-    def _close(self, broker: SimBroker, effect: e.CloseReplica) -> None:
-        broker.roles.pop(effect.tp, None)
-        now, log = self.nodes[effect.tp], broker.disk.get(effect.tp)
+    def _close(self, broker: SimBroker, command: c.CloseReplica) -> None:
+        broker.roles.pop(command.tp, None)
+        now, log = self.nodes[command.tp], broker.disk.get(command.tp)
         is_host = broker.id in now.hosts and not now.is_being_deleted
-        is_kept = is_host and now.topic_id == effect.topic_id
-        if log is not None and log.topic_id == effect.topic_id and not is_kept:
-            del broker.disk[effect.tp]
+        is_kept = is_host and now.topic_id == command.topic_id
+        if log is not None and log.topic_id == command.topic_id and not is_kept:
+            del broker.disk[command.tp]
 
     def _check_leader(self, broker: SimBroker, tp: TopicPartition, role: Role) -> None:
         """One leader per epoch, and it has every acknowledged record, if it still is the leader."""
@@ -585,8 +586,8 @@ class World:
         broker.begin_session()
         self._handle(broker, e.LeaseEnded())
         for lane in broker.lanes.values():
-            while lane.effects:
-                self._carry_out(broker, lane.effects.popleft())
+            while lane.commands:
+                self._carry_out(broker, lane.commands.popleft())
         self._new_session(broker)
 
     def _expire(self, session: int) -> None:
@@ -774,57 +775,57 @@ def short(item: object) -> str:
     return str(item)
 
 
-def check_effects(
+def check_commands(
     broker: SimBroker,
     event: e.Event,
-    effects: list[e.Effect],
+    commands: list[c.Command],
     before: dict[TopicPartition, ReplicaStatus],
 ) -> None:
     """Check what one broker does about one event."""
-    facts = (broker.id, event, effects)
+    facts = (broker.id, event, commands)
     seen = getattr(event, "view", None)
     about = {event.request.tp} if isinstance(event, e.RequestReceived) else None
     if seen is not None and about is None:
         about = {event.tp}  # type: ignore[union-attr]
-    for effect in effects:
-        tp = getattr(effect, "tp", None)
+    for command in commands:
+        tp = getattr(command, "tp", None)
         assert about is None or tp is None or tp in about, facts
-        if isinstance(effect, e.BecomeLeader):
-            leader, isr = effect.view.leader, effect.view.isr
+        if isinstance(command, c.BecomeLeader):
+            leader, isr = command.view.leader, command.view.isr
             assert leader is not None, facts
             assert isr is not None, facts
             assert leader.is_ours, facts
             assert broker.id in isr.ids, facts
             assert leader.epoch == isr.epoch, facts
-        if isinstance(effect, e.BecomeLeader | e.BecomeFollower):
-            key = (effect.tp, effect.view.topic_id)
-            assert effect.view.leader is not None
-            assert effect.view.leader.epoch >= broker.role_epochs.get(key, 0), facts
-            broker.role_epochs[key] = effect.view.leader.epoch
-        if isinstance(effect, ROLES) and isinstance(event, e.PartitionRead):
-            assert before[effect.tp] is not ReplicaStatus.ABSENT, facts
-        if isinstance(effect, e.Enqueue):
-            assert before[effect.request.tp] in (*LEADERS, ReplicaStatus.ELECTING), facts
-            assert effect.request.sender == broker.id, facts
-        if isinstance(effect, e.CloseReplica):
-            check_close(broker, event, effect)
-    consumed = [effect for effect in effects if isinstance(effect, e.Consume)]
+        if isinstance(command, c.BecomeLeader | c.BecomeFollower):
+            key = (command.tp, command.view.topic_id)
+            assert command.view.leader is not None
+            assert command.view.leader.epoch >= broker.role_epochs.get(key, 0), facts
+            broker.role_epochs[key] = command.view.leader.epoch
+        if isinstance(command, ROLES) and isinstance(event, e.PartitionRead):
+            assert before[command.tp] is not ReplicaStatus.ABSENT, facts
+        if isinstance(command, c.Enqueue):
+            assert before[command.request.tp] in (*LEADERS, ReplicaStatus.ELECTING), facts
+            assert command.request.sender == broker.id, facts
+        if isinstance(command, c.CloseReplica):
+            check_close(broker, event, command)
+    consumed = [command for command in commands if isinstance(command, c.Consume)]
     if isinstance(event, e.RequestReceived):
-        assert [effect.entry for effect in consumed] == [event.entry], facts
-        assert effects[-1] == consumed[0], facts
+        assert [command.entry for command in consumed] == [event.entry], facts
+        assert commands[-1] == consumed[0], facts
     else:
         assert not consumed, facts
 
 
-def check_close(broker: SimBroker, event: e.Event, effect: e.CloseReplica) -> None:
+def check_close(broker: SimBroker, event: e.Event, command: c.CloseReplica) -> None:
     """Check that a replica is closed only by a request or a scan, and never while it has a place."""
-    assert isinstance(event, e.RequestReceived | e.Scanned | e.PartitionRead), (event, effect)
-    seen = event.views[effect.tp] if isinstance(event, e.Scanned) else event.view
+    assert isinstance(event, e.RequestReceived | e.Scanned | e.PartitionRead), (event, command)
+    seen = event.views[command.tp] if isinstance(event, e.Scanned) else event.view
     if isinstance(event, e.RequestReceived) and event.request.operation is Operation.CLOSE:
-        assert effect.topic_id == event.request.topic_id, (event, effect)
-        assert not effect.is_stray, (event, effect)
+        assert command.topic_id == event.request.topic_id, (event, command)
+        assert not command.is_stray, (event, command)
     else:
-        assert effect.is_stray, (event, effect)
+        assert command.is_stray, (event, command)
     isr = () if seen.isr is None else seen.isr.ids
-    if seen.topic_id is not None and seen.topic_id == effect.topic_id:
-        assert broker.id not in {*seen.hosts, *isr} or seen.is_being_deleted, (event, effect)
+    if seen.topic_id is not None and seen.topic_id == command.topic_id:
+        assert broker.id not in {*seen.hosts, *isr} or seen.is_being_deleted, (event, command)

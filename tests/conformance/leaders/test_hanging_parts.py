@@ -187,7 +187,7 @@ def test_second_death_of_a_leader_wakes_only_the_replicas_of_its_partition(
     handle = LeadersMachine.handle
 
     def noted(machine: LeadersMachine, event: Event) -> Any:
-        events.append((machine._picture.broker_id, event))
+        events.append((machine._context.broker_id, event))
         return handle(machine, event)
 
     async def scenario(cluster: LeadersCluster) -> None:

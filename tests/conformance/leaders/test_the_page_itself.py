@@ -31,7 +31,8 @@ from minikafka.broker.modes.leaders.era import Era
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.runner import Runner
 from minikafka.leaders import requests, shrinking
-from minikafka.leaders.events import CloseReplica
+from minikafka.leaders.commands import CloseReplica
+from minikafka.leaders.context import Replica
 from minikafka.leaders.model import (
     FROM_ADMINISTRATOR,
     Operation,
@@ -39,7 +40,6 @@ from minikafka.leaders.model import (
     Replicas,
     StateChange,
 )
-from minikafka.leaders.picture import Replica
 from minikafka.leaders.reassignment import Reassignments
 from minikafka.leaders.shrinking import Shrinking
 from minikafka.replication.partition import Partition
@@ -289,7 +289,7 @@ def complete_in_the_order_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> None:
         if replica.started_epoch != SENT:
             replica.started_epoch = SENT
-            others = set(view.replicas or ()).difference(target, [self._picture.broker_id])
+            others = set(view.replicas or ()).difference(target, [self._context.broker_id])
             self._send(Operation.CLOSE, replica, view, sorted(others))
 
     monkeypatch.setattr(Reassignments, "_complete", complete)

@@ -8,12 +8,13 @@ from typing import Final
 
 import pytest
 from support.leaders_views import ID, OTHER_ID, T0, view
-from support.leaders_world import SimBroker, World, check_effects
+from support.leaders_world import SimBroker, World, check_commands
 
+from minikafka.leaders import commands as c
 from minikafka.leaders import events as e
 from minikafka.leaders.model import IsrNode, LeaderNode, Operation, PartitionView, StateChange
 
-WRITES: Final = (e.RaiseEpoch, e.CompleteReassignment, e.GiveUpLeadership)
+WRITES: Final = (c.RaiseEpoch, c.CompleteReassignment, c.GiveUpLeadership)
 
 
 @pytest.mark.row("C19", "C42")
@@ -68,11 +69,11 @@ def any_event(random: Random, epoch: int) -> e.Event:
     )
 
 
-def accepted(effect: e.TryToLead | e.RaiseEpoch) -> e.Event:
+def accepted(command: c.TryToLead | c.RaiseEpoch) -> e.Event:
     """Return the event after a write that was carried out."""
-    isr = IsrNode(effect.isr, effect.epoch, version=1)
-    leader = LeaderNode(1, effect.epoch, version=1, is_ours=True)
-    return e.PartitionRead(T0, replace(effect.view, leader=leader, isr=isr), frozenset())
+    isr = IsrNode(command.isr, command.epoch, version=1)
+    leader = LeaderNode(1, command.epoch, version=1, is_ours=True)
+    return e.PartitionRead(T0, replace(command.view, leader=leader, isr=isr), frozenset())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -83,15 +84,15 @@ def test_nodes_with_any_content_break_no_invariant_of_a_broker(seed: int) -> Non
     for number in range(2000):
         event, following = following or any_event(random, epoch=number // 10), None
         before = {T0: broker.machine.status(T0)}
-        effects = broker.machine.handle(event)
-        check_effects(broker, event, effects, before)
-        for effect in effects:
-            seen.add(type(effect))
-            if isinstance(effect, e.TryToLead | e.RaiseEpoch) and random.random() < 0.5:
-                following = accepted(effect)
-            if isinstance(effect, e.CloseReplica):
+        commands = broker.machine.handle(event)
+        check_commands(broker, event, commands, before)
+        for command in commands:
+            seen.add(type(command))
+            if isinstance(command, c.TryToLead | c.RaiseEpoch) and random.random() < 0.5:
+                following = accepted(command)
+            if isinstance(command, c.CloseReplica):
                 broker.role_epochs.clear()
-            if isinstance(effect, WRITES):
-                assert effect.view.leader is not None, (event, effect)
-                assert effect.view.isr is not None, (event, effect)
-    assert {e.BecomeLeader, e.BecomeFollower, e.Open, e.CloseReplica} <= seen
+            if isinstance(command, WRITES):
+                assert command.view.leader is not None, (event, command)
+                assert command.view.isr is not None, (event, command)
+    assert {c.BecomeLeader, c.BecomeFollower, c.Open, c.CloseReplica} <= seen

@@ -1,4 +1,4 @@
-"""The named steps: which effects of a broker's machine perform one, and that each can be held."""
+"""The named steps: which commands of a broker's machine perform one, and that each can be held."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.cluster.step_gate import NAMES
-from minikafka.leaders.events import (
+from minikafka.leaders.commands import (
     BecomeLeader,
     CloseReplica,
     CompleteReassignment,
@@ -32,8 +32,8 @@ def request(operation: Operation) -> StateChange:
     return StateChange(operation, TP, ID, 3, 0)
 
 
-def test_each_effect_with_a_name_performs_a_step_that_exists() -> None:
-    effects = {
+def test_each_command_with_a_name_performs_a_step_that_exists() -> None:
+    commands = {
         TryToLead(TP, VIEW, 4, (0,)): ("election", "lead"),
         BecomeLeader(TP, VIEW, is_new=False): ("election", "follow"),
         Open(TP): ("election", "open"),
@@ -43,8 +43,8 @@ def test_each_effect_with_a_name_performs_a_step_that_exists() -> None:
         CompleteReassignment(TP, VIEW, 4, ()): ("reassignment", "complete"),
         CloseReplica(TP, ID): ("deletion", "replica"),
     }
-    for effect, (operation, step) in effects.items():
-        assert step_of(effect) == (operation, step)
+    for command, (operation, step) in commands.items():
+        assert step_of(command) == (operation, step)
         assert step in STEPS[operation]
     assert step_of(Consume("q-1")) is None
 

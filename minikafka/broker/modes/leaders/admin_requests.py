@@ -16,7 +16,7 @@ from minikafka.base.model import BrokerId, Epoch, TopicPartition
 from minikafka.base.ports import MultiOp, ZooKeeper
 from minikafka.broker.modes.leaders.queue import Entry, StateChangeQueue
 from minikafka.leaders import lifecycle
-from minikafka.leaders.events import Note
+from minikafka.leaders.commands import Note
 from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import queues

@@ -12,7 +12,7 @@ from minikafka.base.ports import Clock
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.leaders.machine import LeadersMachine
-from minikafka.leaders.model import ReplicaStatus
+from minikafka.leaders.states import ReplicaStatus
 
 logger = logging.getLogger(__name__)
 

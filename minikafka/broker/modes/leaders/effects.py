@@ -35,20 +35,20 @@ from minikafka.broker.modes.leaders.reads import PartitionReads
 from minikafka.broker.modes.leaders.role_states import role_of
 from minikafka.broker.modes.leaders.watches import PartitionWatches, ReassignmentWatches
 from minikafka.broker.modes.leaders.writes import PartitionWrites
-from minikafka.leaders.events import (
+from minikafka.leaders.commands import (
     BecomeFollower,
     BecomeLeader,
     CloseReplica,
+    Command,
     CompleteReassignment,
     Consume,
-    Effect,
+    EndRole,
     Enqueue,
     GiveUpLeadership,
     Note,
     Open,
     RaiseEpoch,
     Scan,
-    StopLeading,
     TryToLead,
     Unwatch,
     WaitToElect,
@@ -139,13 +139,13 @@ class Effects:
             BecomeLeader: self._lead,
             Open: self._open,
             BecomeFollower: self._follow,
-            StopLeading: self._stop,
+            EndRole: self._stop,
             CloseReplica: self._close,
             Scan: self._scan,
             Note: self._note,
         }
 
-    async def carry_out(self, era: Era, effects: Iterable[Effect]) -> None:
+    async def carry_out(self, era: Era, effects: Iterable[Command]) -> None:
         """Carry out the effects in order, and repeat each one until ZooKeeper has answered or the era is over."""
         for effect in effects:
             step = step_of(effect)
@@ -154,7 +154,7 @@ class Effects:
             while not era.is_over and not await self._is_carried_out(era, effect):
                 await self._clock.sleep(_RETRY_MS)
 
-    async def _is_carried_out(self, era: Era, effect: Effect) -> bool:
+    async def _is_carried_out(self, era: Era, effect: Command) -> bool:
         try:
             await self._handlers[type(effect)](era, effect)
         except KafkaError as error:
@@ -286,7 +286,7 @@ class Effects:
             self.orders.open(effect.tp, replica.epoch, effect.in_sync)
             self._follow_ups.poke(era, effect.tp)
 
-    async def _stop(self, era: Era, effect: StopLeading) -> None:
+    async def _stop(self, era: Era, effect: EndRole) -> None:
         self.orders.end_roles([effect.tp])
         await self._watches.disarm_reassignment(effect.tp)
         await self._unwatch_reassignments(effect.tp.topic)

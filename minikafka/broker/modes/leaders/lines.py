@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.base.ports import Ledger
-from minikafka.leaders.events import Note
+from minikafka.leaders.commands import Note
 from minikafka.ledger.record import STATE_CHANGE
 
 

@@ -1,6 +1,6 @@
 """Runs the machine of one broker: passes what was read as events, and has the effects carried out.
 
-The machine compares what was read with its picture, so that events may be lost or repeated. Invariants: an event about
+The machine compares what was read with its context, so that events may be lost or repeated. Invariants: an event about
 one partition is handled in the lane of the partition, with nodes that were read in this lane after all earlier effects.
 After a write, accepted or not, the partition is read again.
 """
@@ -26,35 +26,32 @@ from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import PartitionReads, Read
 from minikafka.broker.modes.leaders.watches import PartitionWatches, ReassignmentWatches
 from minikafka.broker.modes.leaders.writes import PartitionWrites
+from minikafka.leaders.commands import (
+    BecomeLeader,
+    Command,
+    Consume,
+    EndRole,
+    Enqueue,
+    Note,
+    Scan,
+    WatchReassignments,
+)
 from minikafka.leaders.events import (
     BalanceDue,
-    BecomeLeader,
     CaughtUp,
-    Consume,
-    Effect,
     ElectionWaitEnded,
-    Enqueue,
     Event,
     IsrConflict,
     LeaseEnded,
-    Note,
     PartitionRead,
     Registered,
     ReplicasOffline,
     RequestReceived,
-    Scan,
     Scanned,
-    StopLeading,
-    WatchReassignments,
 )
 from minikafka.leaders.machine import LeadersMachine
-from minikafka.leaders.model import (
-    Operation,
-    PartitionView,
-    Replicas,
-    ReplicaStatus,
-    StateChange,
-)
+from minikafka.leaders.model import Operation, PartitionView, Replicas, StateChange
+from minikafka.leaders.states import ReplicaStatus
 from minikafka.rpc.coordination import Look
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import partitions
@@ -149,7 +146,7 @@ class Runner:
         for effect in effects:
             if isinstance(effect, Note):
                 self.lines.note(effect)
-        self._orders.end_roles([effect.tp for effect in effects if isinstance(effect, StopLeading)])
+        self._orders.end_roles([effect.tp for effect in effects if isinstance(effect, EndRole)])
 
     def close(self) -> None:
         """Give no order any longer: this broker stops, and its replicas are closed by the broker."""
@@ -315,8 +312,8 @@ class Runner:
         if self._era is not None:
             self._distribute(self._era, self.machine.handle(event))
 
-    def _distribute(self, era: Era, effects: Iterable[Effect]) -> None:
-        by_partition: dict[TopicPartition, list[Effect]] = {}
+    def _distribute(self, era: Era, effects: Iterable[Command]) -> None:
+        by_partition: dict[TopicPartition, list[Command]] = {}
         for effect in effects:
             by_partition.setdefault(_partition_of(effect), []).append(effect)
         for tp, those in by_partition.items():
@@ -406,7 +403,7 @@ def _caught_up(tp: TopicPartition, in_sync: Replicas, _: Read) -> CaughtUp:
     return CaughtUp(tp, in_sync)
 
 
-def _partition_of(effect: Effect) -> TopicPartition:
+def _partition_of(effect: Command) -> TopicPartition:
     """Return the partition in whose lane an effect is carried out."""
     if isinstance(effect, Enqueue):
         return effect.request.tp

@@ -14,12 +14,7 @@ from minikafka.base.errors import Closed, CoordinationError, OutcomeUnknown
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import MultiOp, ZooKeeper
 from minikafka.broker.modes.leaders.era import Era
-from minikafka.leaders.events import (
-    CompleteReassignment,
-    GiveUpLeadership,
-    RaiseEpoch,
-    TryToLead,
-)
+from minikafka.leaders.commands import CompleteReassignment, GiveUpLeadership, RaiseEpoch, TryToLead
 from minikafka.zk.nodes.leaders import partitions, topics
 
 logger = logging.getLogger(__name__)

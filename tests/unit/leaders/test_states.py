@@ -8,10 +8,9 @@ import logging
 import pytest
 from support.leaders_views import ID, T0
 
-from minikafka.leaders import transitions
-from minikafka.leaders.events import Note
-from minikafka.leaders.model import ReplicaStatus
-from minikafka.leaders.picture import Picture, Replica
+from minikafka.leaders.commands import Note
+from minikafka.leaders.context import Context, Replica
+from minikafka.leaders.states import LEGAL_FROM, ReplicaStatus, is_legal
 
 ABSENT, WAITING, ELECTING, FOLLOWING, OPENING, LEADING = ReplicaStatus
 
@@ -29,14 +28,16 @@ PAIRS = list(itertools.product(ReplicaStatus, ReplicaStatus))
 def test_move_is_made_if_legal_and_noted_if_not(
     source: ReplicaStatus, target: ReplicaStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    picture, replica = Picture(1), Replica(T0, ID, is_new=False, status=source)
-    is_legal = (source, target) not in ILLEGAL
+    context, replica = Context(1), Replica(T0, ID, is_new=False, status=source)
+    legal = (source, target) not in ILLEGAL
     with caplog.at_level(logging.ERROR):
-        assert picture.move(replica, target) is is_legal
-    assert transitions.is_legal(source, target) is is_legal
-    assert replica.status is (target if is_legal else source)
-    kinds = [effect.fields["kind"] for effect in picture.drain() if isinstance(effect, Note)]
-    if is_legal:
+        assert context.move(replica, target) is legal
+    assert is_legal(source, target) is legal
+    assert replica.status is (target if legal else source)
+    kinds = [
+        command.fields["kind"] for command in context.take_commands() if isinstance(command, Note)
+    ]
+    if legal:
         assert kinds == ([] if source is target else ["move"])
         assert caplog.text == ""
     else:
@@ -46,6 +47,6 @@ def test_move_is_made_if_legal_and_noted_if_not(
 
 
 def test_every_status_can_be_left_and_reached() -> None:
-    assert set(transitions.LEGAL_NEXT) == set(ReplicaStatus)
-    reached = set().union(*transitions.LEGAL_NEXT.values())
-    assert reached == set(ReplicaStatus)
+    assert set(LEGAL_FROM) == set(ReplicaStatus)
+    left = set().union(*LEGAL_FROM.values())
+    assert left == set(ReplicaStatus)

@@ -1,6 +1,7 @@
-"""What one broker knows about its replicas, and the effects that the current event has caused so far.
+"""What one broker knows about its replicas, and the commands that the current event has caused so far.
 
-Invariant: a replica changes its status only by `Picture.move`, along the table in `transitions.py`.
+Invariants: a replica changes its status only by `Context.move`, along the table in `states.py`, and its epoch never
+falls.
 """
 
 from __future__ import annotations
@@ -9,28 +10,26 @@ import logging
 from dataclasses import dataclass, field
 
 from minikafka.base.model import NO_EPOCH, NO_LEADER, BrokerId, Epoch, TopicPartition
-from minikafka.leaders import transitions
-from minikafka.leaders.events import (
+from minikafka.leaders.commands import (
     BecomeFollower,
     BecomeLeader,
+    Command,
     CompleteReassignment,
-    Effect,
+    EndRole,
     GiveUpLeadership,
     Note,
+    PartitionWrite,
     RaiseEpoch,
-    StopLeading,
     TryToLead,
     Unwatch,
     WaitToElect,
     WatchPartition,
     WatchReassignments,
 )
-from minikafka.leaders.model import PartitionView, ReplicaStatus, StateChange
+from minikafka.leaders.model import PartitionView, StateChange
+from minikafka.leaders.states import LEADERS, ROLES, ReplicaStatus, is_legal
 
 logger = logging.getLogger(__name__)
-
-LEADERS = frozenset({ReplicaStatus.OPENING, ReplicaStatus.LEADING})
-ROLES = LEADERS | {ReplicaStatus.FOLLOWING}
 
 
 @dataclass(slots=True)
@@ -53,7 +52,7 @@ class Replica:
     """A `WaitToElect` is running."""
     has_waited: bool = False
     """It has waited for the preferred replica since it last knew a leader."""
-    last_write: Effect | None = None
+    last_write: PartitionWrite | None = None
     last_refusal: tuple[str, PartitionView] | None = None
     # Of a leader.
     view: PartitionView | None = None
@@ -71,24 +70,24 @@ class Replica:
 
 
 @dataclass(slots=True)
-class Picture:
-    """All replicas of one broker, and the effects of the event in progress."""
+class Context:
+    """All replicas of one broker, and the commands of the event in progress."""
 
     broker_id: BrokerId
     replicas: dict[TopicPartition, Replica] = field(default_factory=dict)
     is_registered: bool = False
     unread: dict[TopicPartition, tuple[bool, bytes | None]] = field(default_factory=dict)
     """Partitions whose nodes could not be parsed at the scan -> whether there is a log, and its topic id."""
-    effects: list[Effect] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
 
-    def emit(self, *effects: Effect) -> None:
-        """Add effects of the event in progress."""
-        self.effects.extend(effects)
+    def emit(self, *commands: Command) -> None:
+        """Add commands of the event in progress."""
+        self.commands.extend(commands)
 
-    def drain(self) -> list[Effect]:
-        """Return the effects of the event, in order."""
-        drained, self.effects = self.effects, []
-        return drained
+    def take_commands(self) -> list[Command]:
+        """Return the commands of the event, in order, and forget them."""
+        taken, self.commands = self.commands, []
+        return taken
 
     def status(self, tp: TopicPartition) -> ReplicaStatus:
         """Return the status of a replica; absent if this broker does not host it."""
@@ -122,7 +121,7 @@ class Picture:
         source = replica.status
         epoch = replica.epoch if epoch is None else epoch
         move = {"source": source.value, "target": target.value, "epoch": epoch}
-        if not transitions.is_legal(source, target):
+        if not is_legal(source, target):
             text = f"partition {replica.tp} cannot go from {source.value} to {target.value}"
             logger.error("[Broker id=%d] %s", self.broker_id, text)
             self.emit(Note(text, replica.tp, {"kind": "illegal", **move}))
@@ -149,22 +148,42 @@ class Picture:
     def end_role(self, replica: Replica) -> None:
         """Stop leading or following, and wait."""
         if replica.status in ROLES:
-            self.emit(StopLeading(replica.tp))
+            self.emit(EndRole(replica.tp))
         self.move(replica, ReplicaStatus.WAITING)
 
-    def write(
-        self,
-        replica: Replica,
-        effect: TryToLead | RaiseEpoch | CompleteReassignment | GiveUpLeadership,
-    ) -> None:
+    def write(self, replica: Replica, write: PartitionWrite) -> None:
         """Emit a write, or wait first if the same write at the same view was the last one."""
-        if effect == replica.last_write:
-            self.wait(replica)
-        else:
-            replica.last_write = effect
-            if not isinstance(effect, GiveUpLeadership):
-                replica.written = (effect.epoch, _hosts_after(effect))
-            self.emit(effect)
+        if write == replica.last_write:
+            self.wait(
+                replica
+            )  # ZooKeeper has refused it: without a wait it would be sent in a loop
+            return
+        replica.last_write = write
+        if not isinstance(write, GiveUpLeadership):
+            self._check_leadership(replica, write)
+            replica.written = (write.epoch, _hosts_after(write))
+        self.emit(write)
+
+    def _check_leadership(
+        self, replica: Replica, write: TryToLead | RaiseEpoch | CompleteReassignment
+    ) -> None:
+        """Assert what holds of every leadership that is written, whatever the nodes contain."""
+        view, hosts = write.view, _hosts_after(write)
+        assert write.epoch > max(replica.epoch, view.epoch), (write, replica)
+        match write:
+            case CompleteReassignment():
+                members = () if view.isr is None else view.isr.ids
+                assert self.leads(replica), (write, replica)
+                assert hosts, write
+                assert hosts <= set(members), write
+            case RaiseEpoch():
+                assert self.leads(replica), (write, replica)
+                assert self.broker_id in write.isr, write
+                assert hosts.issuperset(write.isr), write
+            case TryToLead():
+                assert replica.status is ReplicaStatus.ELECTING, (write, replica)
+                assert self.broker_id in (view.replicas or ()), write
+                assert self.broker_id in write.isr, write
 
     def wait(self, replica: Replica, *, is_for_preferred: bool = False) -> None:
         """Have the partition read again after one of the two waits of an election."""
@@ -185,6 +204,7 @@ class Picture:
     def lead(self, replica: Replica, view: PartitionView) -> bool:
         """Become leader in the epoch of the view, or lead on in it. Return False if the move is not legal."""
         assert view.leader is not None, view
+        assert view.leader.is_ours, view
         is_renewal = replica.status is ReplicaStatus.LEADING
         if not self.leads(replica):
             replica.is_deletion_requested = False
@@ -209,12 +229,25 @@ class Picture:
         replica.leader, replica.epoch = view.leader.broker_id, view.leader.epoch
         replica.has_waited = replica.is_new = False
 
+    def check(self, replica: Replica) -> None:
+        """Assert what holds of a hosted replica after each event."""
+        assert self.replicas[replica.tp] is replica, replica
+        assert replica.status is not ReplicaStatus.ABSENT, replica
+        if replica.status in LEADERS:
+            # Only an accepted election makes a leader: the node of its view belongs to this broker's session.
+            assert replica.leader == self.broker_id, replica
+            assert replica.view is not None, replica
+            assert replica.view.leader is not None, replica
+            assert replica.view.leader.is_ours, replica
+        elif replica.status is ReplicaStatus.FOLLOWING:
+            assert replica.leader != self.broker_id, replica
+
     def leads(self, replica: Replica) -> bool:
         """True if this broker is the partition's leader, open to clients or not."""
         return replica.status in LEADERS
 
     def end_lease(self) -> None:
-        """Stop leading and standing for election. The watches are gone, and effects may have been dropped.
+        """Stop leading, and drop elections in progress. The watches are gone, and commands may have been dropped.
 
         Followers keep their role, and take it again when the partition is read.
         """
@@ -228,9 +261,9 @@ class Picture:
             replica.last_write = replica.last_refusal = None
 
 
-def _hosts_after(effect: TryToLead | RaiseEpoch | CompleteReassignment) -> frozenset[BrokerId]:
+def _hosts_after(write: TryToLead | RaiseEpoch | CompleteReassignment) -> frozenset[BrokerId]:
     """Return the brokers that host a replica after the write."""
-    target = effect.view.reassignment
-    if isinstance(effect, CompleteReassignment) and target is not None:
+    target = write.view.reassignment
+    if isinstance(write, CompleteReassignment) and target is not None:
         return frozenset(target.replicas)
-    return effect.view.hosts
+    return write.view.hosts
