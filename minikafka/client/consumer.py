@@ -26,6 +26,7 @@ from minikafka.client.log_offsets import (
 )
 from minikafka.client.metadata import Leader, Metadata, error_code
 from minikafka.client.network import VERSIONS, Address, Network, decode, request
+from minikafka.client.retries import RETRY_BACKOFF_MS
 from minikafka.client.waits import Wait
 from minikafka.record.batch import Record, records
 from minikafka.record.header import (
@@ -46,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 FETCH_BYTES: Final = 8 * 1024 * 1024
 PARTITION_BYTES: Final = 1024 * 1024
-BACKOFF_MS: Final = 100
 HELD_MS: Final = 3_000
 """Report an open transaction after it has held back a reader of committed records for this time."""
 UNKNOWN: Final = (EARLIEST, LATEST)
@@ -295,7 +295,7 @@ class Consumer:
         """After a transient failure, mark the metadata as stale and wait for the backoff."""
         logger.debug("reading pauses: %s", reason)
         self._metadata.invalidate()
-        await self._clock.sleep(BACKOFF_MS)
+        await self._clock.sleep(RETRY_BACKOFF_MS)
 
 
 def fetch_request(

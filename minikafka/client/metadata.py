@@ -1,8 +1,7 @@
 """A client's metadata: the brokers, and the leader of each partition.
 
-Invariant: as long as a topic keeps its id, a response with an older leader epoch does not replace a known
-leader, because the metadata of a broker may be outdated (KIP-320). Metadata is cached until `invalidate` is
-called. The next lookup then refreshes the metadata, once for all concurrent callers.
+Invariant: metadata is cached until `invalidate` is called. The next lookup then refreshes the metadata, once for all
+concurrent callers. `base/known_cluster.py` decides which response about a leader counts.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.known_cluster import KnownCluster
 from minikafka.base.meanings import AnsweredError
-from minikafka.base.model import NO_LEADER, Node
+from minikafka.base.model import Node, TopicPartition
 from minikafka.client.network import Address, Network, Unreachable, request
 from minikafka.client.waits import Waits
 from minikafka.wire import codec
@@ -77,7 +77,7 @@ class Metadata:
     def __init__(self, network: Network, bootstrap: Sequence[Address]) -> None:
         self._network = network
         self._bootstrap = bootstrap
-        self._cluster = ClusterInfo(None, -1, {})
+        self._known: KnownCluster[PartitionInfo] = KnownCluster()
         self._topics: dict[str, TopicInfo] = {}
         self._stale = False
         self._refreshing = asyncio.Lock()
@@ -128,10 +128,10 @@ class Metadata:
             )
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise AnsweredError(code, f"{name}-{partition}", f"there is no such partition; {has}")
-        node = self._cluster.brokers.get(info.leader)
-        if node is None:
+        address = self._known.address(TopicPartition(name, partition))
+        if address is None:
             raise AnsweredError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{partition}")
-        return Leader(node.id, Address(node.host, node.port), info.leader_epoch)
+        return Leader(info.leader, Address(*address), info.leader_epoch)
 
     async def controller(self) -> Address:
         """Return the address of the controller, from fresh metadata.
@@ -139,12 +139,12 @@ class Metadata:
         Raises KafkaError(NOT_CONTROLLER) when there is no controller. Raises OSError.
         """
         await self.describe(())
-        node = self._cluster.brokers.get(self._cluster.controller_id)
-        if node is None:
+        address = self._known.controller
+        if address is None:
             raise KafkaError(
                 ErrorCode.NOT_CONTROLLER, "no broker names an active controller at the moment"
             )
-        return Address(node.host, node.port)
+        return Address(*address)
 
     async def describe(
         self, names: Iterable[str] | None
@@ -153,27 +153,34 @@ class Metadata:
 
         Raises OSError.
         """
-        self._cluster, topics = read_metadata(await self._request(names, create=False))
-        return self._cluster, topics
+        cluster, topics = read_metadata(await self._request(names, create=False))
+        self._learn_brokers(cluster)
+        return cluster, topics
 
     async def any_address(self) -> Address:
         """Return the address of any broker, for a request that every broker can answer. Raises OSError."""
-        if not self._cluster.brokers:
+        if not self._known.brokers:
             await self.describe(())
         return self._candidates()[0]
+
+    def _learn_brokers(self, cluster: ClusterInfo) -> None:
+        brokers = {node.id: Address(node.host, node.port) for node in cluster.brokers.values()}
+        self._known.learn_brokers(brokers, brokers.get(cluster.controller_id))
 
     async def _refresh(self, names: Iterable[str], *, create: bool) -> dict[str, ErrorCode]:
         """Refresh the metadata of these topics; return the error codes of the topics that failed."""
         response = await self._request(names, create=create)
-        self._cluster = _cluster_info(response)
+        self._learn_brokers(_cluster_info(response))
         errors: dict[str, ErrorCode] = {}
         for entity in response.topics:
             info = _topic_info(entity)
             error = error_code(entity.error_code)
             if error is ErrorCode.NONE:
-                self._topics[info.name] = _newest(info, self._topics.get(info.name))
+                newest = self._known.learn_topic(info.name, info.topic_id, info.partitions)
+                self._topics[info.name] = info._replace(partitions=newest)
             else:
                 self._topics.pop(info.name, None)
+                self._known.forget_topic(info.name)
                 errors[info.name] = error
         return errors
 
@@ -194,11 +201,11 @@ class Metadata:
         raise NoBrokerAnswers(
             f"no broker answers at {tried} ({failure.strerror or failure}): "
             "is the cluster up, and are these its addresses?",
-            was_never_reached=not is_reachable and not self._cluster.brokers,
+            was_never_reached=not is_reachable and not self._known.brokers,
         ) from failure
 
     def _candidates(self) -> list[Address]:
-        known = {Address(node.host, node.port) for node in self._cluster.brokers.values()}
+        known = {Address(*address) for address in self._known.brokers.values()}
         rest = set(self._bootstrap) - known
         return self._network.least_loaded(known) + self._network.least_loaded(rest)
 
@@ -239,18 +246,3 @@ def _topic_info(entity: Any) -> TopicInfo:
         )
     topic_id = codec.id_bytes(entity.topic_id)
     return TopicInfo(entity.name or "", topic_id, partitions, entity.is_internal)
-
-
-def _newest(received: TopicInfo, known: TopicInfo | None) -> TopicInfo:
-    """Return the received topic, but keep each known partition that has a leader and a newer leader epoch.
-
-    No partition is kept if the topic ids differ, because the topic was created again.
-    """
-    if known is None or known.topic_id != received.topic_id:
-        return received
-    partitions = dict(received.partitions)
-    for number, old in known.partitions.items():
-        new = partitions.get(number)
-        if new is not None and new.leader_epoch < old.leader_epoch and old.leader != NO_LEADER:
-            partitions[number] = old
-    return received._replace(partitions=partitions)

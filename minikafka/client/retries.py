@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
+from minikafka.base.retry_plan import RetryPlan
 from minikafka.client.metadata import Metadata, NoBrokerAnswers
 from minikafka.client.waits import Wait
 
@@ -55,6 +56,7 @@ class Retries:
 
     async def _repeat(self, attempt: Callable[[], Awaitable[T]], wait: Wait) -> T:
         has_warned = False
+        plan = RetryPlan(wait.since, self._time_limit_ms, RETRY_BACKOFF_MS, RETRY_BACKOFF_MS)
         while True:
             try:
                 return await attempt()
@@ -74,8 +76,8 @@ class Retries:
                 error = cause
             wait.error = error
             unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            limit = UNKNOWN_TOPIC_MS if unknown else self._time_limit_ms
-            if self._clock.now() - wait.since >= min(limit, self._time_limit_ms):
+            pause_ms = plan.next_pause_ms(self._clock.now(), UNKNOWN_TOPIC_MS if unknown else None)
+            if pause_ms is None:
                 raise error
             self._metadata.invalidate()
-            await self._clock.sleep(RETRY_BACKOFF_MS)
+            await self._clock.sleep(pause_ms)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import Final
 
 from minikafka.base.errors import ConfigError
+from minikafka.base.known_cluster import Address
 from minikafka.spark import client_settings
-
-Address: TypeAlias = tuple[str, int]
 
 SERVERS: Final = "kafka.bootstrap.servers"
 _BOOLEANS: Final = {"true": True, "false": False}

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
+from minikafka.base.known_cluster import Address
 from minikafka.base.model import TopicPartition
 from minikafka.spark.sink.backlog import Backlog, Batch
 from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.wire import producing
 from minikafka.spark.wire.connection import Connection, readable
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Address, Leaders, Unreachable
+from minikafka.spark.wire.leaders import Leaders, Unreachable
 from minikafka.spark.wire.producing import Produced
 
 logger = logging.getLogger(__name__)

@@ -16,13 +16,14 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation
+from minikafka.base.known_cluster import Address
 from minikafka.base.model import TopicPartition
 from minikafka.spark.records.batches import extent
 from minikafka.spark.source.ranges import OffsetRange, report_loss
 from minikafka.spark.wire import protocol
 from minikafka.spark.wire.connection import Connection
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Address, Leaders, raise_if_final
+from minikafka.spark.wire.leaders import Leaders, raise_if_final
 from minikafka.spark.wire.protocol import FetchEntry, FetchResponse
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 from minikafka.base.errors import ErrorCode
+from minikafka.base.known_cluster import Address
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Address, Leaders, Unreachable, raise_if_final
+from minikafka.spark.wire.leaders import Leaders, Unreachable, raise_if_final
 from minikafka.spark.wire.transactions import (
     FIND_COORDINATOR,
     OF_TRANSACTIONS,

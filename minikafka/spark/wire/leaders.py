@@ -1,7 +1,6 @@
 """The leaders of partitions, and the connections to these brokers.
 
-Invariant: metadata about a partition is ignored if its leader epoch is lower than the known leader epoch. So
-a broker with old metadata cannot redirect this client to a former leader (KIP-320).
+`base/known_cluster.py` decides which response about a leader counts.
 """
 
 from __future__ import annotations
@@ -9,11 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError, ProtocolViolation
+from minikafka.base.known_cluster import Address, KnownCluster
 from minikafka.base.meanings import AnsweredError
-from minikafka.base.model import NO_LEADER, TopicPartition
+from minikafka.base.model import TopicPartition
 from minikafka.spark.wire import protocol
 from minikafka.spark.wire.connection import Connection
 from minikafka.spark.wire.deadline import Deadline
@@ -21,7 +21,6 @@ from minikafka.spark.wire.protocol import Isolation
 
 logger = logging.getLogger(__name__)
 
-Address: TypeAlias = tuple[str, int]
 Answer = TypeVar("Answer")
 Found = TypeVar("Found")
 
@@ -76,15 +75,12 @@ class Leaders:
     ) -> None:
         self.isolation = isolation
         self._servers = list(servers)
-        self._brokers: dict[int, Address] = {}
         self._client_id = client_id
         self._timeout_s = request_timeout_s
-        self._leaders: dict[TopicPartition, protocol.PartitionMetadata] = {}
-        self._topic_ids: dict[str, str] = {}
+        self._known: KnownCluster[protocol.PartitionMetadata] = KnownCluster()
         self._connections: dict[Address, Connection] = {}
         self._silent: set[Address] = set()
         """Brokers that did not answer the last request. These brokers are asked last."""
-        self._controller: Address | None = None
         self._answered: Address | None = None
         """The broker that answered the last request of `call_any`."""
         self._asks_controller = False
@@ -99,7 +95,7 @@ class Leaders:
         found = self._metadata(topics, creates)
         for topic in topics:
             raise_if_final(found[topic].error, topic)
-            self._merge(topic, found[topic])
+            self._known.learn_topic(topic, found[topic].topic_id, found[topic].partitions)
 
     def find(
         self,
@@ -132,7 +128,8 @@ class Leaders:
             self._asks_controller = False
 
     def _controller_answered(self) -> bool:
-        return self._controller is not None and self._answered == self._controller
+        controller = self._known.controller
+        return controller is not None and self._answered == controller
 
     def list_topics(self) -> list[str]:
         """Return the names of all topics that are not internal. Raises `Unreachable`."""
@@ -150,7 +147,7 @@ class Leaders:
 
         body = protocol.metadata_request(topics, creates=creates)
         metadata = self.call_any(protocol.METADATA, body, parse)
-        self._brokers, self._controller = metadata.brokers, metadata.controller
+        self._known.learn_brokers(metadata.brokers, metadata.controller)
         return metadata.topics
 
     def call_any(
@@ -161,8 +158,9 @@ class Leaders:
         Raises `Unreachable` if no broker answers.
         """
         failures = []
-        first = [self._controller] if self._asks_controller and self._controller else []
-        addresses = dict.fromkeys([*first, *self._servers, *self._brokers.values()])
+        controller = self._known.controller
+        first = [controller] if self._asks_controller and controller else []
+        addresses = dict.fromkeys([*first, *self._servers, *self._known.brokers.values()])
         for address in sorted(addresses, key=self._silent.__contains__):
             try:
                 answer = parse(self._call(address, api, body))
@@ -180,7 +178,7 @@ class Leaders:
     ) -> list[Answer]:
         """Send a request to every known broker, and return the parsed responses of those that answer."""
         found = []
-        for address in self._brokers.values():
+        for address in self._known.brokers.values():
             try:
                 found.append(parse(self._call(address, api, body)))
             except (OSError, ProtocolViolation) as error:
@@ -195,7 +193,7 @@ class Leaders:
         Raises `Unreachable` if no broker answers.
         """
         self._metadata([])
-        address = self._controller or self._answered
+        address = self._known.controller or self._answered
         assert address is not None
         try:
             return parse(self.connection(address).call(api, body))
@@ -235,44 +233,30 @@ class Leaders:
         connection.limit(self._timeout_s)
         return answer
 
-    def _merge(self, topic: str, metadata: protocol.TopicMetadata) -> None:
-        known_id = self._topic_ids.get(topic)
-        if known_id and metadata.topic_id and known_id != metadata.topic_id:
-            # The topic was created again, and its leader epochs begin at 0 again.
-            self._leaders = {tp: known for tp, known in self._leaders.items() if tp.topic != topic}
-        self._topic_ids[topic] = metadata.topic_id
-        for index, partition in metadata.partitions.items():
-            tp = TopicPartition(topic, index)
-            known = self._leaders.get(tp)
-            if known is None or partition.leader_epoch >= known.leader_epoch:
-                self._leaders[tp] = partition
-
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """Return all known partitions of these topics, sorted."""
-        wanted = set(topics)
-        return sorted(tp for tp in self._leaders if tp.topic in wanted)
+        return self._known.partitions(topics)
 
     def know(self, partitions: Iterable[TopicPartition]) -> bool:
         """True if the leaders of all these partitions are known. The knowledge may be old."""
-        return all(tp in self._leaders for tp in partitions)
+        return all(self._known.partition(tp) is not None for tp in partitions)
 
     def broker_count(self) -> int:
         """Return the number of live brokers, as the last metadata has it."""
-        return len(self._brokers)
+        return len(self._known.brokers)
 
     def address(self, tp: TopicPartition) -> Address | None:
         """Return the address of the partition's leader; None if no live leader is known."""
-        known = self._leaders.get(tp)
-        if known is None or known.leader <= NO_LEADER:
-            return None
-        return self._brokers.get(known.leader)
+        return self._known.address(tp)
 
     def leader_epoch(self, tp: TopicPartition) -> int:
         """Return the known leader epoch of a partition.
 
         Requests contain this epoch. A broker refuses the request if the partition has another leader epoch.
         """
-        return self._leaders[tp].leader_epoch
+        known = self._known.partition(tp)
+        assert known is not None, f"no metadata about {tp} was read"
+        return known.leader_epoch
 
     def connection(self, address: Address) -> Connection:
         """Return the open connection to a broker, or a new one. Raises OSError."""
@@ -287,8 +271,7 @@ class Leaders:
 
     def forget(self) -> None:
         """Forget the leaders and the topic ids. Topics may be created again, with lower leader epochs."""
-        self._leaders.clear()
-        self._topic_ids.clear()
+        self._known.forget_topics()
 
     def drop_closed(self) -> None:
         """Drop the connections that the brokers have closed, or that wait for a response."""
@@ -391,7 +374,9 @@ class Leaders:
         for tp, response in answers.items():
             raise_if_final(response.error, str(tp))
         return {
-            tp: Position(response.offset, response.leader_epoch, self._topic_ids.get(tp.topic, ""))
+            tp: Position(
+                response.offset, response.leader_epoch, str(self._known.topic_id(tp.topic))
+            )
             for tp, response in answers.items()
             if response.error == ErrorCode.NONE
         }

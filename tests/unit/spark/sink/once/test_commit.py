@@ -30,8 +30,8 @@ REQUESTS_OF_A_COMMIT = 13
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(deadline, "_FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(deadline, "_LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr(deadline, "_FIRST_PAUSE_MS", 1)
+    monkeypatch.setattr(deadline, "_LONGEST_PAUSE_MS", 1)
 
 
 @pytest.fixture
