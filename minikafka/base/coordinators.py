@@ -1,31 +1,94 @@
-"""The interface between a coordinator's pure core and its host in the broker (`broker/coordinators/host.py`).
+"""What the two coordinators share: the events and commands of an internal topic, and the errors of its appends.
 
-A coordinator keeps its state in the records of an internal topic, and each partition of the topic has one part of
-the state. The host calls the core's methods and carries out the commands that they return, in order. `now` is
-monotonic milliseconds.
+A coordinator is a decider (`base/deciders.py`) that keeps its state in the records of an internal topic. Each partition
+of the topic has one part of the state, and the leader of the partition coordinates it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
-Caller: TypeAlias = Hashable
-"""The function with which the host answers a request. The core only puts it into an `Answer`."""
+from minikafka.base.deciders import Answer as Answer  # until the group coordinator is a decider
+from minikafka.base.deciders import Caller as Caller
+from minikafka.base.errors import ErrorCode
+
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
-"""Key and value of a record that a core appends. The value None is a tombstone."""
+"""Key and value of a record that a coordinator appends. The value None is a tombstone."""
 NO_TRANSACTION: Final = -1
 
+# ---- events
 
-class Answer(NamedTuple):
-    """Send a response to a caller. Every caller gets exactly one response."""
 
-    caller: Caller
-    response: Any
+class LoadedRecord(NamedTuple):
+    """A record of the internal topic, as a new coordinator reads it."""
+
+    key: bytes | None
+    value: bytes | None
+    producer_id: int = NO_TRANSACTION
+    """The producer in whose transaction the record was written. A `TransactionEnded` reports the transaction's end."""
+
+
+class LeadershipBegun(NamedTuple):
+    """This broker leads a partition of the topic in this leader epoch.
+
+    The coordinator returns the command `LoadPartition`, unless it has loaded the partition in an earlier epoch.
+    """
+
+    partition: int
+    epoch: int
+
+
+class RecordsRead(NamedTuple):
+    """The next records of a partition that is being loaded, in the order of the log."""
+
+    partition: int
+    epoch: int
+    records: Iterable[LoadedRecord]
+
+
+class LoadFinished(NamedTuple):
+    """Every record that an earlier leader acknowledged was read: from now on, the coordinator serves the partition."""
+
+    partition: int
+    epoch: int
+    partition_count: int
+    """The number of partitions of the topic."""
+
+
+class TransactionEnded(NamedTuple):
+    """The marker of a transaction was read during a load, or this broker has appended it and it is committed."""
+
+    partition: int
+    producer_id: int
+    committed: bool
+
+
+class LeadershipEnded(NamedTuple):
+    """This broker no longer leads a partition. The coordinator drops it, and answers NOT_COORDINATOR."""
+
+    partition: int
+
+
+TopicEvent: TypeAlias = (
+    LeadershipBegun | RecordsRead | LoadFinished | TransactionEnded | LeadershipEnded
+)
+
+# ---- commands
+
+
+class LoadPartition(NamedTuple):
+    """Read a partition from its beginning: pass on its records, and then `LoadFinished`.
+
+    A load of an earlier epoch ends.
+    """
+
+    partition: int
+    epoch: int
 
 
 class TransactionalProducer(NamedTuple):
-    """The producer in whose transaction a core appends records.
+    """The producer in whose transaction a coordinator appends records.
 
     `guard`: the guard of the partition's verification, 0 if the transaction is open in the partition's log.
     """
@@ -36,11 +99,11 @@ class TransactionalProducer(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Append records to a partition of the internal topic with acks=all.
+    """A question: append records to a partition of the topic with acks=all.
 
-    After the append, the host calls `Core.appended(token, error, now)` exactly once, even if the partition has
-    been unloaded. The error is 0 on success. Each token is greater than the earlier tokens. The records of a
-    partition are appended in the order of their tokens. `producer`: append the records in this producer's transaction.
+    The value of its outcome is the error code, 0 if the records are committed. Every append has exactly one outcome,
+    also if the leadership has ended. The records of a partition are appended in the order of their tokens. After
+    REQUEST_TIMED_OUT, they may still be committed. `producer`: append the records in this producer's transaction.
     """
 
     partition: int
@@ -49,51 +112,42 @@ class Append(NamedTuple):
     producer: TransactionalProducer | None = None
 
 
-class LoadedRecord(NamedTuple):
-    """A record of the internal topic, as the core's host reads it after an election."""
+# ---- the errors of appends, as in Kafka's GroupMetadataManager and TransactionStateManager
 
-    key: bytes | None
-    value: bytes | None
-    producer_id: int = NO_TRANSACTION
-    """The producer in whose transaction the record was written.
-
-    The host reports the end of the transaction with `Core.transaction_ended`.
-    """
-
-
-class Core(Protocol):
-    """The logic of a coordinator, for the partitions that its broker leads. The methods return commands.
-
-    A command is an `Answer`, an `Append`, or an object of another type. The creator of the host gives it a function
-    that carries out such objects.
-    """
-
-    partition_count: int
-    """The number of partitions of the internal topic. The host sets the number before each call of `loaded`."""
-
-    def begin_load(self, partition: int, epoch: int) -> bool:
-        """Begin to load a partition that this broker leads in this epoch. Return False if it is loaded already."""
-
-    def load(self, partition: int, epoch: int, records: Iterable[LoadedRecord]) -> None:
-        """Process the next records of the partition, in the order of the log."""
-
-    def loaded(self, partition: int, epoch: int, now: int) -> Iterable[Any]:
-        """Start to serve the partition: every record that an earlier leader acknowledged was loaded."""
-
-    def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> Iterable[Any]:
-        """Process the end of a producer's transaction, at its marker in the log: during a load, or committed later."""
-
-    def unload(self, partition: int) -> Iterable[Any]:
-        """Drop the state of a partition that this broker no longer leads."""
-
-    def appended(self, token: int, error: int, now: int) -> Iterable[Any]:
-        """Process the result of the `Append` with this token."""
-
-    def next_deadline(self) -> int | None:
-        """Return the time at which to call `handle_timer`, None for never."""
-
-    def handle_timer(self, now: int) -> Iterable[Any]:
-        """Process the timers that are due."""
+_ALL: Final[Mapping[int, ErrorCode]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+TRANSACTION_ERRORS: Final[Mapping[int, ErrorCode]] = {
+    **_ALL,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""The record of a transactional id: error of the append -> error for the client. Other errors stay as they are."""
+ASSIGNMENT_ERRORS: Final[Mapping[int, ErrorCode]] = {
+    **_ALL,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""The record of a group: its members' assignments, or the new id of a static member."""
+OFFSET_ERRORS: Final[Mapping[int, ErrorCode]] = {
+    **_ALL,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+}
+"""Committed or removed offsets; also the errors of the verification of a transaction."""
+MAY_BE_APPENDED: Final = frozenset(
+    {
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+"""Errors after which the records may be in the log, and may be committed later."""
 
 
 def partition_of(key: str, count: int) -> int:

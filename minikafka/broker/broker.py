@@ -35,7 +35,7 @@ from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.groups import GroupLags, GroupService, offsets_topic
 from minikafka.broker.coordinators.internal_topic import InternalTopic
-from minikafka.broker.coordinators.transactions import TransactionService, transactions_topic
+from minikafka.broker.coordinators.transactions import TransactionHost, transactions_topic
 from minikafka.broker.coordinators.transactions.marker_appends import MarkerAppends
 from minikafka.broker.coordinators.transactions.markers import MarkerSender
 from minikafka.broker.coordinators.transactions.peer_calls import Peers
@@ -243,8 +243,8 @@ class Broker:
             self.tasks,
         )
 
-    def _new_transactions(self) -> TransactionService:
-        return TransactionService(
+    def _new_transactions(self) -> TransactionHost:
+        return TransactionHost(
             self.config,
             self.replicas,
             InternalTopic(transactions_topic(self.config), self.metadata, self.admin.auto_create),
@@ -261,7 +261,7 @@ class Broker:
             self.metadata,
             peers,
             self.tasks,
-            self.transactions.verify,
+            self.transactions,
             lambda: self.settings.current.transaction_partition_verification_enable,
         )
 

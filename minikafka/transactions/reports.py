@@ -6,22 +6,21 @@ from typing import Any
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_EPOCH, TopicPartition
-from minikafka.transactions.messages.requests import ListRequest
-from minikafka.transactions.messages.responses import (
+from minikafka.transactions.commands import (
     DescribedTransaction,
     ListedTransaction,
     ListResponse,
 )
-from minikafka.transactions.state.metadata import Metadata
-from minikafka.transactions.state.picture import Picture
-from minikafka.transactions.states import TransactionState
+from minikafka.transactions.context import Context
+from minikafka.transactions.events import ListRequest
+from minikafka.transactions.states import Metadata, TransactionState
 
 
-def describe(picture: Picture, name: str) -> DescribedTransaction:
+def describe(context: Context, name: str) -> DescribedTransaction:
     """Return the description of a transactional id. While a transaction ends, it has the partitions without marker."""
     if not name:
         return DescribedTransaction(name, ErrorCode.INVALID_REQUEST)
-    found = picture.find(name)
+    found = context.find(name)
     if isinstance(found, ErrorCode):
         return DescribedTransaction(name, found or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     txn, stored = found
@@ -38,21 +37,21 @@ def describe(picture: Picture, name: str) -> DescribedTransaction:
     )
 
 
-def list_transactions(picture: Picture, request: ListRequest, wall_ms: int) -> ListResponse:
+def list_transactions(context: Context, request: ListRequest) -> ListResponse:
     """Return the transactional ids that pass the filters of the request."""
-    if picture.loads:
+    if context.loads:
         return ListResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     names = {state.value for state in TransactionState}
     unknown = [name for name in request.states if name not in names]
     listed = [
         ListedTransaction(txn.name, txn.stored.producer_id, txn.stored.state.value)
-        for txn in picture.ids.values()
-        if txn.stored is not None and _passes(txn.stored, request, wall_ms)
+        for txn in context.ids.values()
+        if txn.stored is not None and _passes(txn.stored, request, context.wall_ms())
     ]
     return ListResponse(ErrorCode.NONE, unknown, listed)
 
 
-def transactions_with(picture: Picture, tp: TopicPartition, wall_ms: int) -> dict[str, Any]:
+def transactions_with(context: Context, tp: TopicPartition) -> dict[str, Any]:
     """Return the transactions without marker in a partition, as JSON-able values for `minikafka why`.
 
     `coordinator_epoch` shows the newest of several brokers that coordinate an id. `age_ms`: time since the start of
@@ -63,16 +62,16 @@ def transactions_with(picture: Picture, tp: TopicPartition, wall_ms: int) -> dic
             "transactional_id": txn.name,
             "producer_id": txn.stored.producer_id,
             "client": txn.client or None,
-            "coordinator_epoch": picture.epochs.get(txn.partition, NO_EPOCH),
+            "coordinator_epoch": context.epochs.get(txn.partition, NO_EPOCH),
             "state": txn.stored.state.value,
-            "age_ms": max(wall_ms - txn.stored.started_ms, 0),
+            "age_ms": max(context.wall_ms() - txn.stored.started_ms, 0),
             "timeout_ms": txn.stored.timeout_ms,
         }
-        for txn in picture.ids.values()
+        for txn in context.ids.values()
         if txn.stored is not None
         if tp in (txn.remaining if txn.is_prepared else txn.stored.partitions)
     ]
-    return {"open": found, "loading": bool(picture.loads)}
+    return {"open": found, "loading": bool(context.loads)}
 
 
 def _passes(stored: Metadata, request: ListRequest, wall_ms: int) -> bool:

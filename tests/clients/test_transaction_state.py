@@ -18,23 +18,30 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.apache_kafka import apache_kafka, needs_kafka
 from support.formatters import printed_by_kafka
 
-from minikafka.base.coordinators import KeyValue, LoadedRecord
+from minikafka.base.coordinators import (
+    KeyValue,
+    LeadershipBegun,
+    LoadedRecord,
+    LoadFinished,
+    LoadPartition,
+    RecordsRead,
+)
+from minikafka.base.deciders import Answer
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.broker.coordinators.loading import read_chunk
 from minikafka.record.batch import records
+from minikafka.transactions.commands import SendMarkers
+from minikafka.transactions.context import TransactionSettings
 from minikafka.transactions.coordinator import TransactionCoordinator
-from minikafka.transactions.messages.commands import SendMarkers
-from minikafka.transactions.messages.requests import DescribeRequest
-from minikafka.transactions.settings import TransactionSettings
-from minikafka.transactions.state.metadata import Metadata
-from minikafka.transactions.state.records import (
+from minikafka.transactions.events import DescribeRequest
+from minikafka.transactions.records import (
     read_transaction_key,
     read_transaction_value,
     transaction_key,
     transaction_value,
 )
-from minikafka.transactions.states import TransactionState
+from minikafka.transactions.states import Metadata, TransactionState
 
 pytestmark = [pytest.mark.clients, needs_kafka]
 
@@ -142,9 +149,9 @@ async def kafkas_log(directory: Path) -> bytes:
 def load(read: list[LoadedRecord]) -> tuple[TransactionCoordinator, list[Any]]:
     """Return a coordinator that has loaded these records, and its commands."""
     core = TransactionCoordinator(TransactionSettings(), lambda: 0, 1)
-    assert core.begin_load(0, 9)
-    core.load(0, 9, read)
-    return core, core.loaded(0, 9, 0)
+    assert core.handle(LeadershipBegun(0, 9), 0) == [LoadPartition(0, 9)]
+    core.handle(RecordsRead(0, 9, read), 0)
+    return core, core.handle(LoadFinished(0, 9, 1), 0)
 
 
 async def test_coordinator_loads_the_transactions_that_kafka_wrote(tmp_path: Path) -> None:
@@ -174,7 +181,8 @@ def check_that_both_read(record: tuple[bytes, bytes], line: str) -> None:
 def check_what_is_loaded(read: list[LoadedRecord]) -> None:
     """Load all records, and those up to the decision to commit."""
     core, _ = load(read)
-    (answer,) = core.describe(DescribeRequest(["aborted", "committed", "idle", "open"]), "", 0)
+    (answer,) = core.handle(DescribeRequest(["aborted", "committed", "idle", "open"], ""), 0)
+    assert isinstance(answer, Answer)
     aborted, committed, idle, still_open = answer.response.transactions
     assert aborted.state in ("PrepareAbort", "CompleteAbort")
     assert committed.state in ("PrepareCommit", "CompleteCommit")

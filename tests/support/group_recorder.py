@@ -14,7 +14,7 @@ from minikafka.wire import codec
 class GroupRecorder:
     """A replacement for `services.groups` and `services.transactions`.
 
-    Each method records its request and responds with `answer`.
+    Each method records its request, without the caller, and responds with `answer`.
     """
 
     def __init__(self, answer: Any = None, topic: Any = None) -> None:
@@ -24,6 +24,10 @@ class GroupRecorder:
 
     def __getattr__(self, name: str) -> Any:
         def handle(*values: Any) -> None:
+            if hasattr(values[0], "caller"):  # an event
+                self.requests.append(values[0]._replace(caller=None))
+                values[0].caller(self.answer)
+                return
             *given, respond = values
             self.requests.append(given[0] if len(given) == 1 else tuple(given))
             respond(self.answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from support.logs import transactional_batch
 from support.memory_cluster import MemoryCluster
@@ -16,7 +16,8 @@ from minikafka.client import NewTopic
 from minikafka.record.batch import end_of_transaction, marker_of
 from minikafka.record.header import ATTRIBUTES, BATCH_LENGTH, CONTROL, HEADER, OVERHEAD
 from minikafka.replication.partition import Partition
-from minikafka.transactions.messages.commands import EndedTransaction, SendMarkers
+from minikafka.transactions.commands import EndedTransaction, SendMarkers
+from minikafka.transactions.events import MarkersFenced, MarkersWritten
 
 PRODUCER = 7
 SCRIPTED = 99
@@ -36,13 +37,14 @@ class MarkerCluster(MemoryCluster):
     def created(self, broker: Broker) -> None:
         number = broker.config.broker_id
 
-        def on_written(ended: EndedTransaction, partitions: Sequence[TopicPartition]) -> None:
-            self.written += [(number, ended.transactional_id, tp) for tp in partitions]
+        def report(event: MarkersWritten | MarkersFenced) -> None:
+            name = event.ended.transactional_id
+            if isinstance(event, MarkersWritten):
+                self.written += [(number, name, tp) for tp in event.partitions]
+            else:
+                self.fenced.append((number, name))
 
-        broker.markers.on_written = on_written
-        broker.markers.on_fenced = lambda ended: self.fenced.append(
-            (number, ended.transactional_id)
-        )
+        broker.markers.report = report
 
     async def until(self, condition: Callable[[], object], *, seconds: float = 300) -> None:
         """Wait until the condition is true. Raises TimeoutError."""

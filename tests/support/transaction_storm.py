@@ -10,7 +10,7 @@ written twice or arrive late, and producers stay alive after another one with th
 - a transaction ends once: its partitions get markers of one kind, of the kind that the producer was answered;
 - every partition that it touched gets a marker, and only then is the transaction complete;
 - a fenced producer changes nothing more, and no two producers get the same id and epoch;
-- the picture has only committed records, also after a load;
+- the context has only committed records, also after a load;
 - after the last fault, every transaction ends.
 """
 
@@ -20,34 +20,47 @@ import heapq
 import random
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
-from minikafka.base.coordinators import Answer, Append, LoadedRecord, partition_of
+from minikafka.base.coordinators import (
+    Append,
+    LeadershipBegun,
+    LeadershipEnded,
+    LoadedRecord,
+    LoadFinished,
+    LoadPartition,
+    RecordsRead,
+    partition_of,
+)
+from minikafka.base.deciders import Answer, Outcome, TimerDue
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.transactions.coordinator import TransactionCoordinator
-from minikafka.transactions.messages.commands import (
+from minikafka.transactions.commands import (
     AllocateProducerId,
     DropMarkers,
     EndedTransaction,
+    InitProducerIdResponse,
     SendMarkers,
 )
-from minikafka.transactions.messages.requests import (
+from minikafka.transactions.context import TransactionSettings
+from minikafka.transactions.coordinator import TransactionCoordinator
+from minikafka.transactions.events import (
     AddPartitionsRequest,
     EndRequest,
+    Event,
     InitProducerIdRequest,
+    MarkersFenced,
+    MarkersWritten,
     VerifyRequest,
 )
-from minikafka.transactions.messages.responses import InitProducerIdResponse
-from minikafka.transactions.settings import TransactionSettings
-from minikafka.transactions.state.metadata import Metadata
-from minikafka.transactions.state.records import (
+from minikafka.transactions.records import (
     read_transaction_key,
     read_transaction_value,
     transaction_value,
 )
-from minikafka.transactions.states import TransactionState
+from minikafka.transactions.states import Metadata, TransactionState
 
+Request: TypeAlias = InitProducerIdRequest | AddPartitionsRequest | EndRequest
 WALL_MS = 1_700_000_000_000
 STATE_PARTITIONS = 2
 NAMES = ("a", "b", "c", "d")
@@ -138,8 +151,8 @@ class Producer:
         )
 
     def init(self) -> None:
-        request = InitProducerIdRequest(self.name, self.timeout_ms, self.id, self.epoch)
-        self.ask("init_producer_id", request, self.init, self.started)
+        request = InitProducerIdRequest(self.name, self.timeout_ms, self.id, self.epoch, None)
+        self.ask(request, self.init, self.started)
 
     def started(self, response: Any) -> None:
         if response.error:
@@ -164,7 +177,7 @@ class Producer:
             )
             return
         added = rest[: self.storm.rng.randrange(1, 3)]
-        request = AddPartitionsRequest(self.name, self.id, self.epoch, added)
+        request = AddPartitionsRequest(self.name, self.id, self.epoch, added, "", None)
 
         def done(response: Any) -> None:
             error = response.errors[added[0]]
@@ -174,7 +187,7 @@ class Producer:
             self.added += added
             self.write(list(added))
 
-        self.ask("add_partitions", request, self.add, done)
+        self.ask(request, self.add, done)
 
     def write(self, left: list[TopicPartition]) -> None:
         """Write to the partitions, after verification where the partition has no open transaction yet."""
@@ -205,7 +218,7 @@ class Producer:
             self.write(left)
 
     def end(self, committed: bool) -> None:
-        request = EndRequest(self.name, self.id, self.epoch, committed)
+        request = EndRequest(self.name, self.id, self.epoch, committed, None)
 
         def done(response: Any) -> None:
             if response.error:
@@ -219,7 +232,7 @@ class Producer:
             else:
                 self.storm.later(self.storm.rng.choice((0, 20, 1_500)), self.begin_again)
 
-        self.ask("end", request, lambda: self.end(committed), done)
+        self.ask(request, lambda: self.end(committed), done)
 
     def begin_again(self) -> None:
         if not self.is_dead and not self.storm.is_over:
@@ -235,14 +248,12 @@ class Producer:
         if turn == self.turn and not self.is_dead:
             call()
 
-    def ask(
-        self, method: str, request: Any, again: Callable[[], None], done: Callable[[Any], None]
-    ) -> None:
+    def ask(self, request: Request, again: Callable[[], None], done: Callable[[Any], None]) -> None:
         """Send a request. Send it again if there is no response in time."""
         if self.is_dead or self.storm.is_over:
             return
         self.turn += 1
-        self.storm.send(self, method, request, done)
+        self.storm.send(self, request, done)
         self.storm.later(2_000, self.again, again, self.turn)
 
 
@@ -290,13 +301,13 @@ class TransactionStorm:
         self.step_until(end)
         self.is_over = True
         self.step_until(end + 100_000)
-        self.check_pictures()
+        self.check_contexts()
         for partition in range(STATE_PARTITIONS):
             # The last record of a log may be one that was reported as failed.
             self.move(partition, reloads=True)
         self.step_until(end + 200_000)
         assert not self.waiting, f"never answered: {sorted(self.waiting)}"
-        self.check_pictures()
+        self.check_contexts()
         self.check_ends()
         self.check_data()
 
@@ -331,9 +342,7 @@ class TransactionStorm:
 
     # Requests and responses.
 
-    def send(
-        self, producer: Producer, method: str, request: Any, done: Callable[[Any], None]
-    ) -> None:
+    def send(self, producer: Producer, request: Request, done: Callable[[Any], None]) -> None:
         """Send a request to the coordinator or, less often, to another broker."""
         log = self.logs[partition_of(producer.name, STATE_PARTITIONS)]
         known = [log.leader] * 4 if log.leader else []
@@ -351,8 +360,7 @@ class TransactionStorm:
                 and self.owners[current] != producer.number
             )
             self.waiting[caller] = (producer, turn, done, broker, is_fenced)
-            handler = getattr(broker.coordinator, method)
-            self.carry_out(broker, handler(request, caller, self.now))
+            self.handle(broker, request._replace(caller=caller))
 
         self.later(self.rng.choice((0, 1, 3, 50)), arrive, self.rng.choice([*known, *self.brokers]))
 
@@ -381,12 +389,14 @@ class TransactionStorm:
         """Ask a coordinator, as the partition's leader does."""
         log = self.logs[partition_of(producer.name, STATE_PARTITIONS)]
         broker = self.rng.choice([*[log.leader or self.brokers[0]] * 4, *self.brokers])
-        request = VerifyRequest(producer.name, producer.id, producer.epoch, [tp])
-        (answer,) = broker.coordinator.verify(request, "leader")
+        request = VerifyRequest(producer.name, producer.id, producer.epoch, [tp], "leader")
+        (answer,) = broker.coordinator.handle(request, self.now)
+        assert isinstance(answer, Answer)
         return not answer.response.errors[tp]
 
-    def carry_out(self, broker: Broker, commands: list[Any]) -> None:
-        for command in commands:
+    def handle(self, broker: Broker, event: Event) -> None:
+        """Pass an event to a coordinator, and carry out its commands."""
+        for command in broker.coordinator.handle(event, self.now):
             if isinstance(command, Answer):
                 self.answer(broker, command)
             elif isinstance(command, Append):
@@ -400,7 +410,7 @@ class TransactionStorm:
                 dropped = [n for n, job in broker.jobs.items() if job[0] == command.partition]
                 for number in dropped:
                     del broker.jobs[number]
-        self.check_picture(broker)
+        self.check_known(broker)
         self.set_alarm(broker)
 
     def set_alarm(self, broker: Broker) -> None:
@@ -415,16 +425,15 @@ class TransactionStorm:
         broker.alarm = None
         due = broker.coordinator.next_deadline()
         if due is not None and due <= self.now:
-            self.carry_out(broker, broker.coordinator.handle_timer(self.now))
+            self.handle(broker, TimerDue())
         self.set_alarm(broker)
 
     def allocate(self, broker: Broker, token: int) -> None:
         if broker not in self.brokers:
             return
         fails = self.rng.random() < self.fault and not self.is_over
-        error = ErrorCode.COORDINATOR_NOT_AVAILABLE if fails else ErrorCode.NONE
-        producer_id = -1 if fails else next(self.producer_ids)
-        self.carry_out(broker, broker.coordinator.allocated(token, producer_id, error, self.now))
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        self.handle(broker, Outcome(token, error if fails else next(self.producer_ids)))
 
     # The logs of the state.
 
@@ -469,7 +478,7 @@ class TransactionStorm:
             return
         if entry is not None and entry.value is not None:
             broker.known[entry.name] = entry.value
-        self.carry_out(broker, broker.coordinator.appended(token, error, self.now))
+        self.handle(broker, Outcome(token, error))
 
     # Coordinators.
 
@@ -485,10 +494,8 @@ class TransactionStorm:
         log.epoch += 1
         if not reloads and self.rng.random() < 0.25:
             former.epochs[partition] = log.epoch
-            assert not former.coordinator.begin_load(partition, log.epoch) or (
-                partition in former.coordinator._picture.loads
-            )
-            if partition in former.coordinator._picture.loads:
+            if former.coordinator.handle(LeadershipBegun(partition, log.epoch), self.now):
+                assert partition in former.coordinator._context.loads
                 self.load(former, partition, log.epoch)
             self.later(5, self.commit, partition, log.epoch)
             return
@@ -508,7 +515,7 @@ class TransactionStorm:
             if self.rng.random() < 0.5:
                 self.report(broker, token, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         broker.epochs.pop(partition, None)
-        self.carry_out(broker, broker.coordinator.unload(partition))
+        self.handle(broker, LeadershipEnded(partition))
 
     def elect(self, partition: int) -> None:
         """Elect a leader. It serves the partition after everything in its log is committed."""
@@ -525,13 +532,14 @@ class TransactionStorm:
             log.committed += 1
             self.entry_committed(entry)
         broker.epochs[partition] = log.epoch
-        assert broker.coordinator.begin_load(partition, log.epoch)
+        commands = broker.coordinator.handle(LeadershipBegun(partition, log.epoch), self.now)
+        assert commands == [LoadPartition(partition, log.epoch)]
         self.load(broker, partition, log.epoch)
 
     def load(self, broker: Broker, partition: int, epoch: int) -> None:
         entries = list(self.logs[partition].entries)
         records = [LoadedRecord(entry.key, entry.value) for entry in entries]
-        broker.coordinator.load(partition, epoch, records)
+        broker.coordinator.handle(RecordsRead(partition, epoch, records), self.now)
         self.later(self.rng.choice((0, 30, 200)), self.loaded, broker, partition, epoch, entries)
 
     def loaded(self, broker: Broker, partition: int, epoch: int, read: list[Entry]) -> None:
@@ -540,7 +548,7 @@ class TransactionStorm:
         for entry in read:
             if entry.value is not None:
                 broker.known[entry.name] = entry.value
-        self.carry_out(broker, broker.coordinator.loaded(partition, epoch, self.now))
+        self.handle(broker, LoadFinished(partition, epoch, STATE_PARTITIONS))
 
     def crash(self, number: int) -> None:
         """Replace a broker by one that knows nothing. Its callers get no response."""
@@ -577,7 +585,7 @@ class TransactionStorm:
             return
         if error == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             del broker.jobs[ended.number]
-            self.carry_out(broker, broker.coordinator.fenced(ended, self.now))
+            self.handle(broker, MarkersFenced(ended))
         elif self.rng.random() < 0.1:
             self.later(self.rng.choice((0, 50)), self.deliver, broker, ended, tp)
         else:
@@ -590,7 +598,7 @@ class TransactionStorm:
                 self.later(self.rng.randrange(400), self.report_marker, broker, ended, tp)
 
     def report_marker(self, broker: Broker, ended: EndedTransaction, tp: TopicPartition) -> None:
-        self.carry_out(broker, broker.coordinator.markers_written(ended, [tp], self.now))
+        self.handle(broker, MarkersWritten(ended, [tp]))
 
     def write_marker(self, log: DataLog, ended: EndedTransaction) -> int:
         producer = ended.producer_id
@@ -633,9 +641,9 @@ class TransactionStorm:
                 return set(read_transaction_value(entry.value).partitions)
         return set()
 
-    def check_picture(self, broker: Broker) -> None:
-        """Every record in the picture was loaded, or was reported as committed."""
-        for name, txn in broker.coordinator._picture.ids.items():
+    def check_known(self, broker: Broker) -> None:
+        """Every record in the context was loaded, or was reported as committed."""
+        for name, txn in broker.coordinator._context.ids.items():
             if txn.stored is not None:
                 assert transaction_value(txn.stored) == broker.known[name]
 
@@ -647,7 +655,7 @@ class TransactionStorm:
             for entry in log.entries:
                 value = None if entry.value is None else read_transaction_value(entry.value)
                 last[entry.name] = value
-            ids = log.leader.coordinator._picture.ids
+            ids = log.leader.coordinator._context.ids
             for name, value in last.items():
                 if value is None:
                     assert name not in ids
@@ -657,12 +665,12 @@ class TransactionStorm:
                     )
                     assert ids[name].stored is not None
 
-    def check_pictures(self) -> None:
+    def check_contexts(self) -> None:
         """No coordinator has an open or ending transaction, or markers to send."""
         for broker in self.brokers:
             assert not broker.jobs
-            assert not broker.coordinator._picture.open
-            assert not any(txn.is_prepared for txn in broker.coordinator._picture.ids.values())
+            assert not broker.coordinator._context.open
+            assert not any(txn.is_prepared for txn in broker.coordinator._context.ids.values())
 
     def check_data(self) -> None:
         """All data of a transaction have one outcome, which is the one that its producer was answered."""

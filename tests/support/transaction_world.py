@@ -6,31 +6,43 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from minikafka.base.coordinators import Answer, Append, KeyValue, LoadedRecord
+from minikafka.base.coordinators import (
+    Append,
+    KeyValue,
+    LeadershipBegun,
+    LoadedRecord,
+    LoadFinished,
+    LoadPartition,
+    RecordsRead,
+)
+from minikafka.base.deciders import Answer, Outcome, TimerDue
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.transactions.coordinator import TransactionCoordinator
-from minikafka.transactions.messages.commands import (
+from minikafka.transactions.commands import (
     AllocateProducerId,
+    DescribedTransaction,
     DropMarkers,
     SendMarkers,
 )
-from minikafka.transactions.messages.requests import (
+from minikafka.transactions.context import TransactionSettings
+from minikafka.transactions.coordinator import TransactionCoordinator
+from minikafka.transactions.events import (
     AddPartitionsRequest,
     DescribeRequest,
     EndRequest,
+    Event,
     InitProducerIdRequest,
     ListRequest,
+    MarkersWritten,
     VerifyRequest,
 )
-from minikafka.transactions.messages.responses import DescribedTransaction
-from minikafka.transactions.settings import TransactionSettings
-from minikafka.transactions.state.metadata import Metadata
-from minikafka.transactions.state.records import (
+from minikafka.transactions.records import (
     read_transaction_key,
     read_transaction_value,
     transaction_key,
     transaction_value,
 )
+from minikafka.transactions.states import Metadata
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -62,11 +74,16 @@ class TransactionWorld:
     def wall_ms(self) -> int:
         return WALL_MS + self.now
 
+    def handle(self, event: Event) -> None:
+        """Pass an event to the coordinator, and carry out its commands."""
+        self.run(self.core.handle(event, self.now))
+
     def load(self, epoch: int) -> None:
         """Let the coordinator load the log."""
-        assert self.core.begin_load(0, epoch)
-        self.core.load(0, epoch, [LoadedRecord(key, value) for key, value in self.log])
-        self.run(self.core.loaded(0, epoch, self.now))
+        commands = self.core.handle(LeadershipBegun(0, epoch), self.now)
+        assert commands == [LoadPartition(0, epoch)]
+        self.handle(RecordsRead(0, epoch, [LoadedRecord(key, value) for key, value in self.log]))
+        self.handle(LoadFinished(0, epoch, 1))
 
     def run(self, commands: Sequence[Any]) -> None:
         """Carry out commands."""
@@ -87,61 +104,58 @@ class TransactionWorld:
         """Finish the oldest append or allocation that waits."""
         command = self.held.pop(0)
         if isinstance(command, AllocateProducerId):
-            producer_id = -1 if error else next(self._producer_ids)
-            self.run(self.core.allocated(command.token, producer_id, error, self.now))
+            producer_id = ErrorCode(error) if error else next(self._producer_ids)
+            self.handle(Outcome(command.token, producer_id))
             return
         if not error:
             self.log.extend(command.records)
-        self.run(self.core.appended(command.token, error, self.now))
+        self.handle(Outcome(command.token, error))
 
     def pass_time(self, ms: int) -> None:
         """Let time pass, and call the coordinator at its deadlines."""
         end = self.now + ms
         while (due := self.core.next_deadline()) is not None and due <= end:
             self.now = max(due, self.now)
-            self.run(self.core.handle_timer(self.now))
+            self.handle(TimerDue())
         self.now = end
 
     # Requests. Each returns the response, or None while the coordinator has not answered.
 
-    def ask(self, method: str, request: Any, *more: Any) -> Any:
+    def ask(self, request: type[Any], *values: Any) -> Any:
         caller = next(self._callers)
-        self.run(getattr(self.core, method)(request, caller, *more))
+        self.handle(request(*values, caller=caller))
         return self.answers.get(caller)
 
     def init(
         self, name: str = "copy", producer: tuple[int, int] = (-1, -1), timeout_ms: int = 60_000
     ) -> Any:
-        request = InitProducerIdRequest(name, timeout_ms, *producer)
-        return self.ask("init_producer_id", request, self.now)
+        return self.ask(InitProducerIdRequest, name, timeout_ms, *producer)
 
     def add(
         self, producer: tuple[int, int], *tps: TopicPartition, name: str = "copy"
     ) -> int | None:
-        request = AddPartitionsRequest(name, *producer, tps or (T0,))
-        return one_error(self.ask("add_partitions", request, self.now))
+        return one_error(self.ask(AddPartitionsRequest, name, *producer, tps or (T0,), ""))
 
     def verify(self, producer: tuple[int, int], *tps: TopicPartition, name: str = "copy") -> Any:
-        return self.ask("verify", VerifyRequest(name, *producer, tps or (T0,))).errors
+        return self.ask(VerifyRequest, name, *producer, tps or (T0,)).errors
 
     def end(
         self, producer: tuple[int, int], committed: bool = True, name: str = "copy"
     ) -> int | None:
-        response = self.ask("end", EndRequest(name, *producer, committed), self.now)
+        response = self.ask(EndRequest, name, *producer, committed)
         return None if response is None else response.error
 
     def write_markers(self, *tps: TopicPartition) -> None:
         """Report the markers of the last command as written; those of all its partitions by default."""
         command = self.markers[-1]
-        self.run(self.core.markers_written(command.ended, tps or command.partitions, self.now))
+        self.handle(MarkersWritten(command.ended, tps or command.partitions))
 
     def describe(self, name: str = "copy") -> DescribedTransaction:
-        response = self.ask("describe", DescribeRequest([name]), self.now)
-        (found,) = response.transactions
+        (found,) = self.ask(DescribeRequest, [name]).transactions
         return found
 
-    def list(self, *values: Any) -> Any:
-        return self.ask("list_transactions", ListRequest(*values), self.now)
+    def list(self) -> Any:
+        return self.ask(ListRequest, (), (), -1)
 
     def last_record(self, name: str = "copy") -> Metadata | None:
         """Return the last record of an id in the log, None for a tombstone."""

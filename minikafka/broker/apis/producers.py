@@ -35,12 +35,9 @@ from minikafka.broker.requests.services import (
     Steps,
 )
 from minikafka.log.state.producers import ActiveProducer
-from minikafka.transactions.messages.requests import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    InitProducerIdRequest,
-)
-from minikafka.transactions.messages.responses import InitProducerIdResponse
+from minikafka.transactions.commands import InitProducerIdResponse
+from minikafka.transactions.events import InitProducerIdRequest
+from minikafka.transactions.states import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from minikafka.wire.codec import response
 from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
@@ -60,10 +57,15 @@ def init_producer_id(
         return _refused(context.version, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
         return _new_producer_id(services, context)
-    asked = InitProducerIdRequest(
-        request.transactional_id, request.transaction_timeout, old_id, old_epoch
+    services.transactions.handle(
+        InitProducerIdRequest(
+            request.transactional_id,
+            request.transaction_timeout,
+            old_id,
+            old_epoch,
+            caller=context.answer_with(_initialized),
+        )
     )
-    services.transactions.init_producer_id(asked, context.answer_with(_initialized))
     return LATER
 
 

@@ -44,19 +44,19 @@ from minikafka.broker.requests.services import (
     Services,
     Steps,
 )
-from minikafka.transactions.messages.requests import (
-    AddPartitionsRequest,
-    DescribeRequest,
-    EndRequest,
-    ListRequest,
-    VerifyRequest,
-)
-from minikafka.transactions.messages.responses import (
+from minikafka.transactions.commands import (
     AddPartitionsResponse,
     DescribedTransaction,
     DescribeResponse,
     EndResponse,
     ListResponse,
+)
+from minikafka.transactions.events import (
+    AddPartitionsRequest,
+    DescribeRequest,
+    EndRequest,
+    ListRequest,
+    VerifyRequest,
 )
 from minikafka.wire.codec import response
 from minikafka.wire.in_steps import Row, response_in_steps
@@ -84,17 +84,20 @@ def add_partitions_to_txn(
         ids = [transaction.transactional_id for transaction in request.transactions]
         call = partial(_add_or_verify, services, _client(context))
         return answer_in_parts(call, request.transactions, partial(_added_many, ids), context)
-    asked = AddPartitionsRequest(
-        request.v3_and_below_transactional_id,
-        request.v3_and_below_producer_id,
-        request.v3_and_below_producer_epoch,
-        _partitions(request.v3_and_below_topics),
-        _client(context),
-    )
-    refused = _refused(services, asked.partitions)
+    partitions = _partitions(request.v3_and_below_topics)
+    refused = _refused(services, partitions)
     if refused is not None:
         return _added(context.version, refused)
-    services.transactions.add_partitions(asked, context.answer_with(_added))
+    services.transactions.handle(
+        AddPartitionsRequest(
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            partitions,
+            _client(context),
+            caller=context.answer_with(_added),
+        )
+    )
     return LATER
 
 
@@ -110,10 +113,11 @@ def _add_or_verify(services: Services, client: str, transaction: Entity, respond
     if refused is not None:
         respond(refused)
     elif transaction.verify_only:
-        services.transactions.verify(VerifyRequest(*producer, partitions), respond)
+        services.transactions.handle(VerifyRequest(*producer, partitions, caller=respond))
     else:
-        asked = AddPartitionsRequest(*producer, partitions, client)
-        services.transactions.add_partitions(asked, respond)
+        services.transactions.handle(
+            AddPartitionsRequest(*producer, partitions, client, caller=respond)
+        )
 
 
 def _client(context: RequestContext) -> str:
@@ -181,26 +185,34 @@ def add_offsets_to_txn(services: Services, request: Entity, context: RequestCont
     """Handle an AddOffsetsToTxn request."""
     number = partition_of(request.group_id, services.groups.topic.partition_count)
     tp = TopicPartition(GROUP_TOPIC, number)
-    asked = AddPartitionsRequest(
-        request.transactional_id,
-        request.producer_id,
-        request.producer_epoch,
-        (tp,),
-        _client(context),
-    )
-    encode = partial(_answered, ADD_OFFSETS_TO_TXN)
-    services.transactions.add_partitions(
-        asked, context.answer_with(lambda version, outcome: encode(version, outcome.errors[tp]))
+
+    def encode(version: int, outcome: AddPartitionsResponse) -> Entity:
+        return _answered(ADD_OFFSETS_TO_TXN, version, outcome.errors[tp])
+
+    services.transactions.handle(
+        AddPartitionsRequest(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            (tp,),
+            _client(context),
+            caller=context.answer_with(encode),
+        )
     )
     return LATER
 
 
 def end_txn(services: Services, request: Entity, context: RequestContext) -> Later:
     """Handle an EndTxn request."""
-    asked = EndRequest(
-        request.transactional_id, request.producer_id, request.producer_epoch, request.committed
+    services.transactions.end(
+        EndRequest(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.committed,
+            caller=context.answer_with(_ended),
+        )
     )
-    services.transactions.end(asked, context.answer_with(_ended))
     return LATER
 
 
@@ -217,8 +229,12 @@ def _answered(api: int, version: int, error: int) -> Entity:
 
 def describe_transactions(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Handle a DescribeTransactions request."""
-    parts = map(DescribeRequest, in_rows(request.transactional_ids))
-    return answer_in_parts(services.transactions.describe, parts, _described, context)
+
+    def describe(transactional_ids: Sequence[str], respond: Any) -> None:
+        services.transactions.handle(DescribeRequest(transactional_ids, caller=respond))
+
+    parts = in_rows(request.transactional_ids)
+    return answer_in_parts(describe, parts, _described, context)
 
 
 def _described(version: int, outcomes: Sequence[DescribeResponse]) -> Steps:
@@ -248,12 +264,14 @@ def _described_transaction(transaction: DescribedTransaction) -> Row:
 
 def list_transactions(services: Services, request: Entity, context: RequestContext) -> Later:
     """Handle a ListTransactions request."""
-    asked = ListRequest(
-        request.state_filters,
-        request.producer_id_filters,
-        getattr(request, "duration_filter", _ANY_DURATION),
+    services.transactions.handle(
+        ListRequest(
+            request.state_filters,
+            request.producer_id_filters,
+            getattr(request, "duration_filter", _ANY_DURATION),
+            caller=context.answer_with(_listed),
+        )
     )
-    services.transactions.list_transactions(asked, context.answer_with(_listed))
     return LATER
 
 

@@ -18,10 +18,12 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from minikafka.base.coordinators import Append
+from minikafka.base.deciders import Outcome
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.broker.coordinators.internal_topic import TopicSettings
+from minikafka.broker.host import Alarm
 from minikafka.record.batch import Record, build
 from minikafka.record.header import TRANSACTIONAL
 
@@ -60,7 +62,7 @@ class Batch(NamedTuple):
 
 
 class Appends:
-    """The appends to `topic` in progress. `report(token, error)` is called once for each append; error 0 means success.
+    """The appends to `topic` in progress. `report` gets the outcome of each append once: its error code, 0 on success.
 
     Batches are compressed with the topic's codec. The appends of a batch that is not committed after the topic's
     `append_timeout_ms` are reported as timed out, although the batch may be committed later.
@@ -71,13 +73,14 @@ class Appends:
         log: Log,
         clock: Clock,
         topic: TopicSettings,
-        report: Callable[[int, int], None],
+        report: Callable[[Outcome], None],
     ) -> None:
         self._log = log
         self._clock = clock
         self._topic = topic
         self._timeout_ms = topic.append_timeout_ms
         self._report = report
+        self._alarm = Alarm(clock, self._give_up)
         self._gathered: dict[int, list[Append]] = {}
         """Appends queued in this turn of the event loop, by partition."""
         self._batches: dict[int, Batch] = {}
@@ -89,25 +92,24 @@ class Appends:
             self._log.before_write(self._append_gathered)
         self._gathered.setdefault(append.partition, []).append(append)
 
-    def next_deadline(self) -> int | None:
-        """Return the time (monotonic ms) at which to call `give_up`; None if no append is in progress."""
-        for batch in self._batches.values():
-            return batch.deadline
-        return self._clock.now() + self._timeout_ms if self._gathered else None
+    def drop(self, partition: int) -> None:
+        """Report NOT_LEADER_OR_FOLLOWER for queued appends to a partition that this broker no longer leads."""
+        self._report_all(
+            [append.token for append in self._gathered.pop(partition, ())], _NOT_LEADER
+        )
 
-    def give_up(self, now: int) -> None:
+    def _give_up(self, now: int) -> None:
         """Report REQUEST_TIMED_OUT for the appends whose deadline has passed."""
         late = [token for token, batch in self._batches.items() if batch.deadline <= now]
         for first in late:
             batch = self._batches.pop(first)
             batch.done.cancel()
             self._report_all(batch.tokens, _TIMED_OUT)
+        self._set_alarm()
 
-    def drop(self, partition: int) -> None:
-        """Report NOT_LEADER_OR_FOLLOWER for queued appends to a partition that this broker no longer leads."""
-        self._report_all(
-            [append.token for append in self._gathered.pop(partition, ())], _NOT_LEADER
-        )
+    def _set_alarm(self) -> None:
+        # All batches have equally long, so the first one times out first.
+        self._alarm.set(next((batch.deadline for batch in self._batches.values()), None))
 
     def _append_gathered(self) -> None:
         gathered, self._gathered = self._gathered, {}
@@ -148,6 +150,7 @@ class Appends:
         tokens = [append.token for append in appends]
         self._batches[tokens[0]] = Batch(tokens, done, self._clock.now() + self._timeout_ms)
         done.add_done_callback(partial(self._appended, tokens[0]))
+        self._set_alarm()
 
     def _appended(self, first: int, done: asyncio.Future[int]) -> None:
         batch = self._batches.pop(first, None)
@@ -156,7 +159,7 @@ class Appends:
 
     def _report_all(self, tokens: Sequence[int], error: int) -> None:
         for token in tokens:
-            self._report(token, error)
+            self._report(Outcome(token, error))
 
 
 def _error_of(done: asyncio.Future[Any]) -> int:

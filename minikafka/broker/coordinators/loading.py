@@ -11,9 +11,16 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby, islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from minikafka.base.coordinators import NO_TRANSACTION, Core, LoadedRecord
+from minikafka.base.coordinators import (
+    NO_TRANSACTION,
+    LoadedRecord,
+    LoadFinished,
+    LoadPartition,
+    RecordsRead,
+    TransactionEnded,
+)
 from minikafka.base.errors import CorruptBatch, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
@@ -66,36 +73,35 @@ class SkippedBatch(NamedTuple):
 
 
 class Loader:
-    """The task that loads partitions of `topic` into `core`.
+    """The task that loads partitions of `topic` into a coordinator, which `handle` passes events to.
 
     `skipped` has the batches without which the current state of each partition was loaded. No load ends while the
-    metadata lacks the topic. `on_loaded(partition, epoch)` is called as soon as the end of the partition is reached,
-    before the event loop does other work.
+    metadata lacks the topic. `LoadFinished` follows as soon as the end of the partition is reached, before the event
+    loop does other work.
     """
 
     def __init__(
         self,
-        core: Core,
+        handle: Callable[[Any], None],
         topic: InternalTopic,
         open_reader: Callable[[TopicPartition], PartitionReader],
         pauses: Pauses,
         clock: Clock,
         tasks: Tasks,
-        on_loaded: Callable[[int, int], None],
     ) -> None:
-        self._core = core
+        self._handle = handle
         self._topic = topic
         self._open_reader = open_reader
         self._pauses = pauses
         self._clock = clock
         self._tasks = tasks
-        self._on_loaded = on_loaded
         self._loads: dict[int, Load] = {}
         self._is_running = False
         self.skipped: dict[int, list[SkippedBatch]] = {}
 
-    def start(self, partition: int, epoch: int) -> None:
-        """Start loading the partition from its beginning, for this leader epoch."""
+    def start(self, command: LoadPartition) -> None:
+        """Start loading a partition from its beginning. An earlier load of the partition ends."""
+        partition, epoch = command
         tp = TopicPartition(self._topic.settings.name, partition)
         self._loads[partition] = Load(tp, epoch, self._clock.now())
         self.skipped.pop(partition, None)
@@ -148,7 +154,7 @@ class Loader:
         return is_whole
 
     async def _decode(self, load: Load, chunk: bytes) -> None:
-        """Pass the records and markers of a chunk to the core, in steps of `_STEP_RECORDS` records."""
+        """Pass the records and markers of a chunk to the coordinator, in steps of `_STEP_RECORDS` records."""
         read = read_chunk(chunk, partial(self._skip, load))
         while self._is_current(load):
             step = list(islice(read, _STEP_RECORDS))
@@ -169,16 +175,16 @@ class Loader:
     def _pass_on(self, load: Load, step: list[LoadedRecord | Marker]) -> None:
         for kind, run in groupby(step, type):
             if kind is LoadedRecord:
-                self._core.load(load.partition, load.epoch, run)  # type: ignore[arg-type]
+                self._handle(RecordsRead(load.partition, load.epoch, run))  # type: ignore[arg-type]
                 continue
             for producer_id, committed in run:  # type: ignore[misc]
-                self._core.transaction_ended(load.partition, producer_id, committed)
+                self._handle(TransactionEnded(load.partition, producer_id, committed))
 
     def _finish(self, load: Load) -> None:
         self._drop(load)
         took_ms = self._clock.now() - load.begun
         logger.info("loaded %d records from %s in %d ms", load.count, load.tp, took_ms)
-        self._on_loaded(load.partition, load.epoch)
+        self._handle(LoadFinished(load.partition, load.epoch, self._topic.partition_count))
 
     def _drop(self, load: Load) -> None:
         if self._is_current(load):

@@ -19,7 +19,7 @@ from minikafka.broker.capabilities import Administration
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.coordinators.groups import GroupService
-from minikafka.broker.coordinators.transactions import TransactionService
+from minikafka.broker.coordinators.transactions import TransactionHost
 from minikafka.broker.coordinators.transactions.marker_appends import MarkerAppends
 from minikafka.broker.coordinators.transactions.verification import TransactionVerifier
 from minikafka.broker.replicas.refusals import Refusals
@@ -69,7 +69,7 @@ class Services:
     admin: Admin
     producer_ids: ProducerIds
     groups: GroupService
-    transactions: TransactionService
+    transactions: TransactionHost
     verifier: TransactionVerifier
     marker_appends: MarkerAppends
     administration: Administration

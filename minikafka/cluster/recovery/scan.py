@@ -34,7 +34,7 @@ from minikafka.record.header import (
 )
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import ThreadExecutor
-from minikafka.transactions.state.records import read_transaction_value
+from minikafka.transactions.records import read_transaction_value
 
 _CONTROLLER_EPOCH: Final = re.compile(rb'"controller_epoch": ?(\d{1,9})\b')
 _BUFFER_BYTES: Final = 256 * 1024

@@ -2,37 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from minikafka.base.coordinators import ASSIGNMENT_ERRORS, OFFSET_ERRORS
+from minikafka.base.coordinators import MAY_BE_APPENDED as MAY_BE_APPENDED
 from minikafka.base.errors import ErrorCode
-
-_ALL: Final[dict[int, ErrorCode]] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-}
-_ASSIGNMENT: Final[dict[int, ErrorCode]] = {
-    **_ALL,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-_OFFSETS: Final[dict[int, ErrorCode]] = {
-    **_ALL,
-    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-}
-
-MAY_BE_APPENDED: Final = frozenset(
-    {
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
-"""Append errors after which the records may be in the log, and may be committed later."""
 
 
 def assignment_error(error: int) -> int:
@@ -40,7 +12,7 @@ def assignment_error(error: int) -> int:
 
     The append contained the assignments of members, or the new id of a static member.
     """
-    return _ASSIGNMENT.get(error, error)
+    return ASSIGNMENT_ERRORS.get(error, error)
 
 
 def fetch_error(error: int) -> int:
@@ -54,4 +26,4 @@ def offsets_error(error: int) -> int:
 
     It is the error of an append, or of the verification of a transaction.
     """
-    return _OFFSETS.get(error, error)
+    return OFFSET_ERRORS.get(error, error)

@@ -10,6 +10,7 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
+from minikafka.transactions.commands import DropMarkers
 from minikafka.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSACTION
 
 pytestmark = pytest.mark.usefixtures("each_mode")
@@ -151,7 +152,7 @@ def test_dropped_markers_are_neither_sent_nor_reported() -> None:
     async def scenario(cluster: MarkerCluster) -> None:
         await cluster.end_session(1)
         cluster.send(0, B)
-        cluster.brokers[0].markers.drop(SCRIPTED)
+        cluster.brokers[0].markers.drop(DropMarkers(SCRIPTED))
         await cluster.leading(B)
         await cluster.clock.sleep(20_000)
         assert not cluster.written

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.transaction_world import WALL_MS, TransactionWorld, record
 
-from minikafka.transactions.state.metadata import Metadata
-from minikafka.transactions.states import TransactionState
+from minikafka.base.deciders import TimerDue
+from minikafka.transactions.states import Metadata, TransactionState
 
 
 def test_many_ids_expire_in_several_calls():
@@ -15,7 +15,7 @@ def test_many_ids_expire_in_several_calls():
     world = TransactionWorld(*records, expiration_ms=60_000, remove_expired_interval_ms=1_000)
 
     world.now += 1_000
-    world.run(world.core.handle_timer(world.now))
+    world.handle(TimerDue())
     assert len(world.list().transactions) == 703
     assert world.core.next_deadline() == world.now
     world.pass_time(0)

@@ -6,11 +6,10 @@ import pytest
 from support.transaction_storm import TransactionStorm
 
 from minikafka.base.errors import ErrorCode
+from minikafka.transactions.context import Context, TransactionalId
 from minikafka.transactions.coordinator import TransactionCoordinator
 from minikafka.transactions.ending import Ending
-from minikafka.transactions.outbox import Outbox
-from minikafka.transactions.state.picture import Picture
-from minikafka.transactions.state.transactional_id import TransactionalId
+from minikafka.transactions.writes import Writes
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -24,43 +23,51 @@ def test_transaction_invariants_hold_in_generated_schedules(seed):
     assert schedule.aborted > 0
 
 
-def succeed(outbox, token, error, now, real=Outbox.appended):
-    real(outbox, token, 0, now)
+def take_over_failed(writes, txn, metadata, real=Writes.write):
+    yield from real(writes, txn, metadata)
+    if metadata is not None and writes._context.has(txn):
+        writes._context.store(txn, metadata)
+    return 0
 
 
-def store_early(outbox, txn, metadata, on_written, real=Outbox.write):
-    real(outbox, txn, metadata, on_written)
+def store_early(writes, txn, metadata, real=Writes.write):
     if metadata is not None:
-        outbox._picture.store(txn, metadata)
+        writes._context.store(txn, metadata)
+    return (yield from real(writes, txn, metadata))
 
 
-def load_and_forget(picture, load, real=Picture.add_all):
-    real(picture, load)
+def load_and_forget(context, load, real=Context.add_all):
+    real(context, load)
     return []
 
 
-def complete_early(ending, ended, partitions, real=Ending.markers_written):
-    txn = ending._ending(ended)
-    real(ending, ended, partitions if txn is None else list(txn.remaining))
+def complete_early(ending, event, real=Ending.markers_written):
+    txn = ending._ending(event.ended)
+    real(ending, event if txn is None else event._replace(partitions=list(txn.remaining)))
+
+
+def complete_once(ending, txn, real=Ending._complete):
+    yield from real(ending, txn)
+    ending._failed.clear()
 
 
 def find_any_epoch(core, request):
-    found = core._picture.find(request.transactional_id)
+    found = core._context.find(request.transactional_id)
     return (found or ErrorCode.INVALID_PRODUCER_ID_MAPPING) if isinstance(found, int) else found
 
 
 PLANTED = {
-    "records are in the picture before their append": (Outbox, "write", store_early),
-    "appends that failed are taken over": (Outbox, "appended", succeed),
-    "ids that move answer nobody": (Outbox, "drop", lambda *_: None),
-    "loaded transactions are not resumed": (Picture, "add_all", load_and_forget),
+    "records are in the context before their append": (Writes, "write", store_early),
+    "appends that failed are taken over": (Writes, "write", take_over_failed),
+    "ids that move answer nobody": (Writes, "give_up", lambda *_: None),
+    "loaded transactions are not resumed": (Context, "add_all", load_and_forget),
     "the first marker completes the transaction": (Ending, "markers_written", complete_early),
     "reports about earlier transactions count": (
         Ending,
         "_ending",
-        lambda ending, ended: ending._picture.ids.get(ended.transactional_id),
+        lambda ending, ended: ending._context.ids.get(ended.transactional_id),
     ),
-    "completions that failed are not tried again": (Ending, "_completed", lambda *_: None),
+    "completions that failed are not tried again": (Ending, "_complete", complete_once),
     "aborts do not raise the epoch": (
         TransactionalId,
         "raise_fence",

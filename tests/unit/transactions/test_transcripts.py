@@ -14,40 +14,51 @@ from typing import Any
 import pytest
 from support.transcripts import Input, play, scenarios
 
-from minikafka.base.coordinators import Answer, Append, KeyValue, LoadedRecord
+from minikafka.base.coordinators import (
+    Append,
+    KeyValue,
+    LeadershipBegun,
+    LeadershipEnded,
+    LoadedRecord,
+    LoadFinished,
+    LoadPartition,
+    RecordsRead,
+    TransactionEnded,
+)
+from minikafka.base.deciders import Answer, Outcome, TimerDue
 from minikafka.base.errors import ErrorCode, code_name
 from minikafka.base.model import TopicPartition
-from minikafka.transactions.coordinator import TransactionCoordinator
-from minikafka.transactions.messages.commands import (
-    AllocateProducerId,
-    DropMarkers,
-    SendMarkers,
-)
-from minikafka.transactions.messages.requests import (
-    AddPartitionsRequest,
-    DescribeRequest,
-    EndRequest,
-    InitProducerIdRequest,
-    ListRequest,
-    VerifyRequest,
-)
-from minikafka.transactions.messages.responses import (
+from minikafka.transactions.commands import (
     AddPartitionsResponse,
+    AllocateProducerId,
     DescribedTransaction,
     DescribeResponse,
+    DropMarkers,
     EndResponse,
     InitProducerIdResponse,
     ListResponse,
+    SendMarkers,
 )
-from minikafka.transactions.settings import TransactionSettings
-from minikafka.transactions.state.metadata import Metadata
-from minikafka.transactions.state.records import (
+from minikafka.transactions.context import TransactionSettings
+from minikafka.transactions.coordinator import TransactionCoordinator
+from minikafka.transactions.events import (
+    AddPartitionsRequest,
+    DescribeRequest,
+    EndRequest,
+    Event,
+    InitProducerIdRequest,
+    ListRequest,
+    MarkersFenced,
+    MarkersWritten,
+    VerifyRequest,
+)
+from minikafka.transactions.records import (
     read_transaction_key,
     read_transaction_value,
     transaction_key,
     transaction_value,
 )
-from minikafka.transactions.states import TransactionState
+from minikafka.transactions.states import Metadata, TransactionState
 
 START_MS = 1_700_000_000_000
 NOW = 5_000
@@ -95,6 +106,9 @@ class Player:
 
     # ---- what the coordinator asks for
 
+    def handle(self, event: Event) -> None:
+        self.run(self.core.handle(event, self.now))
+
     def run(self, commands: Iterable[Any]) -> None:
         for command in commands:
             self.tell(command)
@@ -111,12 +125,12 @@ class Player:
         """Finish the oldest append or allocation."""
         command = self.held.pop(0)
         if isinstance(command, AllocateProducerId):
-            producer_id = -1 if error else next(self.producer_ids)
-            self.run(self.core.allocated(command.token, producer_id, error, self.now))
+            producer_id = ErrorCode(error) if error else next(self.producer_ids)
+            self.handle(Outcome(command.token, producer_id))
             return
         if not error:
             self.log += command.records
-        self.run(self.core.appended(command.token, error, self.now))
+        self.handle(Outcome(command.token, error))
 
     def tell(self, command: Any) -> None:
         if isinstance(command, Answer):
@@ -152,29 +166,27 @@ class Player:
 
     # ---- requests
 
-    def ask(self, heard: Input, method: str, request: Any, *more: Any) -> None:
+    def caller(self, heard: Input) -> tuple[str, int]:
         caller = (heard.option("as", heard.verb), next(self.callers))
         self.waiting.append(caller)
-        self.run(getattr(self.core, method)(request, caller, *more))
+        return caller
 
     def on_init(self, heard: Input) -> None:
         (name,) = heard.words
         producer = producer_of(heard.option("producer", "-1/-1"))
         timeout_ms = ms_of(heard.option("timeout", "60s"))
-        request = InitProducerIdRequest(name, timeout_ms, *producer)
-        self.ask(heard, "init_producer_id", request, self.now)
+        self.handle(InitProducerIdRequest(name, timeout_ms, *producer, self.caller(heard)))
 
     def on_add(self, heard: Input) -> None:
-        name, producer, *tps = heard.words
-        request = AddPartitionsRequest(
-            name, *producer_of(producer), partitions_of(tps), heard.option("client")
-        )
-        self.ask(heard, "add_partitions", request, self.now)
+        name, producer, *words = heard.words
+        tps, client = partitions_of(words), heard.option("client")
+        caller = self.caller(heard)
+        self.handle(AddPartitionsRequest(name, *producer_of(producer), tps, client, caller))
 
     def on_verify(self, heard: Input) -> None:
-        name, producer, *tps = heard.words
-        request = VerifyRequest(name, *producer_of(producer), partitions_of(tps))
-        self.ask(heard, "verify", request)
+        name, producer, *words = heard.words
+        tps, caller = partitions_of(words), self.caller(heard)
+        self.handle(VerifyRequest(name, *producer_of(producer), tps, caller))
 
     def on_commit(self, heard: Input) -> None:
         self.end(heard, True)
@@ -184,17 +196,17 @@ class Player:
 
     def end(self, heard: Input, committed: bool) -> None:
         name, producer = heard.words
-        self.ask(heard, "end", EndRequest(name, *producer_of(producer), committed), self.now)
+        self.handle(EndRequest(name, *producer_of(producer), committed, self.caller(heard)))
 
     def on_describe(self, heard: Input) -> None:
-        self.ask(heard, "describe", DescribeRequest(heard.words), self.now)
+        self.handle(DescribeRequest(heard.words, self.caller(heard)))
 
     def on_list(self, heard: Input) -> None:
         states = [name for name in heard.option("states").split(",") if name]
         producers = [int(number) for number in heard.option("producers").split(",") if number]
         age = heard.option("older-than")
-        request = ListRequest(states, producers, ms_of(age) if age else -1)
-        self.ask(heard, "list_transactions", request, self.now)
+        age_ms = ms_of(age) if age else -1
+        self.handle(ListRequest(states, producers, age_ms, self.caller(heard)))
 
     def on_why(self, heard: Input) -> None:
         (tp,) = partitions_of(heard.words)
@@ -209,16 +221,17 @@ class Player:
         """Report markers as written: those of all partitions, or of the words; of the command with this number."""
         command = self.sent[heard.number("markers", len(self.sent)) - 1]
         tps = partitions_of(heard.words) or command.partitions
-        self.run(self.core.markers_written(command.ended, tps, self.now))
+        self.handle(MarkersWritten(command.ended, tps))
 
     def on_fenced(self, heard: Input) -> None:
         command = self.sent[heard.number("markers", len(self.sent)) - 1]
-        self.run(self.core.fenced(command.ended, self.now))
+        self.handle(MarkersFenced(command.ended))
 
     # ---- the topic
 
     def on_partitions(self, heard: Input) -> None:
-        self.core.partition_count = int(heard.words[0])
+        self.count = int(heard.words[0])
+        self.core._context.partition_count = self.count
 
     def on_record(self, heard: Input) -> None:
         name, state, *more = heard.words
@@ -253,29 +266,34 @@ class Player:
     def on_lead(self, heard: Input) -> None:
         """Load the log in an epoch, from the first record to the last."""
         number, epoch = int(heard.words[0]), heard.number("epoch")
-        if not self.core.begin_load(number, epoch):
+        if not self.needs_load(number, epoch):
             self.lines.append("loaded already")
             return
-        self.core.load(number, epoch, [LoadedRecord(*record) for record in self.log])
-        self.run(self.core.loaded(number, epoch, self.now))
+        self.handle(RecordsRead(number, epoch, [LoadedRecord(*record) for record in self.log]))
+        self.handle(LoadFinished(number, epoch, self.count))
+
+    def needs_load(self, number: int, epoch: int) -> bool:
+        commands = self.core.handle(LeadershipBegun(number, epoch), self.now)
+        assert commands in ([], [LoadPartition(number, epoch)])
+        return bool(commands)
 
     def on_begin(self, heard: Input) -> None:
-        assert self.core.begin_load(int(heard.words[0]), heard.number("epoch"))
+        assert self.needs_load(int(heard.words[0]), heard.number("epoch"))
 
     def on_read(self, heard: Input) -> None:
         records = [LoadedRecord(*record) for record in self.log]
-        self.core.load(int(heard.words[0]), heard.number("epoch"), records)
+        self.handle(RecordsRead(int(heard.words[0]), heard.number("epoch"), records))
 
     def on_loaded(self, heard: Input) -> None:
-        self.run(self.core.loaded(int(heard.words[0]), heard.number("epoch"), self.now))
+        self.handle(LoadFinished(int(heard.words[0]), heard.number("epoch"), self.count))
 
     def on_resign(self, heard: Input) -> None:
-        self.run(self.core.unload(int(heard.words[0])))
+        self.handle(LeadershipEnded(int(heard.words[0])))
 
     def on_marker(self, heard: Input) -> None:
         """Report a marker in `__transaction_state` itself, which only an administrator can write."""
         number, producer_id, kind = heard.words
-        self.run(self.core.transaction_ended(int(number), int(producer_id), kind == "commit"))
+        self.handle(TransactionEnded(int(number), int(producer_id), kind == "commit"))
 
     def on_log(self, heard: Input) -> None:
         """Drop the log, as if another broker had another one."""
@@ -305,7 +323,7 @@ class Player:
         end = self.now + ms_of(heard.words[0])
         while (due := self.core.next_deadline()) is not None and due <= end:
             self.now = max(due, self.now)
-            self.run(self.core.handle_timer(self.now))
+            self.handle(TimerDue())
         self.now = end
 
     def on_timer(self, heard: Input) -> None:

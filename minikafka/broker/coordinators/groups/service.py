@@ -7,7 +7,16 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.coordinators import partition_of
+from minikafka.base.coordinators import (
+    LeadershipBegun,
+    LeadershipEnded,
+    LoadFinished,
+    LoadPartition,
+    RecordsRead,
+    TransactionEnded,
+    partition_of,
+)
+from minikafka.base.deciders import Outcome
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition, version_4_uuid
 from minikafka.base.names import GROUP_TOPIC
@@ -79,7 +88,8 @@ class GroupService:
         self._core = GroupCoordinator(
             settings_of(config), partial(_new_uuid, rng), clock.wall_ms, topic.partition_count
         )
-        self._host = CoordinatorHost(self._core, topic, replicas, clock, tasks, self._note)
+        decider = _AsDecider(self._core)
+        self._host = CoordinatorHost(decider, topic, replicas, clock, tasks, {Note: self._note})
         GroupGauges(metrics, self._core)
 
     def skipped(self, partition: int | None = None) -> list[dict[str, Any]]:
@@ -194,6 +204,37 @@ class GroupService:
                 **note.fields,
             },
         )
+
+
+class _AsDecider:
+    """The group coordinator in the shape of a decider, until it has this shape itself."""
+
+    def __init__(self, core: GroupCoordinator) -> None:
+        self._core = core
+
+    def next_deadline(self) -> int | None:
+        return self._core.next_deadline()
+
+    def handle(self, event: Any, now: int) -> list[Any]:
+        core = self._core
+        match event:
+            case LeadershipBegun(partition, epoch):
+                needs_load = core.begin_load(partition, epoch)
+                return [LoadPartition(partition, epoch)] if needs_load else []
+            case RecordsRead(partition, epoch, records):
+                core.load(partition, epoch, records)
+                return []
+            case LoadFinished(partition, epoch, count):
+                core.partition_count = count
+                return core.loaded(partition, epoch, now)
+            case TransactionEnded():
+                return core.transaction_ended(*event)
+            case LeadershipEnded(partition):
+                return core.unload(partition)
+            case Outcome(token, value):
+                return core.appended(token, value, now)
+            case _:
+                return core.handle_timer(now)
 
 
 def offsets_topic(config: BrokerConfig) -> TopicSettings:

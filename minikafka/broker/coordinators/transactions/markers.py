@@ -33,7 +33,8 @@ from minikafka.rpc.transactions import (
     decode_errors,
     encode_markers,
 )
-from minikafka.transactions.messages.commands import EndedTransaction, SendMarkers
+from minikafka.transactions.commands import DropMarkers, SendMarkers
+from minikafka.transactions.events import MarkersFenced, MarkersWritten
 from minikafka.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSACTION
 
 logger = logging.getLogger(__name__)
@@ -99,12 +100,11 @@ class _Item(NamedTuple):
 class MarkerSender:
     """The markers that this broker sends as transaction coordinator. `listener`: name of the control listener.
 
-    The owner sets `on_written(ended, partitions)` and `on_fenced(ended)` before the first `send`. `source`: newer
-    metadata, in a mode in which `metadata` may be old.
+    The coordinator's host sets `report` before the first `send`. `source`: newer metadata, in a mode in which
+    `metadata` may be old.
     """
 
-    on_written: Callable[[EndedTransaction, Sequence[TopicPartition]], None]
-    on_fenced: Callable[[EndedTransaction], None]
+    report: Callable[[MarkersWritten | MarkersFenced], None]
 
     def __init__(
         self,
@@ -143,9 +143,9 @@ class MarkerSender:
             steps = self._send_in_steps(sending, command.partitions)
             self._tasks.spawn(steps, "markers-in-steps")
 
-    def drop(self, partition: int) -> None:
-        """Stop sending the markers of this partition of `__transaction_state`."""
-        for sending in self._sendings.pop(partition, {}).values():
+    def drop(self, command: DropMarkers) -> None:
+        """Stop sending the markers of a partition of `__transaction_state`."""
+        for sending in self._sendings.pop(command.partition, {}).values():
             sending.end()
 
     async def _send_in_steps(self, sending: _Sending, partitions: Sequence[TopicPartition]) -> None:
@@ -226,7 +226,7 @@ class MarkerSender:
             return
         if not _FENCED.isdisjoint(errors.values()):
             self._forget(sending)
-            self.on_fenced(sending.ended)
+            self.report(MarkersFenced(sending.ended))
             return
         for tp, error in errors.items():
             if error:
@@ -255,7 +255,7 @@ class MarkerSender:
     def _report(self, sending: _Sending, partitions: Sequence[TopicPartition]) -> None:
         if not sending.left:
             self._forget(sending)
-        self.on_written(sending.ended, partitions)
+        self.report(MarkersWritten(sending.ended, partitions))
 
     def _forget(self, sending: _Sending) -> None:
         sending.end()

@@ -19,6 +19,7 @@ from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Tasks
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.coordinators.transactions.peer_calls import PeerCalls, Peers
+from minikafka.broker.coordinators.transactions.service import TransactionHost
 from minikafka.rpc.fields import Body
 from minikafka.rpc.transactions import (
     VERIFY_TRANSACTIONS,
@@ -28,8 +29,8 @@ from minikafka.rpc.transactions import (
     encode_errors,
     encode_verifications,
 )
-from minikafka.transactions.messages.requests import VerifyRequest
-from minikafka.transactions.messages.responses import AddPartitionsResponse
+from minikafka.transactions.commands import AddPartitionsResponse
+from minikafka.transactions.events import VerifyRequest
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,7 @@ class _Question(NamedTuple):
 class TransactionVerifier:
     """The verification of producers' transactions, for this broker's leaders and by this broker's coordinator.
 
-    `ask_own(request, respond)` asks this broker's coordinator, which responds at once. Without `is_enabled()`, leaders
-    ask no coordinator.
+    `own`: this broker's coordinator, which answers at once. Without `is_enabled()`, leaders ask no coordinator.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class TransactionVerifier:
         metadata: MetadataCache,
         peers: Peers,
         tasks: Tasks,
-        ask_own: Callable[[VerifyRequest, Callable[[AddPartitionsResponse], None]], None],
+        own: TransactionHost,
         is_enabled: Callable[[], bool],
     ) -> None:
         self._broker_id = broker_id
         self._metadata = metadata
         self._peers = peers
-        self._ask_own = ask_own
+        self._own = own
         self._is_enabled = is_enabled
         self._calls: PeerCalls[_Question] = PeerCalls(tasks, self._call, "verifications-by")
 
@@ -85,7 +85,7 @@ class TransactionVerifier:
             self._metadata.read_soon(_HOME)
             done(dict.fromkeys(row.partitions, _NO_COORDINATOR))
         elif coordinator == self._broker_id:
-            self._ask_own(VerifyRequest(*row), lambda response: done(response.errors))
+            self._own.handle(VerifyRequest(*row, lambda response: done(response.errors)))
         else:
             self._calls.add(coordinator, _Question(row, done))
 
@@ -110,7 +110,7 @@ class TransactionVerifier:
         answers: list[asyncio.Future[AddPartitionsResponse]] = []
         for row in rows:
             answers.append(asyncio.get_running_loop().create_future())
-            self._ask_own(VerifyRequest(*row), answers[-1].set_result)
+            self._own.handle(VerifyRequest(*row, answers[-1].set_result))
         errors = [(await answer).errors for answer in answers]
         return encode_errors(
             [[found[tp] for tp in row.partitions] for row, found in zip(rows, errors, strict=True)]

@@ -13,8 +13,8 @@ from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import TopicPartition
 from minikafka.broker.apis.producers import describe_producers, init_producer_id
 from minikafka.log.state.producers import ActiveProducer
-from minikafka.transactions.messages.requests import InitProducerIdRequest
-from minikafka.transactions.messages.responses import InitProducerIdResponse
+from minikafka.transactions.commands import InitProducerIdResponse
+from minikafka.transactions.events import InitProducerIdRequest
 from minikafka.wire import codec
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
@@ -71,7 +71,7 @@ def test_transactional_id_is_passed_to_the_coordinator(version: int, transaction
         producer_epoch=3,
     )
     old = (77, 3) if version >= 3 else (-1, -1)
-    assert asked == InitProducerIdRequest(transactional_id, 60_000, *old)
+    assert asked == InitProducerIdRequest(transactional_id, 60_000, *old, None)
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 88, 4)
 
 

@@ -12,20 +12,20 @@ from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.transactions.messages.requests import (
-    AddPartitionsRequest,
-    DescribeRequest,
-    EndRequest,
-    ListRequest,
-    VerifyRequest,
-)
-from minikafka.transactions.messages.responses import (
+from minikafka.transactions.commands import (
     AddPartitionsResponse,
     DescribedTransaction,
     DescribeResponse,
     EndResponse,
     ListedTransaction,
     ListResponse,
+)
+from minikafka.transactions.events import (
+    AddPartitionsRequest,
+    DescribeRequest,
+    EndRequest,
+    ListRequest,
+    VerifyRequest,
 )
 from minikafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
@@ -71,7 +71,7 @@ def test_partitions_of_a_producer_are_passed_to_the_coordinator_once(
     outcome = AddPartitionsResponse({T0: 0, T1: FENCED})
     values = adding(("t", [0, 1, 0]))
     asked, answer = exchange(cold, ADD_PARTITIONS_TO_TXN, version, outcome, **values)
-    assert asked == AddPartitionsRequest("tx", 77, 3, [T0, T1], CLIENT)
+    assert asked == AddPartitionsRequest("tx", 77, 3, [T0, T1], CLIENT, None)
     fenced = FENCED if version >= 2 else OLD_FENCED
     assert added(answer.results_by_topic_v3_and_below) == [("t", 0, 0), ("t", 1, fenced)]
 
@@ -119,7 +119,7 @@ def test_offsets_add_the_partition_of_the_group_to_the_transaction(
     outcome = AddPartitionsResponse({tp: FENCED})
     values = {**PRODUCER, "group_id": "g"}
     asked, answer = exchange(cold, ADD_OFFSETS_TO_TXN, version, outcome, **values)
-    assert asked == AddPartitionsRequest("tx", 77, 3, (tp,), CLIENT)
+    assert asked == AddPartitionsRequest("tx", 77, 3, (tp,), CLIENT, None)
     assert answer.error_code == (FENCED if version >= 2 else OLD_FENCED)
 
 
@@ -130,7 +130,7 @@ def test_end_of_a_transaction_is_passed_to_the_coordinator(
 ) -> None:
     values = {**PRODUCER, "committed": committed}
     asked, answer = exchange(cold, END_TXN, version, EndResponse(0), **values)
-    assert asked == EndRequest("tx", 77, 3, committed)
+    assert asked == EndRequest("tx", 77, 3, committed, None)
     assert answer.error_code == 0
     _, answer = exchange(cold, END_TXN, version, EndResponse(FENCED), **values)
     assert answer.error_code == (FENCED if version >= 2 else OLD_FENCED)
@@ -143,7 +143,7 @@ def test_described_transactions_have_their_partitions_by_topic(cold: Cold) -> No
     outcome = DescribeResponse([open_one, DescribedTransaction("gone", not_found)])
     values = {"transactional_ids": ["tx", "gone"]}
     asked, answer = exchange(cold, DESCRIBE_TRANSACTIONS, 0, outcome, **values)
-    assert asked == DescribeRequest(("tx", "gone"))
+    assert asked == DescribeRequest(("tx", "gone"), None)
     first, second = answer.transaction_states
     assert (first.error_code, first.transactional_id, first.transaction_state) == (
         0,
@@ -169,7 +169,7 @@ def test_listed_transactions_pass_the_filters_of_the_version(cold: Cold, version
         "duration_filter": 500,
     }
     asked, answer = exchange(cold, LIST_TRANSACTIONS, version, outcome, **values)
-    assert asked == ListRequest(("Ongoing", "Odd"), (77,), 500 if version else -1)
+    assert asked == ListRequest(("Ongoing", "Odd"), (77,), 500 if version else -1, None)
     assert (answer.error_code, answer.unknown_state_filters) == (0, ("Odd",))
     (row,) = answer.transaction_states
     assert (row.transactional_id, row.producer_id, row.transaction_state) == ("tx", 77, "Ongoing")

@@ -9,6 +9,7 @@ import pytest
 from support.manual_clock import ManualClock
 
 from minikafka.base.coordinators import Append, TransactionalProducer
+from minikafka.base.deciders import Outcome
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.broker.coordinators.appends import Appends
@@ -61,12 +62,12 @@ class Bench:
     def __init__(self) -> None:
         self.log = Log()
         self.clock = ManualClock()
-        self.reports: list[tuple[int, int]] = []
+        self.reports: list[Outcome] = []
         self.appends = Appends(
             self.log,
             self.clock,
             TopicSettings("c", 10, 1, "", {}, append_timeout_ms=TIMEOUT_MS),
-            lambda token, error: self.reports.append((token, error)),
+            self.reports.append,
         )
 
     def add(
@@ -118,7 +119,8 @@ async def test_result_of_each_append_is_reported_when_its_batch_is_committed(ben
     bench.log.batches[0][2].set_result(0)
     await asyncio.sleep(0)
     assert bench.reports == [(1, 0), (2, 0)]
-    assert bench.appends.next_deadline() is None
+    bench.clock.advance(2 * TIMEOUT_MS)
+    assert len(bench.reports) == 2
 
 
 async def test_append_that_is_too_large_fails_without_failing_other_appends(bench: Bench) -> None:
@@ -144,15 +146,18 @@ async def test_appends_are_written_in_separate_batches_when_one_batch_is_too_lar
 async def test_uncommitted_appends_are_reported_as_timed_out_at_the_deadline(bench: Bench) -> None:
     for token in (1, 2):
         bench.add(token, 7)
-    deadline = bench.appends.next_deadline()
     bench.log.end_turn()
-    assert bench.appends.next_deadline() == deadline == bench.clock.now() + TIMEOUT_MS
-    bench.appends.give_up(bench.clock.now() + TIMEOUT_MS - 1)
+    bench.clock.advance(1)
+    bench.add(3, 7)
+    bench.log.end_turn()
+    bench.clock.advance(TIMEOUT_MS - 2)
     assert bench.reports == []
-    bench.appends.give_up(bench.clock.now() + TIMEOUT_MS)
+    bench.clock.advance(1)
     await asyncio.sleep(0)
     assert bench.reports == [(token, ErrorCode.REQUEST_TIMED_OUT) for token in (1, 2)]
-    assert bench.appends.next_deadline() is None
+    bench.clock.advance(1)
+    assert bench.reports[2:] == [(3, ErrorCode.REQUEST_TIMED_OUT)]
+    assert not bench.clock.waiting()
 
 
 async def test_unwritten_appends_to_a_partition_fail_when_its_leadership_ends(

@@ -13,7 +13,7 @@ from support.loop_clock import LoopClock
 from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 
-from minikafka.base.coordinators import Answer, partition_of
+from minikafka.base.coordinators import TransactionEnded, partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import Broker
@@ -55,12 +55,12 @@ class Cluster(MemoryCluster):
                 return int(node.id)
             await self.clock.sleep(RETRY_MS)
 
-    async def ask(self, method: str, key: str, *arguments: bytes) -> Any:
+    async def ask(self, request: str, key: str, *arguments: bytes) -> Any:
         """Send a request to the key's coordinator until the coordinator serves the key; return the response."""
         while True:
-            host, core = self.registries[await self.coordinator(key)]
+            host, _ = self.registries[await self.coordinator(key)]
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            host.carry_out(getattr(core, method)(key, *arguments, answer.set_result))
+            host.handle(NAMES[request](key, *arguments, answer.set_result))
             response = await answer
             if not isinstance(response, ErrorCode) or response is ErrorCode.NONE:
                 return response
@@ -78,18 +78,18 @@ def test_example_coordinator_keeps_acknowledged_values_when_brokers_die() -> Non
         async with Cluster() as cluster:
             values = {f"key {number}": b"%d" % number for number in range(12)}
             for key, value in values.items():
-                assert await cluster.ask("put", key, b"old") is ErrorCode.NONE
-                assert await cluster.ask("put", key, value) is ErrorCode.NONE
+                assert await cluster.ask("Put", key, b"old") is ErrorCode.NONE
+                assert await cluster.ask("Put", key, value) is ErrorCode.NONE
             assert {partition_of(key, 3) for key in values} == {0, 1, 2}
             first = await cluster.coordinator("key 0")
             cluster.end(first)
-            assert {key: await cluster.ask("get", key) for key in values} == values
+            assert {key: await cluster.ask("Get", key) for key in values} == values
             assert await cluster.coordinator("key 0") != first
-            assert await cluster.ask("put", "key 0", b"new") is ErrorCode.NONE
+            assert await cluster.ask("Put", "key 0", b"new") is ErrorCode.NONE
             await cluster.start(first)
             while len(cluster.brokers[first].metadata.brokers) < 3:
                 await cluster.clock.sleep(RETRY_MS)
-            assert await cluster.ask("get", "key 0") == b"new"
+            assert await cluster.ask("Get", "key 0") == b"new"
 
     run_seeded(1, scene())
 
@@ -97,11 +97,11 @@ def test_example_coordinator_keeps_acknowledged_values_when_brokers_die() -> Non
 def test_example_coordinator_refuses_keys_of_other_brokers() -> None:
     async def scene() -> None:
         async with Cluster() as cluster:
-            assert await cluster.ask("put", "a", b"1") is ErrorCode.NONE
+            assert await cluster.ask("Put", "a", b"1") is ErrorCode.NONE
             home = await cluster.coordinator("a")
-            for number, (_, core) in cluster.registries.items():
+            for number, (_, registry) in cluster.registries.items():
                 expected = b"1" if number == home else ErrorCode.NOT_COORDINATOR
-                assert core.get("a", None) == [Answer(None, expected)]
+                assert found(registry, "a") == expected
 
     run_seeded(1, scene())
 
@@ -128,50 +128,57 @@ class Replicas:
         return self.ends
 
 
-class Core(NAMES["Registry"]):  # type: ignore[misc]
-    """The example's core, which notes the ends of transactions."""
+class Registry(NAMES["Registry"]):  # type: ignore[misc]
+    """The example's coordinator, which notes the ends of transactions."""
 
     def __init__(self) -> None:
         super().__init__(1)
-        self.ended: list[tuple[int, int, bool]] = []
+        self.ended: list[TransactionEnded] = []
 
-    def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> list[Any]:
-        self.ended.append((partition, producer_id, committed))
-        return []
+    def handle(self, event: Any, now: int) -> Any:
+        if isinstance(event, TransactionEnded):
+            self.ended.append(event)
+        return super().handle(event, now)
 
 
-def hosted(replicas: Any) -> tuple[Core, Tasks]:
-    """Return the core of a host over these replicas, and the host's tasks."""
-    core, tasks = Core(), Tasks()
+def found(registry: Any, key: str) -> Any:
+    """Return the answer to a `Get`."""
+    (answer,) = registry.handle(NAMES["Get"](key, None), 0)
+    return answer.response
+
+
+def hosted(replicas: Any) -> tuple[Registry, Tasks]:
+    """Return the coordinator of a host over these replicas, and the host's tasks."""
+    registry, tasks = Registry(), Tasks()
     topic: Any = SimpleNamespace(settings=SETTINGS, exists=True, partition_count=1)
-    CoordinatorHost(core, topic, replicas, LoopClock(), tasks)
-    return core, tasks
+    CoordinatorHost(registry, topic, replicas, LoopClock(), tasks, own={})
+    return registry, tasks
 
 
 async def test_marker_committed_during_a_load_is_only_read_from_the_log() -> None:
     """The load may not have read an earlier transaction of the producer to its end."""
     replicas = Replicas()
-    core, tasks = hosted(replicas)
+    registry, tasks = hosted(replicas)
     replicas.roles.leads(HOME, 1)
     replicas.mark(HOME, Marker(7, committed=True))
-    assert core.ended == []
+    assert registry.ended == []
     replicas.ends = True
     await tasks.settle()
     replicas.mark(TopicPartition("other", 0), Marker(7, committed=True))
     replicas.mark(HOME, Marker(7, committed=False))
-    assert core.ended == [(0, 7, False)]
+    assert registry.ended == [(0, 7, False)]
 
 
 async def test_partition_is_dropped_in_the_call_that_ends_the_leadership() -> None:
     replicas = Replicas()
-    core, tasks = hosted(replicas)
+    registry, tasks = hosted(replicas)
     replicas.roles.leads(HOME, 1)
-    assert core.get("a", None) == [Answer(None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+    assert found(registry, "a") == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     replicas.roles.follows(HOME, 2)
-    assert core.get("a", None) == [Answer(None, ErrorCode.NOT_COORDINATOR)]
+    assert found(registry, "a") == ErrorCode.NOT_COORDINATOR
     replicas.ends = True
     replicas.roles.leads(HOME, 3)
     await tasks.settle()
-    assert core.get("a", None) == [Answer(None, None)]
+    assert found(registry, "a") is None
     replicas.roles.follows(HOME, 4)
-    assert core.get("a", None) == [Answer(None, ErrorCode.NOT_COORDINATOR)]
+    assert found(registry, "a") == ErrorCode.NOT_COORDINATOR

@@ -7,15 +7,16 @@ from itertools import product
 import pytest
 
 from minikafka.base.model import TopicPartition
-from minikafka.transactions.state.metadata import (
+from minikafka.transactions.states import (
+    LEGAL_FROM,
     Metadata,
+    TransactionState,
     completed,
     fenced,
     initialized,
     prepared,
     with_partitions,
 )
-from minikafka.transactions.states import LEGAL_FROM, TransactionState
 
 STATE = TransactionState
 T0 = TopicPartition("t", 0)

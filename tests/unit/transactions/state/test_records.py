@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.base.model import TopicPartition
-from minikafka.transactions.state.metadata import Metadata
-from minikafka.transactions.state.records import (
+from minikafka.transactions.records import (
     is_too_long,
     read_transaction_key,
     read_transaction_value,
     transaction_key,
     transaction_value,
 )
-from minikafka.transactions.states import NUMBERS, TransactionState
+from minikafka.transactions.states import NUMBERS, Metadata, TransactionState
 
 STATE = TransactionState
 WRITTEN = [state for state in STATE if state not in (STATE.DEAD, STATE.PREPARE_EPOCH_FENCE)]

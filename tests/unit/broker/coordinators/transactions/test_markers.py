@@ -25,7 +25,8 @@ from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.transactions.markers import RETRY_MS, MarkerSender
 from minikafka.rpc.transactions import MarkerRow, decode_markers, encode_errors
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.transactions.messages.commands import EndedTransaction, SendMarkers
+from minikafka.transactions.commands import DropMarkers, EndedTransaction, SendMarkers
+from minikafka.transactions.events import MarkersFenced, MarkersWritten
 
 A, B = (TopicPartition("t", number) for number in range(2))
 HOME = TopicPartition(TRANSACTION_TOPIC, 0)
@@ -73,8 +74,11 @@ class Scene:
             self.clock,
             TaskRegistry(),
         )
-        self.sender.on_written = lambda ended, tps: self.reports.append((ended, sorted(tps)))
-        self.sender.on_fenced = lambda ended: self.reports.append((ended, "fenced"))
+        self.sender.report = self.report
+
+    def report(self, event: MarkersWritten | MarkersFenced) -> None:
+        what = sorted(event.partitions) if isinstance(event, MarkersWritten) else "fenced"
+        self.reports.append((event.ended, what))
 
     def show(self, leaders: Mapping[TopicPartition, int]) -> None:
         """Update the metadata: these partitions exist, with these leaders."""
@@ -292,7 +296,7 @@ def test_s102_nothing_is_sent_or_reported_after_the_coordinator_has_resigned() -
         scene.silent.add(1)
         scene.send(A, B)
         await scene.pass_ms(10)
-        scene.sender.drop(0)
+        scene.sender.drop(DropMarkers(0))
         scene.silent.clear()
         scene.show({A: 1, B: 2})
         await scene.pass_ms(30_000)
@@ -306,7 +310,7 @@ def test_markers_of_other_partitions_go_on_when_one_is_dropped() -> None:
     async def scenario(scene: Scene) -> None:
         scene.show({A: NO_LEADER})
         scene.send(A)
-        scene.sender.drop(1)
+        scene.sender.drop(DropMarkers(1))
         scene.show({A: 1})
         await scene.pass_ms(2_000)
         assert scene.reports == [(ENDED, [A])]

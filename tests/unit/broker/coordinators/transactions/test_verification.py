@@ -26,8 +26,8 @@ from minikafka.rpc.transactions import (
     encode_verifications,
 )
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.transactions.messages.requests import VerifyRequest
-from minikafka.transactions.messages.responses import AddPartitionsResponse
+from minikafka.transactions.commands import AddPartitionsResponse
+from minikafka.transactions.events import VerifyRequest
 
 A, B = (TopicPartition("t", number) for number in range(2))
 HOME = TopicPartition(TRANSACTION_TOPIC, 0)
@@ -49,7 +49,7 @@ class Scene:
             self.metadata,
             self,  # type: ignore[arg-type]
             TaskRegistry(),
-            self.ask_own,
+            self,  # type: ignore[arg-type]
             lambda: self.is_enabled,
         )
 
@@ -59,10 +59,10 @@ class Scene:
         brokers = tuple(Broker(number, endpoints()) for number in range(2))
         self.metadata.update(ClusterMetadata(0, (state,), brokers, ()))
 
-    def ask_own(
-        self, request: VerifyRequest, respond: Callable[[AddPartitionsResponse], None]
-    ) -> None:
-        self.own.append(request)
+    def handle(self, request: VerifyRequest) -> None:
+        """Answer as this broker's own coordinator."""
+        self.own.append(request._replace(caller=None))
+        respond: Any = request.caller
         respond(AddPartitionsResponse({tp: ABORTABLE * (tp != A) for tp in request.partitions}))
 
     async def call(self, broker_id: int, method: str, body: Any, timeout_ms: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_own_coordinator_is_asked_without_a_call() -> None:
     async def scenario(scene: Scene) -> None:
         scene.coordinate(0)
         scene.ask(A)
-        assert scene.own == [VerifyRequest("x", 7, 0, (A,))]
+        assert scene.own == [VerifyRequest("x", 7, 0, (A,), None)]
         assert scene.answers == [{A: 0}]
         assert scene.calls == []
 

@@ -13,8 +13,7 @@ from typing import Final
 
 from minikafka.base.fields import STRING_MAX, Fields, encode_string
 from minikafka.base.model import TopicPartition
-from minikafka.transactions.state.metadata import Metadata
-from minikafka.transactions.states import NUMBERS, TransactionState
+from minikafka.transactions.states import NUMBERS, Metadata, TransactionState
 
 _FLEXIBLE: Final = 1
 _WRITTEN: Final = 0

@@ -1,12 +1,63 @@
-"""The responses of the transaction coordinator. An error is Kafka's code, 0 for success."""
+"""What the transaction coordinator asks its host for, and the responses in its answers.
+
+An error in a response is Kafka's code, 0 for success.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from minikafka.base.coordinators import Append, LoadPartition
+from minikafka.base.deciders import Answer
 from minikafka.base.model import TopicPartition
-from minikafka.transactions.messages.requests import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from minikafka.transactions.states import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+
+class AllocateProducerId(NamedTuple):
+    """A question: allocate a new producer id. The value of its outcome is the id, or an `ErrorCode`."""
+
+    token: int
+
+
+class SendMarkers(NamedTuple):
+    """Write the marker that ends a transaction to each of these partitions, and try again until it is written.
+
+    The host reports `MarkersWritten` for partitions whose log has the marker, or that were deleted. It reports
+    `MarkersFenced` if a partition's leader knows a later coordinator. `partition`: the partition of
+    `__transaction_state` of the transactional id.
+    """
+
+    partition: int
+    ended: EndedTransaction
+    partitions: Sequence[TopicPartition]
+
+
+class DropMarkers(NamedTuple):
+    """Stop sending markers for the transactional ids of this partition of `__transaction_state`."""
+
+    partition: int
+
+
+class EndedTransaction(NamedTuple):
+    """What the markers of one ended transaction contain. `coordinator_epoch`: the coordinator's leader epoch.
+
+    `number` is not in the markers. It tells the transactions of one epoch apart: a host returns it as it got it.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+    number: int = 0
+
+
+Command: TypeAlias = (
+    Answer | Append | LoadPartition | AllocateProducerId | SendMarkers | DropMarkers
+)
+
+# ---- responses
 
 
 class InitProducerIdResponse(NamedTuple):
@@ -65,8 +116,3 @@ class ListResponse(NamedTuple):
     error: int
     unknown_states: Sequence[str] = ()
     transactions: Sequence[ListedTransaction] = ()
-
-
-Response: TypeAlias = (
-    InitProducerIdResponse | AddPartitionsResponse | EndResponse | DescribeResponse | ListResponse
-)

@@ -1,0 +1,89 @@
+"""The host of a decider (`base/deciders.py`): it passes events on, carries out commands, and has the decider's timer.
+
+A host has one table, from the type of a command to the method that carries it out. Invariant: the commands of an event
+are carried out in their order. An event that a command causes at once is handled before the next command.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from minikafka.base.deciders import Answer, Decider, TimerDue
+from minikafka.base.ports import Clock, Timer
+
+logger = logging.getLogger(__name__)
+
+_LATE_MS: Final = 1_000
+_GRACE_MS: Final = 500
+"""Extra wait (ms) after a timer that fires more than `_LATE_MS` late: pending requests are handled first."""
+
+CommandTable: TypeAlias = Mapping[type, Callable[[Any], None]]
+"""Type of a command -> the method that carries it out."""
+
+
+class Alarm:
+    """A timer for the earliest of several times. `wake(now)` is called when it is due, and sets it again."""
+
+    def __init__(self, clock: Clock, wake: Callable[[int], None]) -> None:
+        self._clock = clock
+        self._wake = wake
+        self._timer: Timer | None = None
+        self._wakes_at = 0
+
+    def set(self, deadline: int | None) -> None:
+        """Wake at this time (monotonic ms), None for never. An alarm for an earlier time is kept."""
+        if deadline is None or (self._timer is not None and self._wakes_at <= deadline):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at = deadline
+        self._timer = self._clock.call_later(max(deadline - self._clock.now(), 0), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        if now - self._wakes_at > _LATE_MS:
+            # The process was paused. Requests that arrived meanwhile are handled before any timer: their members
+            # are alive, and their producers have not timed out.
+            self._wakes_at = now + _GRACE_MS
+            self._timer = self._clock.call_later(_GRACE_MS, self._due)
+            return
+        self._wake(now)
+
+
+class Host:
+    """The host of one decider. `table` must have every type of command that the decider returns."""
+
+    def __init__(self, decider: Decider, table: CommandTable, clock: Clock) -> None:
+        self._decider = decider
+        self._table = table
+        self._clock = clock
+        self._alarm = Alarm(clock, self._wake)
+
+    def handle(self, event: Any) -> None:
+        """Pass an event to the decider, and carry out its commands."""
+        self.carry_out(self._decider.handle(event, self._clock.now()))
+
+    def carry_out(self, commands: Iterable[Any]) -> None:
+        """Carry out commands in their order, and set the timer."""
+        for command in commands:
+            self._table[type(command)](command)
+        self._alarm.set(self._decider.next_deadline())
+
+    def _wake(self, now: int) -> None:
+        deadline = self._decider.next_deadline()
+        if deadline is not None and deadline <= now:
+            self.handle(TimerDue())
+        else:
+            self._alarm.set(deadline)
+
+
+def send_answer(answer: Answer) -> None:
+    """Send a response. If that fails, only log the error, so that the next responses are still sent."""
+    respond: Any = answer.caller
+    try:
+        respond(answer.response)
+    except Exception:
+        logger.exception("a response could not be sent")

@@ -1,1 +1,0 @@
-"""What enters and leaves the transaction coordinator: requests, responses and commands."""

@@ -1,1 +1,0 @@
-"""The data of the coordinator: transactional ids, their records, and the partitions that this broker has loaded."""
