@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from benchmarks.closed_loop import LoadError
 from minikafka.base.ports import Check, Create, Delete, MultiOp, Set
-from minikafka.zk import codec
+from minikafka.zk import calls
 from minikafka.zk.processes.child import HOST, ServerProcess
 
 SESSION_MS: Final = 60_000
@@ -90,7 +90,7 @@ class Znodes:
     def read(self) -> Load:
         """Return the load that reads the nodes."""
         parts = _parts(self.paths, READS_PER_MULTI)
-        bodies = [codec.get_data_of_many(part).body for part in parts]
+        bodies = [calls.get_data_of_many(part).body for part in parts]
         name = f"read of {self.count:,} nodes, MultiRead of {READS_PER_MULTI}"
         return Load(name, bodies, FEW_IN_FLIGHT, len(bodies), READS_PER_MULTI)
 
@@ -102,8 +102,8 @@ class Znodes:
 
 def small_loads(scale: float) -> list[Load]:
     """Return the loads of small requests on the nodes `HOT`."""
-    sets = [codec.set_data(Set(path, VALUE, ANY_VERSION)).body for path in HOT]
-    gets = [codec.get_data(path, watch=False).body for path in HOT]
+    sets = [calls.set_data(Set(path, VALUE, ANY_VERSION)).body for path in HOT]
+    gets = [calls.get_data(path, watch=False).body for path in HOT]
     checked = [_body(Check(path, ANY_VERSION), Set(path, VALUE, ANY_VERSION)) for path in HOT]
     several = [
         _body(*(Set(path, VALUE, ANY_VERSION) for path in HOT[first : first + WRITES_PER_MULTI]))
@@ -145,7 +145,7 @@ class Replies:
         first = self._size - self._rest if self._rest else 0
         if first + HEADER.size <= received:
             size, _, _, code = HEADER.unpack_from(buffer, first)
-            size += codec.LENGTH.size
+            size += calls.LENGTH.size
             if code or size != (self._size or size):
                 raise LoadError(f"a reply of {size} bytes has error code {code}")
             self._size = size
@@ -162,11 +162,11 @@ class Session:
         self._socket = socket.create_connection((HOST, port), timeout=connect_seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray(1 << 20)
-        connect = codec.connect(NEW_SESSION, b"", SESSION_MS, 0)
+        connect = calls.connect(NEW_SESSION, b"", SESSION_MS, 0)
         try:
-            self._socket.sendall(codec.LENGTH.pack(len(connect)) + connect)
-            size = codec.LENGTH.unpack(self._received(codec.LENGTH.size))[0]
-            if not codec.decode_connect(self._received(size)).session_id:
+            self._socket.sendall(calls.LENGTH.pack(len(connect)) + connect)
+            size = calls.LENGTH.unpack(self._received(calls.LENGTH.size))[0]
+            if not calls.decode_connect(self._received(size)).session_id:
                 raise ConnectionError("the server has refused a session")
         except BaseException:
             self._socket.close()
@@ -175,7 +175,7 @@ class Session:
 
     def close(self) -> None:
         """End the session."""
-        self.request(codec.close().body)
+        self.request(calls.close().body)
         self._socket.close()
 
     def request(self, body: bytes) -> None:
@@ -184,7 +184,7 @@ class Session:
         size, _, _, code = HEADER.unpack(self._received(HEADER.size))
         if code:
             raise LoadError(f"ZooKeeper answers with error code {code}")
-        self._received(codec.LENGTH.size + size - HEADER.size)
+        self._received(calls.LENGTH.size + size - HEADER.size)
 
     def run(self, load: Load) -> float:
         """Run a load, and return the seconds from the first request to the last reply."""
@@ -217,12 +217,12 @@ def _ended() -> int:
 
 
 def _body(*operations: MultiOp) -> bytes:
-    return codec.multi(operations).body
+    return calls.multi(operations).body
 
 
 def _frame(body: bytes) -> bytes:
     """Return the body as a frame. All frames have the same xid, because a server only repeats it."""
-    return struct.pack(">ii", codec.LENGTH.size + len(body), XID) + body
+    return struct.pack(">ii", calls.LENGTH.size + len(body), XID) + body
 
 
 def _parts(items: Sequence[Item], size: int) -> list[Sequence[Item]]:

@@ -40,8 +40,9 @@ from minikafka.base.ports import (
     Transport,
     WatchKind,
 )
-from minikafka.zk import codec
-from minikafka.zk.codec import Answer, Call
+from minikafka.zk import calls
+from minikafka.zk.calls import Answer, Call
+from minikafka.zk.messages import codes
 from minikafka.zk.session import Session, Verification, end_session
 from minikafka.zk.watches import OneShot, Watches
 
@@ -137,11 +138,9 @@ class ZooKeeperClient:
             raise
 
     def verify_sessions(self, path: str, verify: Callable[[bytes | None], None]) -> None:
-        calls = (
-            codec.multi([Check(self._full("/"), -1)]),
-            codec.get_data(self._full(path), watch=False),
-        )
-        self._session.verification = Verification(*calls, verify)
+        sync = calls.multi([Check(self._full("/"), -1)])
+        read = calls.get_data(self._full(path), watch=False)
+        self._session.verification = Verification(sync, read, verify)
 
     def lease_valid(self, margin_ms: int = 0) -> bool:
         return self._session.lease_valid(margin_ms)
@@ -166,7 +165,7 @@ class ZooKeeperClient:
         try:
             yield
         except ServerError as error:
-            if error.code != codec.UNIMPLEMENTED:
+            if error.code != codes.UNIMPLEMENTED:
                 raise
             logger.warning(
                 "the server is older than ZooKeeper 3.6 and has no MultiRead: reading node by node"
@@ -177,30 +176,30 @@ class ZooKeeperClient:
 
     async def get(self, path: str, *, watch: bool = False) -> Node:
         """Return a node's data and Stat; set a data watch if `watch` is true. Raises NoNode."""
-        return await self._read(codec.get_data(self._full(path), watch=watch))
+        return await self._read(calls.get_data(self._full(path), watch=watch))
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
         """Return a node's Stat, None if the node does not exist. `watch`: set a watch in both cases."""
         with suppress(NoNode):
-            return await self._read(codec.exists(self._full(path), watch=watch))
+            return await self._read(calls.exists(self._full(path), watch=watch))
         return None
 
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
-        return await self._read(codec.get_children(self._full(path), watch=watch))
+        return await self._read(calls.get_children(self._full(path), watch=watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         if not self._is_old_server:
             with self._detect_old_server():
-                return await self._read_many(paths, codec.get_data_of_many)
-        return [await self._or_none(codec.get_data(self._full(p), watch=False)) for p in paths]
+                return await self._read_many(paths, calls.get_data_of_many)
+        return [await self._or_none(calls.get_data(self._full(p), watch=False)) for p in paths]
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:
         """Return the sorted names of each node's children, None for a missing node. Sets no watches."""
         if not self._is_old_server:
             with self._detect_old_server():
-                return await self._read_many(paths, codec.get_children_of_many)
-        calls = [codec.get_children(self._full(path), watch=False) for path in paths]
-        found = [await self._or_none(call) for call in calls]
+                return await self._read_many(paths, calls.get_children_of_many)
+        reads = [calls.get_children(self._full(path), watch=False) for path in paths]
+        found = [await self._or_none(read) for read in reads]
         return [None if answer is None else answer[0] for answer in found]
 
     async def sync(self, path: str) -> None:
@@ -210,7 +209,7 @@ class ZooKeeperClient:
         ZooKeeper's own sync request is not enough: ZooKeeper's leader answers it without the quorum, so a
         later read may miss a write that another client has already seen.
         """
-        await self._read(codec.multi([Check(self._full("/"), -1)]))
+        await self._read(calls.multi([Check(self._full("/"), -1)]))
 
     async def _read(self, call: Call[Answer]) -> Answer:
         [answer] = await self._repeated(lambda losses: [call], self.generation)
@@ -289,7 +288,7 @@ class ZooKeeperClient:
         Raises NodeExists, NoNode (for a missing parent), NoChildrenForEphemerals.
         """
         op = Create(self._full(path), data, ephemeral, sequential)
-        made, stat = await self._session.submit(codec.create(op), generation)
+        made, stat = await self._session.submit(calls.create(op), generation)
         return self._stripped(made), stat
 
     async def ensure(self, path: str) -> None:
@@ -298,12 +297,12 @@ class ZooKeeperClient:
     async def set(self, path: str, data: bytes, version: int) -> Stat:
         """Set a node's data if the node has this version; return the new Stat. Raises NoNode, BadVersion."""
         op = Set(self._full(path), data, version)
-        return await self._session.submit(codec.set_data(op))
+        return await self._session.submit(calls.set_data(op))
 
     async def delete(self, path: str, version: int) -> None:
         """Delete a node if the node has this version. Raises NoNode, BadVersion, NotEmpty."""
         op = Delete(self._full(path), version)
-        await self._session.submit(codec.delete(op))
+        await self._session.submit(calls.delete(op))
 
     async def multi(
         self, ops: Sequence[MultiOp], *, generation: int | None = None
@@ -315,16 +314,16 @@ class ZooKeeperClient:
         if not ops:
             return []
         full = [op._replace(path=self._full(op.path)) for op in ops]
-        return await self._session.submit(codec.multi(full), generation)
+        return await self._session.submit(calls.multi(full), generation)
 
     async def _ensure(self, full: str) -> None:
-        if await self._or_none(codec.exists(full, watch=False)) is not None:
+        if await self._or_none(calls.exists(full, watch=False)) is not None:
             return
         parent = full.rpartition("/")[0]
         if parent:
             await self._ensure(parent)
         with suppress(NodeExists):
-            await self._read(codec.create(Create(full, b"")))
+            await self._read(calls.create(Create(full, b"")))
 
     # ---- watches
 
@@ -337,12 +336,12 @@ class ZooKeeperClient:
     async def unwatch(self, kind: WatchKind, path: str) -> None:
         self._watches.forget(kind, path)
         if kind is WatchKind.CHILDREN:
-            await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_CHILDREN))
+            await self._remove(calls.remove_watch(self._full(path), codes.CHILD_WATCH))
             return
         # The server has one watch for existence and data. Keep it while a watch of the other kind exists.
         other = WatchKind.EXISTS if kind is WatchKind.DATA else WatchKind.DATA
         if not self._watches.is_registered(other, path):
-            await self._remove(codec.remove_watch(self._full(path), codec.REMOVE_DATA))
+            await self._remove(calls.remove_watch(self._full(path), codes.DATA_WATCH))
 
     async def _remove(self, call: Call[None]) -> None:
         """Remove a watch from the server. Without a connection there is no watch to remove."""
@@ -351,7 +350,7 @@ class ZooKeeperClient:
         except (NotConnected, OutcomeUnknown, StaleSession, Closed):
             return
         except ServerError as error:
-            if error.code != codec.NO_WATCHER:
+            if error.code != codes.NO_WATCHER:
                 raise
 
     def _on_event(self, change: int, full: str) -> None:

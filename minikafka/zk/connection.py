@@ -16,8 +16,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.base.ports import Buffer, Link, StreamHandler
-from minikafka.zk import codec
-from minikafka.zk.codec import Attached, Call
+from minikafka.zk import calls
+from minikafka.zk.calls import Attached, Call
+from minikafka.zk.messages import codes
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class ZooKeeperConnection:
             raise ConnectionError("the server closed the connection")
         self.last_zxid = last_zxid
         self._handshake = asyncio.get_running_loop().create_future()
-        self._write(codec.connect(session_id, password, timeout_ms, last_zxid))
+        self._write(calls.connect(session_id, password, timeout_ms, last_zxid))
         return await self._handshake
 
     def submit(self, call: Call[Any], answer: asyncio.Future[Any]) -> None:
@@ -88,14 +89,14 @@ class ZooKeeperConnection:
         if self.is_lost:
             raise NotConnected("no connection to ZooKeeper")
         self._xid = 1 if self._xid == _XID_MAX else self._xid + 1
-        body = codec.LENGTH.pack(self._xid) + call.body
+        body = calls.LENGTH.pack(self._xid) + call.body
         self._sent.append(_Sent(self._xid, call, answer, len(call.body), self._now()))
         self._write(body)
 
     def ping(self) -> None:
         """Send a ping, which keeps the session alive and tests whether the server answers."""
         self._pings.append(self._now())
-        self._write(codec.PING)
+        self._write(calls.PING)
 
     def oldest_request(self) -> int | None:
         """Return when the oldest unanswered request or ping was sent (monotonic ms); None if all are answered."""
@@ -119,7 +120,7 @@ class ZooKeeperConnection:
         self.last_sent = self._now()
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._out += (codec.LENGTH.pack(len(body)), body)
+        self._out += (calls.LENGTH.pack(len(body)), body)
 
     def _flush(self) -> None:
         """Write all frames that were queued in this iteration of the event loop."""
@@ -180,14 +181,14 @@ class ZooKeeperConnection:
 
     def _process_frames(self) -> None:
         start = 0
-        while len(self._in) - start >= codec.LENGTH.size:
-            (length,) = codec.LENGTH.unpack_from(self._in, start)
+        while len(self._in) - start >= calls.LENGTH.size:
+            (length,) = calls.LENGTH.unpack_from(self._in, start)
             if not 0 <= length <= FRAME_MAX:
                 raise ValueError(f"not a ZooKeeper server: it sent a frame of {length} bytes")
-            end = start + codec.LENGTH.size + length
+            end = start + calls.LENGTH.size + length
             if len(self._in) < end:
                 break
-            frame = bytes(memoryview(self._in)[start + codec.LENGTH.size : end])
+            frame = bytes(memoryview(self._in)[start + calls.LENGTH.size : end])
             start = end
             self._process(frame)
             if self.is_lost:
@@ -197,19 +198,19 @@ class ZooKeeperConnection:
     def _process(self, frame: bytes) -> None:
         if self._handshake is not None:
             handshake, self._handshake = self._handshake, None
-            attached = codec.decode_connect(frame)
+            attached = calls.decode_connect(frame)
             if not handshake.done():
                 handshake.set_result(attached)
             return
-        if len(frame) < codec.REPLY.size:
+        if len(frame) < calls.REPLY.size:
             raise ValueError("a response is shorter than its header")
-        xid, zxid, code = codec.REPLY.unpack_from(frame)
-        payload = frame[codec.REPLY.size :]
-        if xid == codec.EVENT_XID:
-            self._owner.on_event(*codec.decode_event(payload))
+        xid, zxid, code = calls.REPLY.unpack_from(frame)
+        payload = frame[calls.REPLY.size :]
+        if xid == codes.EVENT_XID:
+            self._owner.on_event(*calls.decode_event(payload))
             return
         self.last_zxid = max(self.last_zxid, zxid)
-        if xid == codec.PING_XID:
+        if xid == codes.PING_XID:
             if self._pings:
                 self._owner.on_answer(self._pings.popleft())
             return
@@ -218,7 +219,7 @@ class ZooKeeperConnection:
         self._complete(self._sent.popleft(), code, payload)
 
     def _complete(self, request: _Sent, code: int, payload: bytes) -> None:
-        error: Exception | None = codec.error_of(code, request.call.path) if code else None
+        error: Exception | None = calls.error_of(code, request.call.path) if code else None
         result = None
         if error is None:
             try:

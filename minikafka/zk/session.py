@@ -27,8 +27,8 @@ from minikafka.base.errors import (
     TooLarge,
 )
 from minikafka.base.ports import Clock, Rng, SessionEvent, SessionState, Tasks, Timer, Transport
-from minikafka.zk import codec
-from minikafka.zk.codec import Answer, Attached, Call
+from minikafka.zk import calls
+from minikafka.zk.calls import Answer, Attached, Call
 from minikafka.zk.connection import ZooKeeperConnection
 
 logger = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ class Session:
         try:
             if self._current is not None:
                 answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._current.submit(codec.close(), answer)
+                self._current.submit(calls.close(), answer)
                 with suppress(CoordinationError, TimeoutError):
                     async with asyncio.timeout(CLOSE_TIMEOUT_MS / _MS_PER_S):
                         await answer
@@ -523,7 +523,7 @@ async def _end(connection: ZooKeeperConnection) -> None:
     """End the session of a connection, and close the connection. Raises OSError and CoordinationError."""
     answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     try:
-        connection.submit(codec.close(), answer)
+        connection.submit(calls.close(), answer)
         async with asyncio.timeout(CLOSE_TIMEOUT_MS / _MS_PER_S):
             await answer
     finally:
@@ -532,7 +532,7 @@ async def _end(connection: ZooKeeperConnection) -> None:
 
 def check_size(call: Call[Any]) -> None:
     """Raise TooLarge if ZooKeeper does not accept a request of this size."""
-    if len(call.body) + codec.LENGTH.size > REQUEST_MAX:
+    if len(call.body) + calls.LENGTH.size > REQUEST_MAX:
         raise TooLarge(
             f"{len(call.body)} bytes for {call.path}: ZooKeeper accepts at most {REQUEST_MAX}"
         )

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 from minikafka.base.ports import WatchKind, WatchSignal
-from minikafka.zk import codec
+from minikafka.zk.messages import codes
 
 _COMPLETES: Final = {
-    codec.NODE_CREATED: (WatchKind.DATA, WatchKind.EXISTS),
-    codec.NODE_DELETED: (WatchKind.DATA, WatchKind.EXISTS, WatchKind.CHILDREN),
-    codec.DATA_CHANGED: (WatchKind.DATA, WatchKind.EXISTS),
-    codec.CHILDREN_CHANGED: (WatchKind.CHILDREN,),
+    codes.NODE_CREATED: (WatchKind.DATA, WatchKind.EXISTS),
+    codes.NODE_DELETED: (WatchKind.DATA, WatchKind.EXISTS, WatchKind.CHILDREN),
+    codes.DATA_CHANGED: (WatchKind.DATA, WatchKind.EXISTS),
+    codes.CHILDREN_CHANGED: (WatchKind.CHILDREN,),
 }
 """Kinds of watch that each kind of change completes. (The server sets no data watch on a missing node.)"""
 

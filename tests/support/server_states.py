@@ -6,11 +6,11 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from minikafka.zk.core import codes
-from minikafka.zk.core.acl import ANYONE, Acl, Identity
-from minikafka.zk.core.codes import Refused
-from minikafka.zk.core.operations import Check, Create, Delete, Operation, SetAcl, SetData
 from minikafka.zk.core.state import ServerState
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.codes import Refused
+from minikafka.zk.messages.jute import ANYONE, Acl, Identity
+from minikafka.zk.messages.requests import Check, Create, Delete, Operation, SetAcl, SetData
 
 TICK_MS: Final = 2000
 _NAMES: Final = ("/a", "/b", "/a/x", "/a/y", "/b/ü", "/a/x/deep")

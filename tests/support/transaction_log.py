@@ -2,8 +2,8 @@
 
     for transaction in transactions(server.data_dir): ...
 
-The records are read by the product (`zk/records/transactions.py`). Reading a file ends at an incomplete record, because
-the server may still be writing. Writes that ZooKeeper refused are also in the log, marked `refused`.
+The product reads the records (`zk/store/transaction_log.py`). Reading a file ends at an incomplete record, because the
+server may still be writing. Writes that ZooKeeper refused are also in the log, marked `refused`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from minikafka.zk.core import changes
-from minikafka.zk.records.transactions import END, PREFIX, decode
 from minikafka.zk.store.files import LOG_HEADER, LogRecords
+from minikafka.zk.store.transaction_log import END, PREFIX, decode
 
 CREATE: Final = "create"
 DELETE: Final = "delete"

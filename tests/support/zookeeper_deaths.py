@@ -17,8 +17,8 @@ from itertools import cycle, islice
 from typing import Final
 
 from minikafka.base.ports import Create, Node, Set
-from minikafka.zk import codec
-from minikafka.zk.codec import Call
+from minikafka.zk import calls
+from minikafka.zk.calls import Call
 from minikafka.zk.processes.child import HOST
 from minikafka.zk.processes.embedded import EmbeddedZooKeeper
 
@@ -76,10 +76,10 @@ class Session:
     async def attach(self) -> None:
         """Open the session, or attach to it again. Raises Violation if the server refuses that."""
         self._reader, self._writer = await asyncio.open_connection(HOST, self._port)
-        request = codec.connect(self.id, self._password, SESSION_MS, self.zxid)
-        self._writer.write(codec.LENGTH.pack(len(request)) + request)
+        request = calls.connect(self.id, self._password, SESSION_MS, self.zxid)
+        self._writer.write(calls.LENGTH.pack(len(request)) + request)
         try:
-            answer = codec.decode_connect(await self._frame())
+            answer = calls.decode_connect(await self._frame())
         except OSError as error:
             raise Violation(f"refuses a client that has seen zxid {self.zxid:#x}") from error
         if not answer.session_id or self.id not in (0, answer.session_id):
@@ -88,17 +88,17 @@ class Session:
 
     def send(self, *calls: Call[object]) -> None:
         """Send requests."""
-        bodies = [codec.LENGTH.pack(1) + call.body for call in calls]
-        self._writer.write(b"".join(codec.LENGTH.pack(len(body)) + body for body in bodies))
+        bodies = [calls.LENGTH.pack(1) + call.body for call in calls]
+        self._writer.write(b"".join(calls.LENGTH.pack(len(body)) + body for body in bodies))
 
     async def answer(self) -> tuple[int, bytes]:
         """Return error code and payload of the next answer. Raises OSError if the server has died."""
         frame = await self._frame()
-        _, zxid, code = codec.REPLY.unpack_from(frame)
+        _, zxid, code = calls.REPLY.unpack_from(frame)
         if zxid < self.zxid:
             raise Violation(f"zxid {zxid:#x} after {self.zxid:#x}")
         self.zxid = zxid
-        return code, frame[codec.REPLY.size :]
+        return code, frame[calls.REPLY.size :]
 
     async def call(self, call: Call[object]) -> int:
         """Send a request, and return the error code of its answer."""
@@ -114,8 +114,8 @@ class Session:
     async def _frame(self) -> bytes:
         async with asyncio.timeout(ANSWER_SECONDS):
             try:
-                head = await self._reader.readexactly(codec.LENGTH.size)
-                return await self._reader.readexactly(codec.LENGTH.unpack(head)[0])
+                head = await self._reader.readexactly(calls.LENGTH.size)
+                return await self._reader.readexactly(calls.LENGTH.unpack(head)[0])
             except asyncio.IncompleteReadError as error:
                 raise ConnectionResetError("the server has closed the connection") from error
 
@@ -137,8 +137,8 @@ class Deaths:
         """Create the nodes."""
         await self._attach()
         for create in [Create(path, b"0") for path in (ROOT, *PATHS)]:
-            await self._succeed(self._writer, codec.create(create))
-        await self._succeed(self._writer, codec.create(Create(EPHEMERAL, b"", ephemeral=True)))
+            await self._succeed(self._writer, calls.create(create))
+        await self._succeed(self._writer, calls.create(Create(EPHEMERAL, b"", ephemeral=True)))
 
     async def round(self) -> None:
         """Load the server, kill it, start it again, and check what it has. Raises Violation."""
@@ -167,8 +167,8 @@ class Deaths:
         """Create an ephemeral node in a session that is closed: the node must never come back."""
         session = Session(self._server.port)
         await session.attach()
-        await self._succeed(session, codec.create(Create(CLOSED, b"", ephemeral=True)))
-        await self._succeed(session, codec.close())
+        await self._succeed(session, calls.create(Create(CLOSED, b"", ephemeral=True)))
+        await self._succeed(session, calls.close())
         await session.leave()
 
     async def _succeed(self, session: Session, call: Call[object]) -> None:
@@ -183,7 +183,7 @@ class Deaths:
             while True:
                 sets = list(islice(self._numbers, IN_FLIGHT - len(waiting)))
                 self._sent.update(sets)
-                calls = (codec.set_data(Set(path, b"%d" % number, -1)) for path, number in sets)
+                calls = (calls.set_data(Set(path, b"%d" % number, -1)) for path, number in sets)
                 self._writer.send(*calls)
                 waiting += sets
                 code, _ = await self._writer.answer()
@@ -204,7 +204,7 @@ class Deaths:
         try:
             while True:
                 more = islice(paths, READS_IN_FLIGHT - len(waiting))
-                calls = [codec.get_data(path, watch=False) for path in more]
+                calls = [calls.get_data(path, watch=False) for path in more]
                 self._reader.send(*calls)
                 waiting += [(call, self._known[call.path]) for call in calls]
                 code, payload = await self._reader.answer()
@@ -231,15 +231,15 @@ class Deaths:
         """Read all nodes in both sessions."""
         for session in (self._writer, self._reader):
             for path in PATHS:
-                call = codec.get_data(path, watch=False)
+                call = calls.get_data(path, watch=False)
                 session.send(call)
                 self._judge(call, self._known[path], *await session.answer())
-        call = codec.get_data(EPHEMERAL, watch=False)
+        call = calls.get_data(EPHEMERAL, watch=False)
         self._reader.send(call)
         code, payload = await self._reader.answer()
         if code or call.decode(payload).stat.ephemeral_owner != self._writer.id:
             raise Violation(f"the ephemeral node of an open session is lost: error {code}")
-        if not await self._reader.call(codec.exists(CLOSED, watch=False)):
+        if not await self._reader.call(calls.exists(CLOSED, watch=False)):
             raise Violation("the ephemeral node of a closed session is back")
 
     def _judge(self, call: Call[Node], known: int, code: int, payload: bytes) -> None:

@@ -37,14 +37,14 @@ from minikafka.base.ports import (
 )
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import codec
+from minikafka.zk import calls
 from minikafka.zk.client import ZooKeeperClient, close_session
-from minikafka.zk.core import codes, operations
-from minikafka.zk.core.acl import ANYONE, Identity
-from minikafka.zk.core.codes import Refused
 from minikafka.zk.core.paths import parent_of
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.core.tree import Node
+from minikafka.zk.messages import codes, requests
+from minikafka.zk.messages.codes import Refused
+from minikafka.zk.messages.jute import ANYONE, Identity
 from minikafka.zk.server.server import ZooKeeperServer
 from minikafka.zk.server.settings import Settings
 from minikafka.zk.store.store import Store
@@ -132,7 +132,7 @@ class Znodes:
         try:
             path, node = self.state.write(self._direct, 0, _operation(op), self.wall_ms())
         except Refused as refused:
-            raise codec.error_of(refused.code, op.path) from None
+            raise calls.error_of(refused.code, op.path) from None
         return path, None if node is None else node.stat()
 
     def write(self, ops: Sequence[MultiOp], session: int = NOBODY) -> list[Written]:
@@ -144,7 +144,7 @@ class Znodes:
             if not isinstance(result, int):
                 written.append((result.path, result.stat))
             elif result:
-                verdict: Any = codec.error_of(result, op.path)
+                verdict: Any = calls.error_of(result, op.path)
                 raise MultiFailed(index, verdict)
         return written
 
@@ -513,13 +513,13 @@ def _copy_of(server: ZooKeeperInMemory) -> ZooKeeperInMemory:
     return copied
 
 
-def _operation(op: MultiOp) -> operations.Operation:
+def _operation(op: MultiOp) -> requests.Operation:
     """Return the server's form of an operation."""
     if isinstance(op, ports.Create):
         flags = codes.EPHEMERAL * op.ephemeral | codes.SEQUENTIAL * op.sequential
-        return operations.Create(codes.CREATE2, op.path, op.data, ANYONE, flags)
+        return requests.Create(codes.CREATE2, op.path, op.data, ANYONE, flags)
     if isinstance(op, ports.Set):
-        return operations.SetData(op.path, op.data, op.version)
+        return requests.SetData(op.path, op.data, op.version)
     if isinstance(op, ports.Delete):
-        return operations.Delete(op.path, op.version)
-    return operations.Check(op.path, op.version)
+        return requests.Delete(op.path, op.version)
+    return requests.Check(op.path, op.version)

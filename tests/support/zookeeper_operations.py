@@ -6,9 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from minikafka.zk.core import codes
-from minikafka.zk.core.acl import ANYONE, READABLE, Acl
-from minikafka.zk.core.operations import Check, Create, Delete, Operation, SetAcl, SetData
+from minikafka.zk.core.acl import READABLE
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.jute import ANYONE, Acl
+from minikafka.zk.messages.requests import Check, Create, Delete, Operation, SetAcl, SetData
 
 T = TypeVar("T")
 PATHS = ["/a", "/b", "/a/c", "/a/d", "/b/e", "/a/c/f", "/a/.", "/zookeeper"]

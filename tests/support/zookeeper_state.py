@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from minikafka.zk.core import codes
-from minikafka.zk.core.acl import ANYONE, Acl, Identity
 from minikafka.zk.core.attempt import Written
-from minikafka.zk.core.codes import Refused
-from minikafka.zk.core.operations import Create, Operation
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.core.tree import CONTAINER, Tree
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.codes import Refused
+from minikafka.zk.messages.jute import ANYONE, Acl, Identity
+from minikafka.zk.messages.requests import Create, Operation
 
 TICK_MS = 1_000
 TIMEOUT_MS = 5_000

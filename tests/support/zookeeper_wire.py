@@ -8,8 +8,8 @@ from collections import deque
 from typing import NamedTuple
 
 from minikafka.base.ports import Buffer, Link, Stat, Transport
-from minikafka.zk.records import jute
-from minikafka.zk.records.jute import ANYONE_BYTES, INT, Reader
+from minikafka.zk.messages import jute
+from minikafka.zk.messages.jute import ANYONE_BYTES, INT, JuteReader
 
 EVENT_XID = -1
 PING_XID = -2
@@ -23,8 +23,8 @@ class Reply(NamedTuple):
     error: int
     body: bytes
 
-    def reader(self) -> Reader:
-        return Reader(self.body)
+    def reader(self) -> JuteReader:
+        return JuteReader(self.body)
 
     def stat(self) -> Stat:
         """Return the Stat at the end of the body."""

@@ -11,15 +11,10 @@ import hashlib
 import ipaddress
 from collections.abc import Collection, Iterable
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from minikafka.zk.core.codes import INVALID_ACL, NO_AUTH, Refused
-
-Identity: TypeAlias = tuple[str, str]
-"""(scheme, id) of a connection, such as ("digest", "user:hash")."""
-Entry: TypeAlias = tuple[int, str, str]
-"""(permission bits, scheme, id)"""
-Acl: TypeAlias = tuple[Entry, ...]
+from minikafka.zk.messages.codes import INVALID_ACL, NO_AUTH, Refused
+from minikafka.zk.messages.jute import ANYONE, Acl, Entry, Identity
 
 READ: Final = 1
 WRITE: Final = 2
@@ -27,8 +22,6 @@ CREATE: Final = 4
 DELETE: Final = 8
 ADMIN: Final = 16
 ALL: Final = 31
-ANYONE: Final[Acl] = ((ALL, "world", "anyone"),)
-"""The list that nearly every node has. The decoder returns this object, so that one comparison by identity suffices."""
 READABLE: Final[Acl] = ((READ, "world", "anyone"),)
 _SHORT: Final = 16
 """A list of at most this many entries needs no index."""

@@ -9,19 +9,9 @@ from collections.abc import Callable, Collection
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from minikafka.base.ports import Stat
-from minikafka.zk.core import acl, codes
-from minikafka.zk.core.acl import Acl, Identity, check_permission, resolved
+from minikafka.zk.core import acl
+from minikafka.zk.core.acl import check_permission, resolved
 from minikafka.zk.core.changes import AclSet, Checked, Created, DataSet, Deleted
-from minikafka.zk.core.codes import Refused
-from minikafka.zk.core.operations import (
-    Check,
-    Create,
-    Delete,
-    Operation,
-    Reconfig,
-    SetAcl,
-    SetData,
-)
 from minikafka.zk.core.paths import (
     ROOT,
     SYSTEM_PATHS,
@@ -31,6 +21,18 @@ from minikafka.zk.core.paths import (
     sequence_number,
 )
 from minikafka.zk.core.tree import CONTAINER, NOBODY, Node, Tree
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.codes import Refused
+from minikafka.zk.messages.jute import Acl, Identity
+from minikafka.zk.messages.requests import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Reconfig,
+    SetAcl,
+    SetData,
+)
 
 ANY_VERSION: Final = -1
 _EXPANDED_MAX: Final = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from minikafka.zk.core.acl import Acl
+from minikafka.zk.messages.jute import Acl
 
 
 class Created(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from minikafka.zk.core.codes import BAD_ARGUMENTS, Refused
+from minikafka.zk.messages.codes import BAD_ARGUMENTS, Refused
 
 ROOT: Final = "/"
 SYSTEM_PATHS: Final = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")

@@ -6,7 +6,6 @@ replay leaves the state as it is where the transaction was applied before.
 
 from __future__ import annotations
 
-from minikafka.zk.core import codes
 from minikafka.zk.core.changes import (
     AclSet,
     Change,
@@ -22,6 +21,7 @@ from minikafka.zk.core.changes import (
 from minikafka.zk.core.paths import int32, parent_of
 from minikafka.zk.core.sessions import Sessions
 from minikafka.zk.core.tree import CONTAINER, NOBODY, Node, Tree
+from minikafka.zk.messages import codes
 
 
 def replay(transaction: Transaction, tree: Tree, sessions: Sessions) -> None:

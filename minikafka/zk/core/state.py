@@ -7,10 +7,9 @@ waits and reads no clock: `now` is monotonic ms, for expiry; `time_ms` is Unix m
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
-from minikafka.base.ports import Stat
-from minikafka.zk.core import acl, codes
+from minikafka.zk.core import acl
 from minikafka.zk.core.acl import check_permission, is_permitted
 from minikafka.zk.core.attempt import Attempt, Written
 from minikafka.zk.core.changes import (
@@ -22,15 +21,16 @@ from minikafka.zk.core.changes import (
     SessionOpened,
     Transaction,
 )
-from minikafka.zk.core.codes import Refused
-from minikafka.zk.core.operations import Operation
 from minikafka.zk.core.paths import ROOT, parent_of
 from minikafka.zk.core.replay import replay
 from minikafka.zk.core.sessions import Session, Sessions
 from minikafka.zk.core.tree import Node, Tree
 from minikafka.zk.core.watches import ANY, ONE_SHOT, PERSISTENT, RECURSIVE, Watcher, WatchTable
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.codes import Refused
+from minikafka.zk.messages.jute import ANYONE
+from minikafka.zk.messages.requests import Operation, Result
 
-UNKNOWN_ZXID: Final = -1
 _CHECK_MODES: Final = {
     1: (ONE_SHOT, 0),
     2: (0, ONE_SHOT),
@@ -46,13 +46,6 @@ class Connection(Watcher, Protocol):
     """A connected client. `session_id` 0: it has no session yet."""
 
     session_id: int
-
-
-class Result(NamedTuple):
-    """The outcome of one operation of a multi. `stat`: right after the operation; None after a deletion or check."""
-
-    path: str
-    stat: Stat | None
 
 
 class ServerState:
@@ -195,7 +188,7 @@ class ServerState:
         self.check_session(connection)
         return [
             node
-            if (node := self.tree.nodes.get(path)) is not None and node.acl is acl.ANYONE
+            if (node := self.tree.nodes.get(path)) is not None and node.acl is ANYONE
             else self._readable_or_code(connection, path)
             for path in paths
         ]
@@ -232,7 +225,7 @@ class ServerState:
             self._rewatch(connection, path, codes.DATA_CHANGED, seen_zxid)
         for path in exists:
             if path in self.tree.nodes:
-                connection.on_event(codes.NODE_CREATED, path, UNKNOWN_ZXID)
+                connection.on_event(codes.NODE_CREATED, path, codes.UNKNOWN_ZXID)
             else:
                 self.data_watches.add(path, connection, ONE_SHOT)
         for path in children:
@@ -246,9 +239,9 @@ class ServerState:
         is_data = change == codes.DATA_CHANGED
         node = self.tree.nodes.get(path)
         if node is None:
-            connection.on_event(codes.NODE_DELETED, path, UNKNOWN_ZXID)
+            connection.on_event(codes.NODE_DELETED, path, codes.UNKNOWN_ZXID)
         elif (node.mzxid if is_data else node.pzxid) > seen_zxid:
-            connection.on_event(change, path, UNKNOWN_ZXID)
+            connection.on_event(change, path, codes.UNKNOWN_ZXID)
         else:
             (self.data_watches if is_data else self.child_watches).add(path, connection, ONE_SHOT)
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from minikafka.base.ports import Stat
-from minikafka.zk.core.acl import ANYONE, READABLE, Acl
+from minikafka.zk.core.acl import READABLE
 from minikafka.zk.core.paths import ROOT, SYSTEM_PATHS, int32, name_of, parent_of
+from minikafka.zk.messages.jute import ANYONE, Acl
 
 NOBODY: Final = 0
 CONTAINER: Final = -(2**63)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, Protocol
 
-from minikafka.zk.core.acl import Identity
 from minikafka.zk.core.paths import ROOT, parent_of
+from minikafka.zk.messages.jute import Identity
 
 ONE_SHOT: Final = 1
 PERSISTENT: Final = 2

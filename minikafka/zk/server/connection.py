@@ -14,14 +14,13 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from minikafka.base.ports import Buffer, Clock, Link
-from minikafka.zk.core import acl, codes
-from minikafka.zk.core.acl import Identity
-from minikafka.zk.core.codes import Refused
+from minikafka.zk.core import acl
 from minikafka.zk.core.sessions import Session
-from minikafka.zk.core.state import UNKNOWN_ZXID, ServerState
-from minikafka.zk.records import opcodes, replies, requests
-from minikafka.zk.records.jute import INT, LONG, Malformed, Reader
-from minikafka.zk.records.replies import ANSWER_BYTES_MAX, PASSWORD_BYTES, AnswerTooLong
+from minikafka.zk.core.state import ServerState
+from minikafka.zk.messages import codes, replies, requests
+from minikafka.zk.messages.codes import UNKNOWN_ZXID, Refused
+from minikafka.zk.messages.jute import INT, LONG, Identity, JuteReader, Malformed
+from minikafka.zk.messages.replies import ANSWER_BYTES_MAX, PASSWORD_BYTES, AnswerTooLong
 from minikafka.zk.server.commit import GroupCommit
 from minikafka.zk.server.counters import Counters, Latencies, Output
 from minikafka.zk.server.handlers import HANDLERS
@@ -231,19 +230,19 @@ class ClientConnection:
         name, decode, run, self._yields = handler
         self.last_request = name, xid
         try:
-            request = decode(Reader(frame, _HEADER_BYTES))
+            request = decode(JuteReader(frame, _HEADER_BYTES))
         except Exception:  # noqa: BLE001 - whatever is wrong with the bytes is the client's fault
-            self._collect(replies.error(xid, self._state.zxid, codes.MARSHALLING_ERROR))
+            self._collect(replies.encode_error(xid, self._state.zxid, codes.MARSHALLING_ERROR))
             return
         try:
             body = run(self._state, self, xid, request, time_ms)
         except Refused as refused:
-            self._collect(replies.error(xid, self._state.zxid, refused.code))
+            self._collect(replies.encode_error(xid, self._state.zxid, refused.code))
             return
         except AnswerTooLong:
             self._cut_for_length(name)
             return
-        self._collect(replies.reply(xid, self._state.zxid, body))
+        self._collect(replies.encode_reply(xid, self._state.zxid, body))
 
     def _cut_for_length(self, name: str) -> None:
         logger.warning(
@@ -255,16 +254,16 @@ class ClientConnection:
         self.cut()
 
     def _serve_other(self, xid: int, opcode: int, frame: bytes, time_ms: int) -> None:
-        if opcode == opcodes.PING:
+        if opcode == codes.PING:
             self._answer_ping()
-        elif opcode == opcodes.CLOSE_SESSION:
+        elif opcode == codes.CLOSE_SESSION:
             self._state.close_session(self.session_id, xid, time_ms)
-            self._collect(replies.reply(xid, self._state.zxid))
+            self._collect(replies.encode_reply(xid, self._state.zxid))
             self.close()
-        elif opcode == opcodes.AUTH:
+        elif opcode == codes.AUTH:
             self._authenticate(xid, frame)
         else:
-            self._collect(replies.error(xid, UNKNOWN_ZXID, codes.UNIMPLEMENTED))
+            self._collect(replies.encode_error(xid, UNKNOWN_ZXID, codes.UNIMPLEMENTED))
             self.close()
 
     def _answer_ping(self) -> None:
@@ -273,13 +272,13 @@ class ClientConnection:
         try:
             self._state.check_session(self)
         except Refused as refused:
-            self._collect(replies.error(PING_XID, self._state.zxid, refused.code))
+            self._collect(replies.encode_error(PING_XID, self._state.zxid, refused.code))
         else:
-            self._collect(replies.reply(PING_XID, self._state.zxid))
+            self._collect(replies.encode_reply(PING_XID, self._state.zxid))
 
     def _authenticate(self, xid: int, frame: bytes) -> None:
         try:
-            scheme, credentials = requests.auth(Reader(frame, _HEADER_BYTES))
+            scheme, credentials = requests.decode_auth(JuteReader(frame, _HEADER_BYTES))
         except Malformed:
             self.cut()
             return
@@ -287,10 +286,10 @@ class ClientConnection:
             self.identities[acl.digest_identity(credentials)] = None
         is_too_much = len(credentials) > CREDENTIALS_MAX or len(self.identities) > IDENTITIES_MAX
         if scheme not in ("digest", "ip") or is_too_much:
-            self._collect(replies.error(xid, _AUTH_ZXID, codes.AUTH_FAILED))
+            self._collect(replies.encode_error(xid, _AUTH_ZXID, codes.AUTH_FAILED))
             self.close()
             return
-        self._collect(replies.reply(xid, _AUTH_ZXID))
+        self._collect(replies.encode_reply(xid, _AUTH_ZXID))
 
     # ---- start of a session
 
@@ -314,7 +313,7 @@ class ClientConnection:
     def _begin(self, frame: bytes, now: int, time_ms: int) -> None:
         """Open a session, or attach to one."""
         try:
-            request = requests.connect(frame)
+            request = requests.decode_connect(frame)
         except Malformed:
             self.cut()
             return
@@ -328,7 +327,7 @@ class ClientConnection:
             else self._state.open_session(request.timeout_ms, now, time_ms)
         )
         if session is None:
-            self._collect(replies.refused_connection(has_read_only=request.has_read_only))
+            self._collect(replies.encode_refused_connection(has_read_only=request.has_read_only))
             self.close()
         else:
             self._join(session, now, has_read_only=request.has_read_only)
@@ -341,7 +340,9 @@ class ClientConnection:
         self._state.sessions.touch(session, now)
         password = self._shared.password(session.id)
         self._collect(
-            replies.connected(session.id, session.timeout_ms, password, has_read_only=has_read_only)
+            replies.encode_connected(
+                session.id, session.timeout_ms, password, has_read_only=has_read_only
+            )
         )
 
     def _attach(self, request: requests.Connect) -> Session | None:
@@ -364,7 +365,7 @@ class ClientConnection:
         if self._is_closing:
             return
         self._shared.counters.events[change] += 1
-        self._emit(replies.event(change, path, zxid))
+        self._emit(replies.encode_event(change, path, zxid))
         if zxid != self._event_zxid:
             self._event_zxid, self._events_at_once = zxid, 0
         if zxid != UNKNOWN_ZXID:  # not an event of its own setWatches

@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from minikafka.zk.core import acl, codes
-from minikafka.zk.core.codes import Refused
-from minikafka.zk.core.operations import Create, Delete, Reconfig, SetAcl, SetData
+from minikafka.zk.core import acl
 from minikafka.zk.core.state import Connection, ServerState
-from minikafka.zk.records import jute, opcodes, replies, requests
-from minikafka.zk.records.jute import Reader
-from minikafka.zk.records.requests import (
+from minikafka.zk.messages import codes, jute, replies, requests
+from minikafka.zk.messages.codes import Refused
+from minikafka.zk.messages.jute import JuteReader
+from minikafka.zk.messages.requests import (
+    Create,
+    Delete,
     MalformedMulti,
     Multi,
     Read,
+    Reconfig,
+    SetAcl,
+    SetData,
     SetWatches,
     WatchRequest,
 )
@@ -38,7 +42,7 @@ class Handler(NamedTuple):
     """
 
     name: str
-    decode: Callable[[Reader], Any]
+    decode: Callable[[JuteReader], Any]
     run: Run
     is_scan: bool = False
 
@@ -48,17 +52,17 @@ def _set(
 ) -> bytes:
     node = state.write(who, xid, op, time_ms).node
     assert node is not None
-    return replies.stat(node)
+    return replies.encode_stat(node)
 
 
 def _get_data(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
-    return replies.data(state.data(who, op.path, watch=op.watch))
+    return replies.encode_data(state.data(who, op.path, watch=op.watch))
 
 
 def _create(state: ServerState, who: Connection, xid: int, op: Create, time_ms: int) -> bytes:
     written = state.write(who, xid, op, time_ms)
     assert written.node is not None
-    return replies.created(op.kind, written.path, written.node.stat())
+    return replies.encode_created(op.kind, written.path, written.node.stat())
 
 
 def _write_without_result(
@@ -72,33 +76,33 @@ def _multi(state: ServerState, who: Connection, xid: int, ops: Multi, time_ms: i
     if isinstance(ops, MalformedMulti):
         state.fail(who, xid, codes.MARSHALLING_ERROR, time_ms)
         raise Refused(codes.MARSHALLING_ERROR)
-    return replies.multi(ops, state.multi(who, xid, ops, time_ms))
+    return replies.encode_multi(ops, state.multi(who, xid, ops, time_ms))
 
 
 def _exists(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
-    return replies.stat(state.exists(who, op.path, watch=op.watch))
+    return replies.encode_stat(state.exists(who, op.path, watch=op.watch))
 
 
 def _get_children(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
-    return replies.children(state.children(who, op.path, watch=op.watch))
+    return replies.encode_children(state.children(who, op.path, watch=op.watch))
 
 
 def _get_children2(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
     node = state.children(who, op.path, watch=op.watch)
-    return replies.children(node) + replies.stat(node)
+    return replies.encode_children(node) + replies.encode_stat(node)
 
 
 def _get_acl(
     state: ServerState, who: Connection, xid: int, path: str | None, time_ms: int
 ) -> bytes:
     node = state.readable(who, path, acl.READ | acl.ADMIN)
-    return replies.acl(acl.hidden(node.acl, who.identities), node)
+    return replies.encode_acl(acl.hidden(node.acl, who.identities), node)
 
 
 def _multi_read(
     state: ServerState, who: Connection, xid: int, ops: list[tuple[int, str]], time_ms: int
 ) -> bytes:
-    return replies.multi_read(ops, state.read_many(who, [path for _, path in ops]))
+    return replies.encode_multi_read(ops, state.read_many(who, [path for _, path in ops]))
 
 
 def _sync(state: ServerState, who: Connection, xid: int, path: str | None, time_ms: int) -> bytes:
@@ -140,8 +144,8 @@ def _get_ephemerals(
     state.check_session(who)
     own = state.tree.ephemerals.get(who.session_id, ())
     if prefix is None or prefix.strip(_TRIMMED) in ("", "/"):
-        return replies.names(own)
-    return replies.names(path for path in own if path.startswith(prefix))
+        return replies.encode_names(own)
+    return replies.encode_names(path for path in own if path.startswith(prefix))
 
 
 def _count_children(
@@ -152,33 +156,37 @@ def _count_children(
 
 
 def _who_am_i(state: ServerState, who: Connection, xid: int, op: None, time_ms: int) -> bytes:
-    return replies.identities(who.identities)
+    return replies.encode_identities(who.identities)
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    opcodes.SET_DATA: Handler("SETD", requests.set_data, _set),
-    opcodes.GET_DATA: Handler("GETD", requests.read, _get_data),
-    opcodes.EXISTS: Handler("EXIS", requests.read, _exists),
-    opcodes.MULTI: Handler("MULT", requests.multi, _multi),
-    codes.CREATE: Handler("CREA", requests.create(codes.CREATE), _create),
-    codes.CREATE2: Handler("CREA", requests.create(codes.CREATE2), _create),
-    codes.CREATE_CONTAINER: Handler("CREC", requests.create(codes.CREATE_CONTAINER), _create),
-    codes.CREATE_TTL: Handler("CRET", requests.create_ttl, _create),
-    opcodes.DELETE: Handler("DELE", requests.delete, _write_without_result),
-    opcodes.GET_CHILDREN: Handler("GETC", requests.read, _get_children),
-    opcodes.GET_CHILDREN2: Handler("GETC", requests.read, _get_children2),
-    opcodes.GET_ACL: Handler("GETA", requests.path, _get_acl),
-    opcodes.SET_ACL: Handler("SETA", requests.set_acl, _set),
-    opcodes.SYNC: Handler("SYNC", requests.path, _sync),
-    opcodes.RECONFIG: Handler("RECO", requests.reconfig, _write_without_result),
-    opcodes.MULTI_READ: Handler("MLTR", requests.multi_read, _multi_read),
-    opcodes.SET_WATCHES: Handler("SETW", requests.set_watches, _set_watches),
-    opcodes.SET_WATCHES2: Handler("STW2", requests.set_watches2, _set_watches),
-    opcodes.ADD_WATCH: Handler("ADDW", requests.watch, _add_watch),
-    opcodes.CHECK_WATCHES: Handler("CHKW", requests.watch, _check_watches),
-    opcodes.REMOVE_WATCHES: Handler("REMW", requests.watch, _remove_watches),
-    opcodes.GET_EPHEMERALS: Handler("GETE", requests.path, _get_ephemerals, is_scan=True),
-    opcodes.GET_ALL_CHILDREN_NUMBER: Handler("GACN", requests.path, _count_children, is_scan=True),
-    opcodes.WHO_AM_I: Handler("WHOA", requests.nothing, _who_am_i),
+    codes.SET_DATA: Handler("SETD", requests.decode_set_data, _set),
+    codes.GET_DATA: Handler("GETD", requests.decode_read, _get_data),
+    codes.EXISTS: Handler("EXIS", requests.decode_read, _exists),
+    codes.MULTI: Handler("MULT", requests.decode_multi, _multi),
+    codes.CREATE: Handler("CREA", requests.decode_create(codes.CREATE), _create),
+    codes.CREATE2: Handler("CREA", requests.decode_create(codes.CREATE2), _create),
+    codes.CREATE_CONTAINER: Handler(
+        "CREC", requests.decode_create(codes.CREATE_CONTAINER), _create
+    ),
+    codes.CREATE_TTL: Handler("CRET", requests.decode_create_ttl, _create),
+    codes.DELETE: Handler("DELE", requests.decode_delete, _write_without_result),
+    codes.GET_CHILDREN: Handler("GETC", requests.decode_read, _get_children),
+    codes.GET_CHILDREN2: Handler("GETC", requests.decode_read, _get_children2),
+    codes.GET_ACL: Handler("GETA", requests.decode_path, _get_acl),
+    codes.SET_ACL: Handler("SETA", requests.decode_set_acl, _set),
+    codes.SYNC: Handler("SYNC", requests.decode_path, _sync),
+    codes.RECONFIG: Handler("RECO", requests.decode_reconfig, _write_without_result),
+    codes.MULTI_READ: Handler("MLTR", requests.decode_multi_read, _multi_read),
+    codes.SET_WATCHES: Handler("SETW", requests.decode_set_watches, _set_watches),
+    codes.SET_WATCHES2: Handler("STW2", requests.decode_set_watches2, _set_watches),
+    codes.ADD_WATCH: Handler("ADDW", requests.decode_watch, _add_watch),
+    codes.CHECK_WATCHES: Handler("CHKW", requests.decode_watch, _check_watches),
+    codes.REMOVE_WATCHES: Handler("REMW", requests.decode_watch, _remove_watches),
+    codes.GET_EPHEMERALS: Handler("GETE", requests.decode_path, _get_ephemerals, is_scan=True),
+    codes.GET_ALL_CHILDREN_NUMBER: Handler(
+        "GACN", requests.decode_path, _count_children, is_scan=True
+    ),
+    codes.WHO_AM_I: Handler("WHOA", requests.decode_nothing, _who_am_i),
 }
 """All requests but ping, closeSession and auth, which concern the connection itself."""

@@ -13,9 +13,9 @@ from itertools import chain
 from typing import Final
 
 from minikafka.base.ports import Clock
-from minikafka.zk.core.codes import CHILDREN_CHANGED, DATA_CHANGED, NODE_CREATED, NODE_DELETED
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.records.replies import ANSWER_BYTES_MAX, AnswerTooLong
+from minikafka.zk.messages.codes import CHILDREN_CHANGED, DATA_CHANGED, NODE_CREATED, NODE_DELETED
+from minikafka.zk.messages.replies import ANSWER_BYTES_MAX, AnswerTooLong
 from minikafka.zk.server.connection import ClientConnection
 from minikafka.zk.server.counters import Counters
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from minikafka.base.ports import Storage
-from minikafka.zk.records import snapshots, transactions
-from minikafka.zk.records.jute import Malformed
+from minikafka.zk.messages.jute import Malformed
+from minikafka.zk.store import snapshots, transaction_log
 from minikafka.zk.store.errors import UnsupportedData
 
 VERSION: Final = "version-2"
@@ -30,8 +30,8 @@ LOG_HEADER: Final = struct.pack("!4si8s", b"ZKLG", 2, b"minikafk")
 A log with this id has every zxid, and `durable-end` is written before its transactions are acknowledged.
 """
 _LOG_HEADER_CHECKED: Final = LOG_HEADER[:8]
-_RECORD_BYTES_MIN: Final = transactions.HEADER.size
-_AROUND_RECORD: Final = transactions.PREFIX.size + len(transactions.END)
+_RECORD_BYTES_MIN: Final = transaction_log.HEADER.size
+_AROUND_RECORD: Final = transaction_log.PREFIX.size + len(transaction_log.END)
 _RECORD_START: Final = re.compile(
     rb"(?=\0{4}.{4}(?:\0[\1-\xff]..|\0\0[\1-\xff].|\0{3}[\x20-\xff]))", re.DOTALL
 )
@@ -114,13 +114,13 @@ class LogRecords:
 
     def _record_at(self, position: int) -> bytes | None:
         """Return the record at a position; None if it is not complete and unchanged."""
-        content, prefix = self.content, transactions.PREFIX
+        content, prefix = self.content, transaction_log.PREFIX
         if position + prefix.size > len(content):
             return None
         checksum, size = prefix.unpack_from(content, position)
         start = position + prefix.size
         end = start + size
-        if size < _RECORD_BYTES_MIN or content[end : end + 1] != transactions.END:
+        if size < _RECORD_BYTES_MIN or content[end : end + 1] != transaction_log.END:
             return None
         record = content[start:end]
         return record if zlib.adler32(record) == checksum else None
@@ -133,7 +133,7 @@ class LogRecords:
         places = _RECORD_START.finditer(self.content, self.position + 1)
         records = (self._record_at(place.start()) for place in places)
         return any(
-            record is not None and transactions.durable_before(record) > self.position
+            record is not None and transaction_log.durable_before(record) > self.position
             for record in records
         )
 

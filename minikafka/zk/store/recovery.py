@@ -10,13 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from minikafka.base.ports import Storage
-from minikafka.zk.core import codes
 from minikafka.zk.core.changes import Change, Created, Multi, SessionClosed, Transaction
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.records import transactions
-from minikafka.zk.records.jute import Malformed
-from minikafka.zk.records.snapshots import Snapshot
-from minikafka.zk.store import durable_end
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.jute import Malformed
+from minikafka.zk.store import durable_end, transaction_log
 from minikafka.zk.store.durable_end import DurableEnd
 from minikafka.zk.store.errors import CorruptData, UnsupportedData
 from minikafka.zk.store.files import (
@@ -29,6 +27,7 @@ from minikafka.zk.store.files import (
     read_snapshot,
     remove_unfinished,
 )
+from minikafka.zk.store.snapshots import Snapshot
 
 _TTL_OWNER: Final = -1
 """The upper byte of the owner of a node with a time to live, as a signed number."""
@@ -161,7 +160,7 @@ class Recovery:
         self.has_own_logs |= records.is_own
         start = records.position
         for record in records:
-            zxid = transactions.zxid_of(record)
+            zxid = transaction_log.zxid_of(record)
             self._check_order(log, records, start, zxid, state.zxid)
             if zxid > state.zxid:
                 self._apply(log, start, record, state)
@@ -208,9 +207,9 @@ class Recovery:
 
     def _apply(self, log: Entry, position: int, record: bytes, state: ServerState) -> None:
         try:
-            transaction = transactions.decode(record)
+            transaction = transaction_log.decode(record)
         except Malformed as error:
-            zxid = transactions.zxid_of(record)
+            zxid = transaction_log.zxid_of(record)
             reason = f"cannot be read at byte {position} ({error})"
             raise self._lost(log, zxid, reason) from None
         state.replay(transaction)

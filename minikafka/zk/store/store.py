@@ -13,8 +13,7 @@ from typing import Final
 from minikafka.base.ports import File, Rng, Storage
 from minikafka.zk.core.changes import Transaction
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.records import snapshots, transactions
-from minikafka.zk.store import durable_end
+from minikafka.zk.store import durable_end, snapshots, transaction_log
 from minikafka.zk.store.durable_end import DurableEnd, DurableNote
 from minikafka.zk.store.errors import CorruptData, DirectoryInUse
 from minikafka.zk.store.files import (
@@ -129,7 +128,7 @@ class Store:
         slices: list[bytes] = []
         size = len(LOG_HEADER) + self._end - self._durable
         for transaction in batch:
-            record = transactions.encode(transaction, 0 if slices else self._durable)
+            record = transaction_log.encode(transaction, 0 if slices else self._durable)
             if size + len(record) > BATCH_BYTES_MAX:
                 self._write(slices, batch[0].zxid)
                 self.sync()

@@ -19,7 +19,7 @@ from support.zookeeper_wire import WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.records import opcodes
+from minikafka.zk.messages import codes
 from minikafka.zk.server.server import ZooKeeperServer
 from minikafka.zk.server.settings import Settings
 from minikafka.zk.store.store import Store
@@ -119,7 +119,7 @@ class Attack:
         client = self.clients[place]
         for frame in frames:
             client.send(self.mutator.frame(frame))
-        client.request(opcodes.WHO_AM_I, xid=MARKER_XID)
+        client.request(codes.WHO_AM_I, xid=MARKER_XID)
         replies = 0
         try:
             while (reply := await client.reply()).xid != MARKER_XID:
@@ -167,7 +167,7 @@ def test_server_closes_connections_with_damaged_lengths_and_stays_alive() -> Non
             await asyncio.sleep(0)
             client.link.close()
             other = await wire.client(attack.transport)
-            assert (await other.call(opcodes.WHO_AM_I)).error == 0
+            assert (await other.call(codes.WHO_AM_I)).error == 0
             other.link.close()
         assert attack.failures == []
         attack.check_recovery()

@@ -20,7 +20,7 @@ from minikafka.cluster.ports import free_ports
 from minikafka.cluster.processes import identify, is_paused
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk import codec
+from minikafka.zk import calls
 from minikafka.zk.client import close_session
 from minikafka.zk.processes.child import ServerProcess
 
@@ -460,7 +460,7 @@ async def test_thousands_of_concurrent_requests_all_end(proxy: Proxy, connect: C
     await client.create("/a", b"0")
     session: Any = client._session
     path = client.root + "/a"
-    answers = [session.submit(codec.set_data(Set(path, b"x", -1))) for _ in range(5_000)]
+    answers = [session.submit(calls.set_data(Set(path, b"x", -1))) for _ in range(5_000)]
     await asyncio.wait(answers)
     assert [answer.result().version for answer in answers] == list(range(1, 5_001))
 

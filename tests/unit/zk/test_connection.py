@@ -11,8 +11,9 @@ import pytest
 
 from minikafka.base.errors import NoNode, NotConnected, OutcomeUnknown
 from minikafka.base.ports import Stat
-from minikafka.zk import codec
+from minikafka.zk import calls
 from minikafka.zk.connection import FRAME_MAX, ZooKeeperConnection
+from minikafka.zk.messages import codes
 
 STAT = Stat(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 CONNECTED = struct.pack("!iiqi", 0, 4000, 7, 16) + bytes(16) + b"\x00"
@@ -78,7 +79,7 @@ class Bench:
 
     def ask(self, path: str = "/a") -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.connection.submit(codec.exists(path, watch=False), answer)
+        self.connection.submit(calls.exists(path, watch=False), answer)
         return answer
 
 
@@ -92,7 +93,7 @@ async def test_requests_of_one_loop_turn_are_sent_in_one_write_in_order() -> Non
     answers = [bench.ask("/1"), bench.ask("/2")]
     assert bench.wire.written == b""
     await asyncio.sleep(0)
-    frames = [struct.pack("!i", xid) + codec.exists(f"/{xid}", watch=False).body for xid in (1, 2)]
+    frames = [struct.pack("!i", xid) + calls.exists(f"/{xid}", watch=False).body for xid in (1, 2)]
     assert bench.wire.written == b"".join(struct.pack("!i", len(f)) + f for f in frames)
     assert not any(answer.done() for answer in answers)
 
@@ -111,7 +112,7 @@ async def test_connection_tells_its_owner_the_send_time_of_an_answered_request()
     bench = await Bench().attach()
     bench.now = 2000
     answer = bench.ask()
-    size = len(codec.exists("/a", watch=False).body)
+    size = len(calls.exists("/a", watch=False).body)
     bench.now = 2500
     bench.receive(answer_to(1, zxid=77))
     assert answer.done()
@@ -126,7 +127,7 @@ async def test_answered_ping_is_reported_to_the_owner_and_uses_no_request_number
     bench.connection.ping()
     bench.ask()
     assert bench.connection.oldest_request() == 2000
-    bench.receive(answer_to(codec.PING_XID)[:16], answer_to(1))
+    bench.receive(answer_to(codes.PING_XID)[:16], answer_to(1))
     assert ("answer", 2000) in bench.owner.events
 
 
@@ -134,8 +135,8 @@ async def test_watch_event_is_reported_and_completes_no_request() -> None:
     bench = await Bench().attach()
     answer = bench.ask()
     path = struct.pack("!iii", 3, 3, 2) + b"/a"
-    bench.receive(struct.pack("!iqi", codec.EVENT_XID, -1, 0) + path)
-    assert bench.owner.events == [("event", codec.DATA_CHANGED, "/a")]
+    bench.receive(struct.pack("!iqi", codes.EVENT_XID, -1, 0) + path)
+    assert bench.owner.events == [("event", codes.DATA_CHANGED, "/a")]
     assert not answer.done()
 
 

@@ -18,7 +18,8 @@ from minikafka.base.ports import SessionState
 from minikafka.runtime.clock import SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk import codec
+from minikafka.zk import calls
+from minikafka.zk.messages import codes
 from minikafka.zk.session import Session
 
 TIMEOUT_MS = 600_000
@@ -55,7 +56,7 @@ class Server:
 
     def answer(self, xid: int) -> None:
         """Answer an `exists` request, or a ping, with "no node"."""
-        error = 0 if xid == codec.PING_XID else -101
+        error = 0 if xid == codes.PING_XID else -101
         self.send(struct.pack("!iqi", xid, 5, error))
 
 
@@ -81,7 +82,7 @@ class Bench:
     async def ask(self, xid: int, *, sent: int, answered: int) -> None:
         """Send request number `xid` at one time, and let the server answer it at a later time."""
         self.clock.advance(sent - self.clock.now())
-        asked = asyncio.ensure_future(self.session.submit(codec.exists("/a", watch=False)))
+        asked = asyncio.ensure_future(self.session.submit(calls.exists("/a", watch=False)))
         await until(lambda: len(self.server.requests) == xid + 1)
         self.clock.advance(answered - self.clock.now())
         self.server.answer(xid)
@@ -138,7 +139,7 @@ async def test_answer_to_an_older_request_does_not_shorten_the_lease(bench: Benc
 async def test_request_without_an_answer_does_not_extend_the_lease(bench: Bench) -> None:
     await bench.attach()
     bench.clock.advance(5_000)
-    asked = bench.session.submit(codec.exists("/a", watch=False))
+    asked = bench.session.submit(calls.exists("/a", watch=False))
     await until(lambda: len(bench.server.requests) == 2)
     assert bench.lease_ends_at(TIMEOUT_MS)
     asked.cancel()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from minikafka.base.ports import WatchKind, WatchSignal
-from minikafka.zk import codec
+from minikafka.zk.messages import codes
 from minikafka.zk.watches import OneShot, Watches
 
 DATA, EXISTS, CHILDREN = WatchKind.DATA, WatchKind.EXISTS, WatchKind.CHILDREN
@@ -16,10 +16,10 @@ DATA, EXISTS, CHILDREN = WatchKind.DATA, WatchKind.EXISTS, WatchKind.CHILDREN
 @pytest.mark.parametrize(
     ("change", "kinds"),
     [
-        (codec.NODE_CREATED, {DATA, EXISTS}),
-        (codec.NODE_DELETED, {DATA, EXISTS, CHILDREN}),
-        (codec.DATA_CHANGED, {DATA, EXISTS}),
-        (codec.CHILDREN_CHANGED, {CHILDREN}),
+        (codes.NODE_CREATED, {DATA, EXISTS}),
+        (codes.NODE_DELETED, {DATA, EXISTS, CHILDREN}),
+        (codes.DATA_CHANGED, {DATA, EXISTS}),
+        (codes.CHILDREN_CHANGED, {CHILDREN}),
         (99, set()),
     ],
 )
@@ -48,7 +48,7 @@ async def test_forgotten_watch_does_not_complete() -> None:
     gone, kept = watches.register(DATA, "/a"), watches.register(CHILDREN, "/a")
     watches.forget(DATA, "/a")
     assert not watches.is_registered(DATA, "/a")
-    watches.changed(codec.NODE_DELETED, "/a")
+    watches.changed(codes.NODE_DELETED, "/a")
     assert (gone.fired(), kept.fired()) == (False, True)
 
 

@@ -15,8 +15,8 @@ from support import zookeeper_wire as wire
 from support.zookeeper_wire import WireClient
 
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk.core.codes import CREATE
-from minikafka.zk.records import opcodes
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.codes import CREATE
 
 
 class Server:
@@ -81,7 +81,7 @@ async def test_session_and_ephemeral_nodes_survive_a_kill_of_the_server(tmp_path
     again = start(servers, tmp_path / "not" / "there")
     client = await wire.wire(SocketTransport(), again.port())
     assert await client.greet(10_000, greeting.session_id, greeting.password) == greeting
-    reply = await client.call(opcodes.GET_DATA, wire.read("/a"))
+    reply = await client.call(codes.GET_DATA, wire.read("/a"))
     assert reply.reader().buffer() == b"x"
     assert reply.stat().ephemeral_owner == greeting.session_id
 

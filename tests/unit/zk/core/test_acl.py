@@ -7,19 +7,17 @@ import pytest
 from minikafka.zk.core.acl import (
     ADMIN,
     ALL,
-    ANYONE,
     READ,
     READABLE,
     WRITE,
-    Acl,
-    Identity,
     check_permission,
     digest_identity,
     hidden,
     is_permitted,
     resolved,
 )
-from minikafka.zk.core.codes import INVALID_ACL, NO_AUTH, Refused
+from minikafka.zk.messages.codes import INVALID_ACL, NO_AUTH, Refused
+from minikafka.zk.messages.jute import ANYONE, Acl, Identity
 
 BOB = digest_identity(b"bob:secret")
 ADDRESS: Identity = ("ip", "10.1.2.3")

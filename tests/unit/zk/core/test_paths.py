@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from support.zookeeper_state import Connection, World
 
-from minikafka.zk.core import codes
-from minikafka.zk.core.acl import ANYONE
-from minikafka.zk.core.operations import Create, Delete, SetData
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.jute import ANYONE
+from minikafka.zk.messages.requests import Create, Delete, SetData
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from random import Random
 
 from support.server_states import Client, RandomWrites, fingerprint, new_state
 
-from minikafka.zk.core import codes
-from minikafka.zk.core.acl import ANYONE
 from minikafka.zk.core.changes import Transaction
-from minikafka.zk.core.operations import Create
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.core.tree import Node
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.jute import ANYONE
+from minikafka.zk.messages.requests import Create
 
 
 def history(seed: int, count: int) -> tuple[ServerState, list[Transaction]]:

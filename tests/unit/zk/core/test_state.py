@@ -9,10 +9,10 @@ import pytest
 from support.zookeeper_operations import Operations
 from support.zookeeper_state import TICK_MS, World, assert_consistent, image
 
-from minikafka.zk.core import codes
 from minikafka.zk.core.changes import Deleted, Failed, Multi
-from minikafka.zk.core.codes import Refused
 from minikafka.zk.core.state import ServerState
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.codes import Refused
 
 SEEDS = 20
 STEPS = 150

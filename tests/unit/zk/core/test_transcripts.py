@@ -17,8 +17,6 @@ from support.transcripts import Input, play, scenarios
 from support.zookeeper_state import TICK_MS, TIMEOUT_MS, assert_consistent
 
 from minikafka.base.ports import Stat
-from minikafka.zk.core import codes
-from minikafka.zk.core.acl import ANYONE, Acl, Identity
 from minikafka.zk.core.attempt import Written
 from minikafka.zk.core.changes import (
     AclSet,
@@ -33,18 +31,21 @@ from minikafka.zk.core.changes import (
     SessionOpened,
     Transaction,
 )
-from minikafka.zk.core.codes import Refused
-from minikafka.zk.core.operations import (
+from minikafka.zk.core.sessions import Session
+from minikafka.zk.core.state import ServerState
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.codes import Refused
+from minikafka.zk.messages.jute import ANYONE, Acl, Identity
+from minikafka.zk.messages.requests import (
     Check,
     Create,
     Delete,
     Operation,
     Reconfig,
+    Result,
     SetAcl,
     SetData,
 )
-from minikafka.zk.core.sessions import Session
-from minikafka.zk.core.state import Result, ServerState
 
 NO_SESSION: Final = 99
 TIME_MS: Final = 7
@@ -68,9 +69,10 @@ ADD_MODES: Final = {"persistent": 0, "recursive": 1}
 WATCH_TYPES: Final = {"children": 1, "data": 2, "any": 3, "persistent": 4, "recursive": 5}
 CODE_NAMES: Final = {
     value: name
-    for name, value in vars(codes).items()
+    for name, value in reversed(vars(codes).items())
     if name.isupper() and isinstance(value, int) and value < 0
 }
+"""Error code → name: of two names for a number, the one that `codes` defines first."""
 
 
 def acl_of(text: str) -> Acl | None:

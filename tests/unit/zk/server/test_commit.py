@@ -14,9 +14,9 @@ from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Rng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk.core.changes import Transaction
-from minikafka.zk.core.codes import CREATE, DATA_CHANGED
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.records import opcodes
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.codes import CREATE, DATA_CHANGED
 from minikafka.zk.server.commit import FAST_FLUSHES, SLOW_MS
 from minikafka.zk.server.server import ZooKeeperServer
 from minikafka.zk.server.settings import UNANSWERED_MAX, Settings
@@ -163,7 +163,7 @@ def test_reply_to_a_write_waits_for_the_flush_of_its_transaction():
     async def scenario(scene: Scene) -> None:
         client = await scene.client()
         await scene.make_disk_slow(client)
-        client.request(opcodes.SET_DATA, wire.set_data("/a", b"x"))
+        client.request(codes.SET_DATA, wire.set_data("/a", b"x"))
         await quiet()
         assert client.received == b""
         assert scene.server.state.tree.nodes["/a"].data == b"x"
@@ -178,9 +178,9 @@ def test_read_of_another_client_waits_for_the_flush_of_what_it_has_read():
     async def scenario(scene: Scene) -> None:
         writer, reader = await scene.client(), await scene.client()
         await scene.make_disk_slow(writer)
-        writer.request(opcodes.SET_DATA, wire.set_data("/a", b"x"))
+        writer.request(codes.SET_DATA, wire.set_data("/a", b"x"))
         await quiet()
-        reader.request(opcodes.GET_DATA, wire.read("/a"))
+        reader.request(codes.GET_DATA, wire.read("/a"))
         await quiet()
         assert reader.received == b""
         await scene.executor.step()
@@ -193,8 +193,8 @@ def test_event_waits_for_the_flush_of_the_change_that_it_reports():
     async def scenario(scene: Scene) -> None:
         writer, watcher = await scene.client(), await scene.client()
         await scene.make_disk_slow(writer)
-        await watcher.call(opcodes.GET_DATA, wire.read("/a", watch=True))
-        writer.request(opcodes.SET_DATA, wire.set_data("/a", b"x"))
+        await watcher.call(codes.GET_DATA, wire.read("/a", watch=True))
+        writer.request(codes.SET_DATA, wire.set_data("/a", b"x"))
         await quiet()
         assert watcher.received == b""
         await scene.executor.step()
@@ -209,8 +209,8 @@ def test_event_of_a_write_precedes_its_reply_on_the_connection_that_wrote():
     async def scenario(scene: Scene) -> None:
         client = await scene.client()
         await client.call(CREATE, wire.create("/a"))
-        await client.call(opcodes.EXISTS, wire.read("/a", watch=True))
-        xid = client.request(opcodes.SET_DATA, wire.set_data("/a", b"x"))
+        await client.call(codes.EXISTS, wire.read("/a", watch=True))
+        xid = client.request(codes.SET_DATA, wire.set_data("/a", b"x"))
         assert [(await client.reply()).xid for _ in range(2)] == [wire.EVENT_XID, xid]
 
     played(scenario)
@@ -222,7 +222,7 @@ def test_requests_that_arrive_during_a_flush_share_the_next_one():
         await scene.make_disk_slow(client)
         before = scene.store.flushes
         for _ in range(10):
-            client.request(opcodes.SET_DATA, wire.set_data("/a"))
+            client.request(codes.SET_DATA, wire.set_data("/a"))
             await quiet()
         await scene.executor.step()
         await client.reply()
@@ -240,10 +240,10 @@ def test_server_applies_at_most_a_thousand_requests_of_a_client_during_a_flush()
     async def scenario(scene: Scene) -> None:
         client = await scene.client()
         await scene.make_disk_slow(client)
-        client.request(opcodes.SET_DATA, wire.set_data("/a"))
+        client.request(codes.SET_DATA, wire.set_data("/a"))
         await quiet()
         before = scene.server.state.zxid
-        xids = [client.request(opcodes.SET_DATA, wire.set_data("/a")) for _ in range(2_500)]
+        xids = [client.request(codes.SET_DATA, wire.set_data("/a")) for _ in range(2_500)]
         await quiet()
         assert scene.server.state.zxid - before == UNANSWERED_MAX - 1
         stepping = asyncio.ensure_future(scene.executor.keep_stepping())
@@ -258,9 +258,9 @@ def test_reply_to_the_end_of_a_session_waits_for_the_flush_too():
     async def scenario(scene: Scene) -> None:
         client = await scene.client()
         await scene.make_disk_slow(client)
-        client.request(opcodes.SET_DATA, wire.set_data("/a"))
+        client.request(codes.SET_DATA, wire.set_data("/a"))
         await quiet()
-        client.request(opcodes.CLOSE_SESSION)
+        client.request(codes.CLOSE_SESSION)
         await scene.executor.step()
         await client.reply()
         await quiet()
@@ -278,10 +278,10 @@ def test_flushes_run_in_the_event_loop_again_after_many_fast_ones():
         await scene.make_disk_slow(client)
         scene.store.skip = lambda: None
         for _ in range(FAST_FLUSHES):
-            client.request(opcodes.SET_DATA, wire.set_data("/a"))
+            client.request(codes.SET_DATA, wire.set_data("/a"))
             await scene.executor.step()
             await client.reply()
-        assert (await client.call(opcodes.SET_DATA, wire.set_data("/a"))).error == 0
+        assert (await client.call(codes.SET_DATA, wire.set_data("/a"))).error == 0
         assert scene.executor.waiting.empty()
 
     played(scenario)
@@ -298,7 +298,7 @@ def test_failed_flush_ends_the_server_and_is_not_acknowledged():
         client.request(CREATE, wire.create("/a"))
         await quiet()
         scene.store.skip = lambda: None
-        other.request(opcodes.GET_DATA, wire.read("/"))
+        other.request(codes.GET_DATA, wire.read("/"))
         client.request(CREATE, wire.create("/b"))
         await quiet()
         assert client.received == other.received == b""
@@ -313,7 +313,7 @@ def test_failed_flush_in_the_executor_ends_the_server_and_is_not_acknowledged():
         client = await scene.client()
         await scene.make_disk_slow(client)
         scene.store.skip = fail
-        client.request(opcodes.SET_DATA, wire.set_data("/a"))
+        client.request(codes.SET_DATA, wire.set_data("/a"))
         await scene.executor.step()
         await quiet()
         assert client.received == b""
@@ -344,7 +344,7 @@ def test_close_makes_pending_writes_durable_and_answers_them():
         client = await scene.client()
         await scene.make_disk_slow(client)
         for number in range(2):
-            client.request(opcodes.SET_DATA, wire.set_data("/a", bytes([number])))
+            client.request(codes.SET_DATA, wire.set_data("/a", bytes([number])))
             await quiet()
         closing = asyncio.ensure_future(scene.server.close())
         for _ in range(2):
@@ -362,7 +362,7 @@ def test_snapshot_has_what_is_in_the_log_and_nothing_else():
         client = await scene.client()
         await scene.make_disk_slow(client)
         for _ in range(10):
-            client.request(opcodes.SET_DATA, wire.set_data("/a"))
+            client.request(codes.SET_DATA, wire.set_data("/a"))
             await quiet()
         await scene.executor.step()
         await quiet()
@@ -381,7 +381,7 @@ def test_flushes_run_in_the_executor_while_a_snapshot_is_written():
             client.request(CREATE, wire.create(path))
             await client.reply()
         assert scene.store.snapshots
-        client.request(opcodes.SET_DATA, wire.set_data("/a"))
+        client.request(codes.SET_DATA, wire.set_data("/a"))
         await quiet()
         assert client.received == b""
         await scene.executor.step()
@@ -389,7 +389,7 @@ def test_flushes_run_in_the_executor_while_a_snapshot_is_written():
         scene.may_end.set()
         await scene.executor.step()  # deletes old files
         await quiet()
-        assert (await client.call(opcodes.SET_DATA, wire.set_data("/a"))).error == 0
+        assert (await client.call(codes.SET_DATA, wire.set_data("/a"))).error == 0
         assert scene.executor.waiting.empty()
 
     played(scenario, snapshot_after=3)

@@ -13,9 +13,9 @@ from support.seeded_loop import run_seeded
 from support.zookeeper_wire import WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
-from minikafka.zk.core.codes import CREATE, NODE_DELETED
-from minikafka.zk.records import jute, opcodes
-from minikafka.zk.records.jute import INT
+from minikafka.zk.messages import codes, jute
+from minikafka.zk.messages.codes import CREATE, NODE_DELETED
+from minikafka.zk.messages.jute import INT
 from minikafka.zk.server.server import ZooKeeperServer
 from minikafka.zk.server.settings import FRAME_MAX, IDLE_MS, UNANSWERED_MAX, UNSENT_MAX, Settings
 
@@ -99,12 +99,12 @@ def test_session_moves_to_a_new_connection_without_its_watches():
         old, other = await scene.connection(), await scene.client()
         greeting = await old.greet()
         await old.call(CREATE, wire.create("/a", b"", 1))
-        await old.call(opcodes.GET_DATA, wire.read("/a", watch=True))
+        await old.call(codes.GET_DATA, wire.read("/a", watch=True))
         new = await scene.connection()
         assert await new.greet(6_000, greeting.session_id, greeting.password) == greeting
         assert await old.end() == b""
-        await other.call(opcodes.DELETE, wire.versioned("/a"))
-        reply = await new.call(opcodes.PING, xid=wire.PING_XID)
+        await other.call(codes.DELETE, wire.versioned("/a"))
+        reply = await new.call(codes.PING, xid=wire.PING_XID)
         assert reply.xid == wire.PING_XID
         assert scene.server.state.data_watches.by_path == {}
 
@@ -118,7 +118,7 @@ def test_wrong_password_gets_no_session_and_leaves_its_owner_alone():
         stolen = await thief.greet(6_000, greeting.session_id, bytes(16))
         assert stolen == (0, 0, bytes(16), 36)
         assert await thief.end() == b""
-        assert (await owner.call(opcodes.PING, xid=-2)).error == 0
+        assert (await owner.call(codes.PING, xid=-2)).error == 0
 
     played(scenario)
 
@@ -150,7 +150,7 @@ def test_session_without_a_sign_of_life_expires_and_its_connection_ends():
         greeting = await silent.greet(2_000)
         await silent.call(CREATE, wire.create("/a", b"", 1))
         began = asyncio.get_running_loop().time()
-        await watcher.call(opcodes.EXISTS, wire.read("/a", watch=True))
+        await watcher.call(codes.EXISTS, wire.read("/a", watch=True))
         assert (await watcher.reply()).event() == (NODE_DELETED, "/a")
         assert 2 <= asyncio.get_running_loop().time() - began <= 3.6
         assert await silent.end() == b""
@@ -168,7 +168,7 @@ def test_pings_keep_a_session_alive():
         await client.greet(2_000)
         for _ in range(20):
             await asyncio.sleep(0.9)
-            assert (await client.call(opcodes.PING, xid=-2)).error == 0
+            assert (await client.call(codes.PING, xid=-2)).error == 0
 
     played(scenario)
 
@@ -178,7 +178,7 @@ def test_end_session_ends_a_session_as_its_expiry_does():
         client, watcher = await scene.connection(), await scene.client()
         greeting = await client.greet()
         await client.call(CREATE, wire.create("/a", b"", 1))
-        await watcher.call(opcodes.EXISTS, wire.read("/a", watch=True))
+        await watcher.call(codes.EXISTS, wire.read("/a", watch=True))
         scene.server.end_session(greeting.session_id)
         assert (await watcher.reply()).event() == (NODE_DELETED, "/a")
         assert await client.end() == b""
@@ -192,12 +192,12 @@ def test_empty_containers_are_removed_after_about_a_minute():
         await client.greet(20_000)
         await client.call(19, wire.create("/container"))
         await client.call(CREATE, wire.create("/container/a"))
-        await client.call(opcodes.DELETE, wire.versioned("/container/a"))
+        await client.call(codes.DELETE, wire.versioned("/container/a"))
         for _ in range(7):
-            assert (await client.call(opcodes.EXISTS, wire.read("/container"))).error == 0
+            assert (await client.call(codes.EXISTS, wire.read("/container"))).error == 0
             await asyncio.sleep(8)
         await asyncio.sleep(8)
-        assert (await client.call(opcodes.EXISTS, wire.read("/container"))).error == -101
+        assert (await client.call(codes.EXISTS, wire.read("/container"))).error == -101
 
     played(scenario)
 
@@ -259,8 +259,8 @@ def test_requests_after_the_end_of_the_session_are_not_answered():
         client = await scene.client()
         frames: list[bytes] = []
         client.send = frames.append  # type: ignore[method-assign]
-        client.request(opcodes.CLOSE_SESSION)
-        client.request(opcodes.GET_DATA, wire.read("/"))
+        client.request(codes.CLOSE_SESSION)
+        client.request(codes.GET_DATA, wire.read("/"))
         client.request(CREATE, wire.create("/late"))
         client.link.send([part for frame in frames for part in (INT.pack(len(frame)), frame)])
         assert (await client.reply()).error == 0
@@ -274,7 +274,7 @@ def test_connection_above_the_maximum_is_closed_at_once():
     async def scenario(scene: Scene) -> None:
         clients = [await scene.client() for _ in range(2)]
         assert await (await scene.connection()).end() == b""
-        await clients[0].call(opcodes.CLOSE_SESSION)
+        await clients[0].call(codes.CLOSE_SESSION)
         await clients[0].end()
         await scene.client()
 
@@ -295,7 +295,7 @@ def test_connection_that_opens_no_session_is_cut_off():
 def test_long_pipeline_of_requests_is_answered_in_order():
     async def scenario(scene: Scene) -> None:
         client = await scene.client()
-        xids = [client.request(opcodes.WHO_AM_I) for _ in range(3 * UNANSWERED_MAX)]
+        xids = [client.request(codes.WHO_AM_I) for _ in range(3 * UNANSWERED_MAX)]
         assert [(await client.reply()).xid for _ in xids] == xids
 
     played(scenario)
@@ -307,7 +307,7 @@ def test_server_stops_reading_from_a_client_that_does_not_read():
         await client.call(CREATE, wire.create("/a", b"x" * 1_000_000))
         served = next(iter(scene.server.connections))
         client.link.pause_reading()
-        xids = [client.request(opcodes.GET_DATA, wire.read("/a")) for _ in range(100)]
+        xids = [client.request(codes.GET_DATA, wire.read("/a")) for _ in range(100)]
         await asyncio.sleep(1)
         assert served.is_paused
         assert UNSENT_MAX < served.link.queued_bytes() < UNSENT_MAX + 2_000_000
@@ -324,7 +324,7 @@ def test_client_that_never_reads_is_cut_off_with_its_session():
         await client.call(CREATE, wire.create("/a", b"x" * 1_000_000))
         client.link.pause_reading()
         for _ in range(100):
-            client.request(opcodes.GET_DATA, wire.read("/a"))
+            client.request(codes.GET_DATA, wire.read("/a"))
         await asyncio.sleep(6 + IDLE_MS / 1000 + 3)
         assert scene.server.connections == {}
         assert scene.server.state.sessions.open == {}
@@ -337,11 +337,11 @@ def test_client_that_reads_no_events_is_cut_off():
         client, other = await scene.client(), await scene.connection()
         await other.greet(20_000)
         long = "/" + "x" * 100_000
-        await client.call(opcodes.ADD_WATCH, wire.versioned("/", 1))
+        await client.call(codes.ADD_WATCH, wire.versioned("/", 1))
         client.link.pause_reading()
         for _ in range(250):
             await other.call(CREATE, wire.create(long))
-            await other.call(opcodes.DELETE, wire.versioned(long))
+            await other.call(codes.DELETE, wire.versioned(long))
         assert len(scene.server.connections) == 1
 
     played(scenario)
@@ -379,8 +379,8 @@ def test_srvr_and_mntr_show_what_was_counted():
     async def scenario(scene: Scene) -> None:
         client = await scene.client()
         await client.call(CREATE, wire.create("/a", b"", 1))
-        await client.call(opcodes.GET_DATA, wire.read("/a", watch=True))
-        await client.call(opcodes.SET_DATA, wire.set_data("/a"))
+        await client.call(codes.GET_DATA, wire.read("/a", watch=True))
+        await client.call(codes.SET_DATA, wire.set_data("/a"))
         await client.reply()
         lines = (await scene.word("srvr")).splitlines()
         assert lines[0].startswith("Zookeeper version: 3.9.5-")
@@ -406,8 +406,8 @@ def test_words_about_watches_and_sessions_name_the_session():
         client = await scene.connection()
         session = f"0x{(await client.greet()).session_id:x}"
         await client.call(CREATE, wire.create("/a", b"", 1))
-        await client.call(opcodes.GET_DATA, wire.read("/a", watch=True))
-        await client.call(opcodes.EXISTS, wire.read("/b", watch=True))
+        await client.call(codes.GET_DATA, wire.read("/a", watch=True))
+        await client.call(codes.EXISTS, wire.read("/b", watch=True))
         assert await scene.word("wchp") == f"/a\n\t{session}\n/b\n\t{session}\n\n"
         assert await scene.word("wchs") == "1 connections watching 2 paths\nTotal watches:2\n"
         dump = await scene.word("dump")

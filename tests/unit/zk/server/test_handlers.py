@@ -10,8 +10,8 @@ from support.memory_transport import MemoryTransport
 from support.zookeeper_wire import Reply, WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
-from minikafka.zk.core import codes
-from minikafka.zk.core.codes import (
+from minikafka.zk.messages import codes, jute
+from minikafka.zk.messages.codes import (
     CHILDREN_CHANGED,
     CREATE,
     CREATE2,
@@ -21,8 +21,7 @@ from minikafka.zk.core.codes import (
     NODE_CREATED,
     NODE_DELETED,
 )
-from minikafka.zk.records import jute, opcodes
-from minikafka.zk.records.jute import INT, LONG, NULL
+from minikafka.zk.messages.jute import INT, LONG, NULL
 from minikafka.zk.server.server import ZooKeeperServer
 
 PORT = 2181
@@ -89,7 +88,7 @@ def results(reply: Reply) -> list[tuple[int, int]]:
             assert reader.position == len(reply.body)
             return found
         found.append((kind, error))
-        if kind == opcodes.ERROR:
+        if kind == codes.ERROR:
             assert reader.int32() == error
 
 
@@ -129,49 +128,49 @@ async def test_create_ttl_is_not_implemented(client):
 
 async def test_refused_write_uses_up_a_zxid_and_has_no_body(scene, client):
     before = scene.zxid
-    reply = await client.call(opcodes.SET_DATA, wire.set_data("/missing"))
+    reply = await client.call(codes.SET_DATA, wire.set_data("/missing"))
     assert reply == (reply.xid, before + 1, codes.NO_NODE, b"")
 
 
 async def test_malformed_single_write_uses_up_no_zxid(scene, client):
     before = scene.zxid
-    reply = await client.call(opcodes.SET_DATA, wire.set_data("/a")[:-1])
+    reply = await client.call(codes.SET_DATA, wire.set_data("/a")[:-1])
     assert reply == (reply.xid, before, codes.MARSHALLING_ERROR, b"")
 
 
 async def test_get_data_distinguishes_null_from_empty_data(client):
     for path, data in (("/null", None), ("/empty", b"")):
         await ok(client, CREATE, wire.create(path, data))
-        reply = await ok(client, opcodes.GET_DATA, wire.read(path))
+        reply = await ok(client, codes.GET_DATA, wire.read(path))
         assert reply.reader().buffer() == data
         assert reply.stat().data_length == 0
 
 
 async def test_set_data_returns_the_new_stat(client):
     await ok(client, CREATE, wire.create("/a"))
-    reply = await ok(client, opcodes.SET_DATA, wire.set_data("/a", b"xy", 0))
+    reply = await ok(client, codes.SET_DATA, wire.set_data("/a", b"xy", 0))
     assert len(reply.body) == jute.STAT.size
     assert (reply.stat().version, reply.stat().data_length) == (1, 2)
-    assert await code(client, opcodes.SET_DATA, wire.set_data("/a", b"", 0)) == codes.BAD_VERSION
+    assert await code(client, codes.SET_DATA, wire.set_data("/a", b"", 0)) == codes.BAD_VERSION
 
 
 async def test_exists_returns_the_stat_or_no_node(client):
-    assert (await ok(client, opcodes.EXISTS, wire.read("/"))).stat().num_children == 1
-    assert await code(client, opcodes.EXISTS, wire.read("/a")) == codes.NO_NODE
+    assert (await ok(client, codes.EXISTS, wire.read("/"))).stat().num_children == 1
+    assert await code(client, codes.EXISTS, wire.read("/a")) == codes.NO_NODE
 
 
 async def test_delete_has_an_empty_reply(client):
     await ok(client, CREATE, wire.create("/a"))
-    assert (await ok(client, opcodes.DELETE, wire.versioned("/a"))).body == b""
-    assert await code(client, opcodes.DELETE, wire.versioned("/a")) == codes.NO_NODE
+    assert (await ok(client, codes.DELETE, wire.versioned("/a"))).body == b""
+    assert await code(client, codes.DELETE, wire.versioned("/a")) == codes.NO_NODE
 
 
 async def test_get_children_returns_names_and_get_children2_also_the_stat(client):
     await ok(client, CREATE, wire.create("/a"))
     await ok(client, CREATE, wire.create("/a/b"))
     names = jute.strings(["b"])
-    assert (await ok(client, opcodes.GET_CHILDREN, wire.read("/a"))).body == names
-    reply = await ok(client, opcodes.GET_CHILDREN2, wire.read("/a"))
+    assert (await ok(client, codes.GET_CHILDREN, wire.read("/a"))).body == names
+    reply = await ok(client, codes.GET_CHILDREN2, wire.read("/a"))
     assert reply.body[: -jute.STAT.size] == names
     assert reply.stat().num_children == 1
 
@@ -180,43 +179,43 @@ async def test_set_acl_changes_what_get_acl_returns(client):
     acl = ((1, "world", "anyone"),)
     await ok(client, CREATE, wire.create("/a"))
     body = jute.string("/a") + jute.acl(acl) + INT.pack(-1)
-    assert (await ok(client, opcodes.SET_ACL, body)).stat().aversion == 1
-    reply = await ok(client, opcodes.GET_ACL, jute.string("/a"))
+    assert (await ok(client, codes.SET_ACL, body)).stat().aversion == 1
+    reply = await ok(client, codes.GET_ACL, jute.string("/a"))
     assert reply.reader().acl() == acl
-    assert await code(client, opcodes.SET_DATA, wire.set_data("/a")) == codes.NO_AUTH
+    assert await code(client, codes.SET_DATA, wire.set_data("/a")) == codes.NO_AUTH
 
 
 async def test_digest_that_a_connection_adds_gives_it_permission(scene, client):
     auth = EMPTY + jute.string("digest") + jute.buffer(b"user:secret")
-    assert await client.call(opcodes.AUTH, auth, -4) == (-4, 0, 0, b"")
+    assert await client.call(codes.AUTH, auth, -4) == (-4, 0, 0, b"")
     acl = INT.pack(1) + INT.pack(31) + jute.string("auth") + jute.string("")
     await ok(client, CREATE, wire.create("/a", b"", 0, acl))
-    await ok(client, opcodes.GET_DATA, wire.read("/a"))
-    assert await code(await scene.client(), opcodes.GET_DATA, wire.read("/a")) == codes.NO_AUTH
+    await ok(client, codes.GET_DATA, wire.read("/a"))
+    assert await code(await scene.client(), codes.GET_DATA, wire.read("/a")) == codes.NO_AUTH
 
 
 async def test_who_am_i_returns_the_address_and_the_user_without_the_hash(client):
     auth = EMPTY + jute.string("digest") + jute.buffer(b"user:secret")
-    await client.call(opcodes.AUTH, auth, -4)
-    reader = (await ok(client, opcodes.WHO_AM_I)).reader()
+    await client.call(codes.AUTH, auth, -4)
+    reader = (await ok(client, codes.WHO_AM_I)).reader()
     found = reader.items(lambda: (reader.string(), reader.string()))
     assert found == [("ip", "127.0.0.1"), ("digest", "user")]
 
 
 async def test_unknown_scheme_of_authentication_is_refused_and_ends_the_connection(client):
     auth = EMPTY + jute.string("kerberos") + jute.buffer(b"")
-    assert await client.call(opcodes.AUTH, auth, -4) == (-4, 0, codes.AUTH_FAILED, b"")
+    assert await client.call(codes.AUTH, auth, -4) == (-4, 0, codes.AUTH_FAILED, b"")
     assert await client.end() == b""
 
 
 async def test_ping_returns_the_last_zxid(scene, client):
-    reply = await client.call(opcodes.PING, xid=wire.PING_XID)
+    reply = await client.call(codes.PING, xid=wire.PING_XID)
     assert reply == (wire.PING_XID, scene.zxid, 0, b"")
 
 
 async def test_sync_returns_its_path(client):
-    assert (await ok(client, opcodes.SYNC, jute.string("/any"))).body == jute.string("/any")
-    assert (await ok(client, opcodes.SYNC, NULL)).body == NULL
+    assert (await ok(client, codes.SYNC, jute.string("/any"))).body == jute.string("/any")
+    assert (await ok(client, codes.SYNC, NULL)).body == NULL
 
 
 async def test_get_ephemerals_returns_own_nodes_below_a_prefix(scene, client):
@@ -224,22 +223,22 @@ async def test_get_ephemerals_returns_own_nodes_below_a_prefix(scene, client):
         await ok(client, CREATE, wire.create(path, b"", 1))
     await ok(await scene.client(), CREATE, wire.create("/a3", b"", 1))
     for prefix, paths in (("/a", ["/a1", "/a2"]), ("/", ["/a1", "/a2", "/b1"])):
-        reply = await ok(client, opcodes.GET_EPHEMERALS, jute.string(prefix))
+        reply = await ok(client, codes.GET_EPHEMERALS, jute.string(prefix))
         assert reply.body == jute.strings(paths)
 
 
 async def test_get_all_children_number_counts_all_nodes_below(client):
     for path in ("/a", "/a/b", "/a/b/c", "/ab"):
         await ok(client, CREATE, wire.create(path))
-    reply = await ok(client, opcodes.GET_ALL_CHILDREN_NUMBER, jute.string("/a"))
+    reply = await ok(client, codes.GET_ALL_CHILDREN_NUMBER, jute.string("/a"))
     assert reply.body == INT.pack(2)
-    assert await code(client, opcodes.GET_ALL_CHILDREN_NUMBER, jute.string("/no")) == codes.NO_NODE
+    assert await code(client, codes.GET_ALL_CHILDREN_NUMBER, jute.string("/no")) == codes.NO_NODE
 
 
 async def test_reconfig_is_refused_and_uses_up_a_zxid(scene, client):
     before = scene.zxid
     body = NULL * 3 + LONG.pack(-1)
-    assert await code(client, opcodes.RECONFIG, body) == codes.RECONFIG_DISABLED
+    assert await code(client, codes.RECONFIG, body) == codes.RECONFIG_DISABLED
     assert scene.zxid == before + 1
 
 
@@ -253,8 +252,8 @@ async def test_request_that_is_not_implemented_ends_the_connection(client, opcod
 async def test_end_of_a_session_is_answered_and_ends_the_connection(scene, client):
     await ok(client, CREATE, wire.create("/a", b"", 1))
     before = scene.zxid
-    client.request(opcodes.CLOSE_SESSION, xid=7)
-    client.request(opcodes.PING)
+    client.request(codes.CLOSE_SESSION, xid=7)
+    client.request(codes.PING)
     assert await client.reply() == (7, before + 1, 0, b"")
     assert await client.end() == b""
     assert "/a" not in scene.server.state.tree.nodes
@@ -267,13 +266,13 @@ async def test_multi_returns_a_result_for_each_operation(scene, client):
     before = scene.zxid
     reply = await ok(
         client,
-        opcodes.MULTI,
+        codes.MULTI,
         wire.multi(
             (CREATE, wire.create("/a")),
             (CREATE2, wire.create("/a/b")),
-            (opcodes.SET_DATA, wire.set_data("/a", b"x", 0)),
-            (opcodes.CHECK, wire.versioned("/a", 1)),
-            (opcodes.DELETE, wire.versioned("/a/b", 0)),
+            (codes.SET_DATA, wire.set_data("/a", b"x", 0)),
+            (codes.CHECK, wire.versioned("/a", 1)),
+            (codes.DELETE, wire.versioned("/a/b", 0)),
         ),
     )
     assert reply.zxid == scene.zxid == before + 1
@@ -285,36 +284,36 @@ async def test_multi_returns_a_result_for_each_operation(scene, client):
         if has_path:
             reader.string()
         reader.position += jute.STAT.size * has_stat
-    assert kinds == [CREATE, CREATE2, opcodes.SET_DATA, opcodes.CHECK, opcodes.DELETE]
+    assert kinds == [CREATE, CREATE2, codes.SET_DATA, codes.CHECK, codes.DELETE]
     assert reply.body[reader.position :] == struct.pack("!i?i", -1, True, -1)
 
 
 async def test_refused_multi_succeeds_with_an_error_for_each_operation(scene, client):
     reply = await ok(
         client,
-        opcodes.MULTI,
+        codes.MULTI,
         wire.multi(
             (CREATE, wire.create("/a")),
-            (opcodes.DELETE, wire.versioned("/missing")),
+            (codes.DELETE, wire.versioned("/missing")),
             (CREATE, wire.create("/b")),
         ),
     )
     errors = (0, codes.NO_NODE, codes.RUNTIME_INCONSISTENCY)
-    assert results(reply) == [(opcodes.ERROR, error) for error in errors]
+    assert results(reply) == [(codes.ERROR, error) for error in errors]
     assert "/a" not in scene.server.state.tree.nodes
 
 
 async def test_empty_multi_succeeds_and_uses_up_a_zxid(scene, client):
     before = scene.zxid
-    assert results(await ok(client, opcodes.MULTI, wire.multi())) == []
+    assert results(await ok(client, codes.MULTI, wire.multi())) == []
     assert scene.zxid == before + 1
 
 
 @pytest.mark.parametrize(
     "operation",
     [
-        (opcodes.GET_DATA, wire.read("/")),
-        (opcodes.SET_ACL, jute.string("/") + jute.ANYONE_BYTES + INT.pack(-1)),
+        (codes.GET_DATA, wire.read("/")),
+        (codes.SET_ACL, jute.string("/") + jute.ANYONE_BYTES + INT.pack(-1)),
         (CREATE, wire.create("/a", b"", 5)),
         (CREATE2, wire.create("/a", b"", 7)),
         (CREATE, wire.create("/a")[:-2]),
@@ -327,7 +326,7 @@ async def test_malformed_multi_is_refused_and_uses_up_a_zxid(scene, client, oper
     body = wire.multi((CREATE, wire.create("/b")), operation)
     if operation[1] == wire.create("/a")[:-2]:
         body = body[: -len(wire.multi())]
-    assert await code(client, opcodes.MULTI, body) == codes.MARSHALLING_ERROR
+    assert await code(client, codes.MULTI, body) == codes.MARSHALLING_ERROR
     assert scene.zxid == before + 1
     assert "/b" not in scene.server.state.tree.nodes
 
@@ -335,14 +334,14 @@ async def test_malformed_multi_is_refused_and_uses_up_a_zxid(scene, client, oper
 async def test_multi_with_a_null_access_control_list_uses_up_no_zxid(scene, client):
     before = scene.zxid
     body = wire.multi((CREATE, wire.create("/a", b"", 0, NULL)))
-    assert await code(client, opcodes.MULTI, body) == codes.MARSHALLING_ERROR
+    assert await code(client, codes.MULTI, body) == codes.MARSHALLING_ERROR
     assert scene.zxid == before
 
 
 async def test_flags_of_a_multi_select_the_kind_of_create(scene, client):
     await ok(
         client,
-        opcodes.MULTI,
+        codes.MULTI,
         wire.multi(
             (CREATE, wire.create("/container", b"", codes.CONTAINER_FLAG)),
             (CREATE_TTL, wire.create("/plain", b"") + LONG.pack(0)),
@@ -355,23 +354,23 @@ async def test_flags_of_a_multi_select_the_kind_of_create(scene, client):
 async def test_multi_read_returns_data_children_and_errors(client):
     await ok(client, CREATE, wire.create("/a", b"x"))
     body = wire.multi(
-        (opcodes.GET_DATA, wire.read("/a")),
-        (opcodes.GET_DATA, wire.read("/missing")),
-        (opcodes.GET_CHILDREN, wire.read("/a")),
+        (codes.GET_DATA, wire.read("/a")),
+        (codes.GET_DATA, wire.read("/missing")),
+        (codes.GET_CHILDREN, wire.read("/a")),
     )
-    reader = (await ok(client, opcodes.MULTI_READ, body)).reader()
-    assert (reader.int32(), reader.boolean(), reader.int32()) == (opcodes.GET_DATA, False, 0)
+    reader = (await ok(client, codes.MULTI_READ, body)).reader()
+    assert (reader.int32(), reader.boolean(), reader.int32()) == (codes.GET_DATA, False, 0)
     assert reader.buffer() == b"x"
     reader.position += jute.STAT.size
     failed = (reader.int32(), reader.boolean(), reader.int32(), reader.int32())
-    assert failed == (opcodes.ERROR, False, codes.NO_NODE, codes.NO_NODE)
-    assert (reader.int32(), reader.boolean(), reader.int32()) == (opcodes.GET_CHILDREN, False, 0)
+    assert failed == (codes.ERROR, False, codes.NO_NODE, codes.NO_NODE)
+    assert (reader.int32(), reader.boolean(), reader.int32()) == (codes.GET_CHILDREN, False, 0)
     assert reader.int32() == 0
 
 
 async def test_multi_read_of_a_write_is_malformed(client):
-    body = wire.multi((opcodes.DELETE, wire.versioned("/a")))
-    assert await code(client, opcodes.MULTI_READ, body) == codes.MARSHALLING_ERROR
+    body = wire.multi((codes.DELETE, wire.versioned("/a")))
+    assert await code(client, codes.MULTI_READ, body) == codes.MARSHALLING_ERROR
 
 
 # ---- watches
@@ -380,12 +379,12 @@ async def test_multi_read_of_a_write_is_malformed(client):
 async def test_watches_of_reads_are_told_once_about_changes(scene, client):
     other = await scene.client()
     await ok(client, CREATE, wire.create("/a"))
-    await ok(client, opcodes.GET_CHILDREN, wire.read("/a", watch=True))
-    await client.call(opcodes.EXISTS, wire.read("/a/b", watch=True))
+    await ok(client, codes.GET_CHILDREN, wire.read("/a", watch=True))
+    await client.call(codes.EXISTS, wire.read("/a/b", watch=True))
     for _ in range(2):
         await ok(other, CREATE, wire.create("/a/b"))
-        await ok(other, opcodes.DELETE, wire.versioned("/a/b"))
-    client.request(opcodes.PING, xid=wire.PING_XID)
+        await ok(other, codes.DELETE, wire.versioned("/a/b"))
+    client.request(codes.PING, xid=wire.PING_XID)
     frames = [await client.reply() for _ in range(3)]
     assert [frame.xid for frame in frames] == [-1, -1, wire.PING_XID]
     assert [frame.event() for frame in frames[:2]] == [
@@ -398,28 +397,28 @@ async def test_persistent_and_recursive_watches_stay(scene, client):
     other = await scene.client()
     await ok(other, CREATE, wire.create("/a"))
     await ok(other, CREATE, wire.create("/a/b"))
-    assert (await ok(client, opcodes.ADD_WATCH, wire.versioned("/a", 0))).body == INT.pack(0)
-    await ok(client, opcodes.ADD_WATCH, wire.versioned("/a", 1))
+    assert (await ok(client, codes.ADD_WATCH, wire.versioned("/a", 0))).body == INT.pack(0)
+    await ok(client, codes.ADD_WATCH, wire.versioned("/a", 1))
     for path in ("/a", "/a/b"):
-        await ok(other, opcodes.SET_DATA, wire.set_data(path))
+        await ok(other, codes.SET_DATA, wire.set_data(path))
         assert (await client.reply()).event() == (DATA_CHANGED, path)
-    assert await code(client, opcodes.ADD_WATCH, wire.versioned("/a", 2)) == -5
+    assert await code(client, codes.ADD_WATCH, wire.versioned("/a", 2)) == -5
 
 
 async def test_remove_watches_removes_a_watch_that_check_watches_finds(client):
     body = wire.versioned("/", 2)
-    await ok(client, opcodes.EXISTS, wire.read("/", watch=True))
-    await ok(client, opcodes.CHECK_WATCHES, body)
-    await ok(client, opcodes.REMOVE_WATCHES, body)
-    assert await code(client, opcodes.CHECK_WATCHES, body) == codes.NO_WATCHER
-    assert await code(client, opcodes.REMOVE_WATCHES, body) == codes.NO_WATCHER
+    await ok(client, codes.EXISTS, wire.read("/", watch=True))
+    await ok(client, codes.CHECK_WATCHES, body)
+    await ok(client, codes.REMOVE_WATCHES, body)
+    assert await code(client, codes.CHECK_WATCHES, body) == codes.NO_WATCHER
+    assert await code(client, codes.REMOVE_WATCHES, body) == codes.NO_WATCHER
 
 
-@pytest.mark.parametrize("opcode", [opcodes.SET_WATCHES, opcodes.SET_WATCHES2])
+@pytest.mark.parametrize("opcode", [codes.SET_WATCHES, codes.SET_WATCHES2])
 async def test_set_watches_sends_missed_events_before_its_reply(client, opcode):
     await ok(client, CREATE, wire.create("/a"))
     lists = [["/a", "/gone"], ["/"], ["/a"], ["/p"], ["/r"]]
-    count = 5 if opcode == opcodes.SET_WATCHES2 else 3
+    count = 5 if opcode == codes.SET_WATCHES2 else 3
     body = LONG.pack(0) + b"".join(map(jute.strings, lists[:count]))
     client.request(opcode, body, -8)
     events = [await client.reply() for _ in range(4)]
@@ -431,8 +430,8 @@ async def test_set_watches_sends_missed_events_before_its_reply(client, opcode):
     ]
     assert {(frame.xid, frame.zxid) for frame in events} == {(-1, -1)}
     assert (await client.reply()).xid == -8
-    expected = 0 if opcode == opcodes.SET_WATCHES2 else codes.NO_WATCHER
-    assert await code(client, opcodes.CHECK_WATCHES, wire.versioned("/r", 5)) == expected
+    expected = 0 if opcode == codes.SET_WATCHES2 else codes.NO_WATCHER
+    assert await code(client, codes.CHECK_WATCHES, wire.versioned("/r", 5)) == expected
 
 
 # ---- null fields and rubbish
@@ -443,24 +442,24 @@ async def test_no_path_breaks_the_server(client, path):
     for opcode, body in (
         *((opcode, wire.create(path)) for opcode in (CREATE, CREATE2, CREATE_CONTAINER)),
         (CREATE_TTL, wire.create(path) + LONG.pack(0)),
-        (opcodes.DELETE, wire.versioned(path)),
-        (opcodes.SET_DATA, wire.set_data(path, None)),
-        (opcodes.SET_ACL, jute.string(path) + NULL + INT.pack(-1)),
-        (opcodes.GET_ACL, jute.string(path)),
+        (codes.DELETE, wire.versioned(path)),
+        (codes.SET_DATA, wire.set_data(path, None)),
+        (codes.SET_ACL, jute.string(path) + NULL + INT.pack(-1)),
+        (codes.GET_ACL, jute.string(path)),
         *(
             (opcode, wire.read(path, watch=True))
-            for opcode in (opcodes.EXISTS, opcodes.GET_DATA, opcodes.GET_CHILDREN, 12)
+            for opcode in (codes.EXISTS, codes.GET_DATA, codes.GET_CHILDREN, 12)
         ),
         *((opcode, wire.versioned(path, 1)) for opcode in (17, 18, 106)),
         *((opcode, jute.string(path)) for opcode in (9, 103, 104)),
-        (opcodes.MULTI, wire.multi((CREATE, wire.create(path)))),
-        (opcodes.MULTI, wire.multi((opcodes.CHECK, wire.versioned(path)))),
-        (opcodes.MULTI_READ, wire.multi((opcodes.GET_DATA, wire.read(path)))),
-        (opcodes.SET_WATCHES, LONG.pack(0) + INT.pack(1) + jute.string(path) + EMPTY * 2),
-        (opcodes.AUTH, EMPTY + jute.string("digest") + NULL),
+        (codes.MULTI, wire.multi((CREATE, wire.create(path)))),
+        (codes.MULTI, wire.multi((codes.CHECK, wire.versioned(path)))),
+        (codes.MULTI_READ, wire.multi((codes.GET_DATA, wire.read(path)))),
+        (codes.SET_WATCHES, LONG.pack(0) + INT.pack(1) + jute.string(path) + EMPTY * 2),
+        (codes.AUTH, EMPTY + jute.string("digest") + NULL),
     ):
         client.request(opcode, body)
-    client.request(opcodes.PING, xid=wire.PING_XID)
+    client.request(codes.PING, xid=wire.PING_XID)
     while (await client.reply()).xid != wire.PING_XID:
         pass
 
@@ -471,20 +470,20 @@ async def test_request_that_fails_in_its_decoder_is_a_marshalling_error(client, 
 
     from minikafka.zk.server import handlers
 
-    handler = handlers.HANDLERS[opcodes.EXISTS]._replace(decode=broken)
-    monkeypatch.setitem(handlers.HANDLERS, opcodes.EXISTS, handler)
-    assert await code(client, opcodes.EXISTS, wire.read("/")) == codes.MARSHALLING_ERROR
-    await ok(client, opcodes.GET_DATA, wire.read("/"))
+    handler = handlers.HANDLERS[codes.EXISTS]._replace(decode=broken)
+    monkeypatch.setitem(handlers.HANDLERS, codes.EXISTS, handler)
+    assert await code(client, codes.EXISTS, wire.read("/")) == codes.MARSHALLING_ERROR
+    await ok(client, codes.GET_DATA, wire.read("/"))
 
 
 async def test_request_of_a_session_that_is_over_is_refused(scene, client):
     scene.server.state.close_session(next(iter(scene.server.state.sessions.open)), 0, 0)
     for opcode, body in (
-        (opcodes.PING, b""),
-        (opcodes.GET_DATA, wire.read("/")),
+        (codes.PING, b""),
+        (codes.GET_DATA, wire.read("/")),
         (CREATE, wire.create("/a")),
-        (opcodes.MULTI, wire.multi()),
-        (opcodes.MULTI, b""),
-        (opcodes.SYNC, jute.string("/")),
+        (codes.MULTI, wire.multi()),
+        (codes.MULTI, b""),
+        (codes.SYNC, jute.string("/")),
     ):
         assert await code(client, opcode, body) == codes.SESSION_EXPIRED

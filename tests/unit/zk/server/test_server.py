@@ -15,8 +15,8 @@ from support.zookeeper_wire import WireClient
 
 from minikafka.base.errors import StorageFailed
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk.core.codes import CREATE, NODE_DELETED
-from minikafka.zk.records import opcodes
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.codes import CREATE, NODE_DELETED
 from minikafka.zk.server.server import ZooKeeperServer
 from minikafka.zk.server.settings import Settings
 from minikafka.zk.store.store import Store
@@ -125,7 +125,7 @@ def test_session_whose_client_never_returns_expires_after_restarts(restarts):
             assert "/broker" in scene.server.state.tree.nodes
             assert len(scene.server.state.sessions.open) == 1
         watcher = await scene.client(20_000)
-        await watcher.call(opcodes.EXISTS, wire.read("/broker", watch=True))
+        await watcher.call(codes.EXISTS, wire.read("/broker", watch=True))
         await asyncio.sleep(TIMEOUT_MS / 1000 - 0.5)
         assert "/broker" in scene.server.state.tree.nodes  # it has its full timeout
         assert (await watcher.reply()).event() == (NODE_DELETED, "/broker")
@@ -162,7 +162,7 @@ def test_session_that_returns_after_a_restart_lives_on_and_expires_later():
         found = await again.greet(TIMEOUT_MS, greeting.session_id, greeting.password)
         assert found.session_id == greeting.session_id
         await asyncio.sleep(TIMEOUT_MS / 1000 - 0.5)
-        assert (await again.call(opcodes.PING, xid=wire.PING_XID)).error == 0
+        assert (await again.call(codes.PING, xid=wire.PING_XID)).error == 0
         await asyncio.sleep(TIMEOUT_MS / 1000 - 0.5)
         assert scene.server.state.sessions.open
         await again.end()
@@ -177,7 +177,7 @@ def test_sessions_expire_one_after_the_other():
         for number in range(3):
             dead = await scene.client()
             await dead.call(CREATE, wire.create(f"/{number}", b"", 1))
-            await watcher.call(opcodes.EXISTS, wire.read(f"/{number}", watch=True))
+            await watcher.call(codes.EXISTS, wire.read(f"/{number}", watch=True))
             assert (await watcher.reply()).event() == (NODE_DELETED, f"/{number}")
 
     played(scenario)
@@ -188,7 +188,7 @@ def test_sessions_expire_one_after_the_other():
 
 async def write(client: WireClient, count: int = SNAPSHOT_AFTER) -> None:
     for _ in range(count):
-        assert (await client.call(opcodes.SET_DATA, wire.set_data("/"))).error == 0
+        assert (await client.call(codes.SET_DATA, wire.set_data("/"))).error == 0
         await asyncio.sleep(0)
     await asyncio.sleep(0.1)
 
@@ -276,7 +276,7 @@ def test_error_while_replies_are_sent_ends_the_server():
 
         first.send_output = broken  # type: ignore[method-assign]
         for client in (one, other):
-            client.request(opcodes.SET_DATA, wire.set_data("/"))
+            client.request(codes.SET_DATA, wire.set_data("/"))
         await asyncio.sleep(0.1)
         assert scene.failures == ["replies cannot be sent: MemoryError()"]
 

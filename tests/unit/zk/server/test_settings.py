@@ -14,11 +14,11 @@ from support.seeded_loop import run_seeded
 from support.zookeeper_wire import WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
-from minikafka.zk.core import acl, codes
-from minikafka.zk.core.codes import CREATE, NODE_DELETED
-from minikafka.zk.records import jute, opcodes
-from minikafka.zk.records.jute import INT, LONG
-from minikafka.zk.records.replies import ANSWER_BYTES_MAX
+from minikafka.zk.core import acl
+from minikafka.zk.messages import codes, jute
+from minikafka.zk.messages.codes import CREATE, NODE_DELETED
+from minikafka.zk.messages.jute import INT, LONG
+from minikafka.zk.messages.replies import ANSWER_BYTES_MAX
 from minikafka.zk.server.connection import ClientConnection
 from minikafka.zk.server.server import ZooKeeperServer
 from minikafka.zk.server.settings import (
@@ -65,7 +65,7 @@ def played(scenario: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
         await scene.server.start("127.0.0.1", PORT)
         other = await scene.client()
         await scenario(scene)
-        assert (await other.call(opcodes.GET_DATA, wire.read("/"))).error == 0
+        assert (await other.call(codes.GET_DATA, wire.read("/"))).error == 0
         await scene.server.close()
         assert scene.failures == []
 
@@ -87,7 +87,7 @@ def at_most(megabytes: int) -> Iterator[None]:
 
 
 def many_reads(count: int, path: str = "/a") -> bytes:
-    return wire.multi(*[(opcodes.GET_DATA, wire.read(path))] * count)
+    return wire.multi(*[(codes.GET_DATA, wire.read(path))] * count)
 
 
 @pytest.mark.parametrize("count", [600, 60_000])
@@ -98,7 +98,7 @@ def test_multi_read_of_a_large_node_ends_only_the_connection(count):
         client.link.pause_reading()
         body = many_reads(count)
         with at_most(40):
-            client.request(opcodes.MULTI_READ, body)
+            client.request(codes.MULTI_READ, body)
             await asyncio.sleep(1)
         assert len(scene.server.connections) == 1
 
@@ -109,15 +109,15 @@ def test_multi_read_is_answered_up_to_the_longest_answer():
     async def scenario(scene: Scene) -> None:
         client = await scene.client()
         await client.call(CREATE, wire.create("/a", b"x" * MB))
-        reply = await client.call(opcodes.MULTI_READ, many_reads(8))
+        reply = await client.call(codes.MULTI_READ, many_reads(8))
         assert 8 * MB < len(reply.body) < ANSWER_BYTES_MAX
-        client.request(opcodes.MULTI_READ, many_reads(9))
+        client.request(codes.MULTI_READ, many_reads(9))
         assert await client.end() == b""
 
     played(scenario)
 
 
-@pytest.mark.parametrize("opcode", [opcodes.GET_CHILDREN, opcodes.GET_CHILDREN2])
+@pytest.mark.parametrize("opcode", [codes.GET_CHILDREN, codes.GET_CHILDREN2])
 def test_children_whose_names_are_too_long_together_end_only_the_connection(opcode):
     async def scenario(scene: Scene) -> None:
         client = await scene.client()
@@ -135,9 +135,9 @@ def test_children_in_a_multi_read_count_as_well():
     async def scenario(scene: Scene) -> None:
         client = await scene.client()
         await client.call(CREATE, wire.create("/" + "x" * 900_000))
-        body = wire.multi(*[(opcodes.GET_CHILDREN, wire.read("/"))] * 50_000)
+        body = wire.multi(*[(codes.GET_CHILDREN, wire.read("/"))] * 50_000)
         with at_most(60):
-            client.request(opcodes.MULTI_READ, body)
+            client.request(codes.MULTI_READ, body)
             assert await client.end() == b""
 
     played(scenario)
@@ -149,7 +149,7 @@ def test_ephemeral_nodes_with_too_long_paths_end_only_the_connection():
         for number in range(20):
             await client.call(CREATE, wire.create(f"/{number}".ljust(MB, "x"), b"", 1))
         with at_most(40):
-            client.request(opcodes.GET_EPHEMERALS, jute.string("/"))
+            client.request(codes.GET_EPHEMERALS, jute.string("/"))
             assert await client.end() == b""
 
     played(scenario)
@@ -162,7 +162,7 @@ def test_word_with_a_too_long_answer_ends_only_its_connection(word):
         for number in range(20):
             path = f"/{number}".ljust(MB, "x")
             await client.call(CREATE, wire.create(path, b"", 1))
-            await client.call(opcodes.EXISTS, wire.read(path, watch=True))
+            await client.call(codes.EXISTS, wire.read(path, watch=True))
         asking = await wire.wire(scene.transport, PORT)
         with at_most(40):
             asking.link.send([word])
@@ -178,7 +178,7 @@ def test_events_of_one_request_are_bounded_for_a_client_that_does_not_read():
     async def scenario(scene: Scene) -> None:
         watcher, owner = await scene.client(), await scene.client()
         served = scene.served(1)
-        await watcher.call(opcodes.ADD_WATCH, wire.versioned("/", 1))
+        await watcher.call(codes.ADD_WATCH, wire.versioned("/", 1))
         for number in range(80):
             await owner.call(CREATE, wire.create(f"/{number}".ljust(MB, "x"), b"", 1))
         watcher.received.clear()
@@ -190,7 +190,7 @@ def test_events_of_one_request_are_bounded_for_a_client_that_does_not_read():
             collected.append(served._output.bytes)
 
         served._collect = measure  # type: ignore[method-assign]
-        owner.request(opcodes.CLOSE_SESSION)
+        owner.request(codes.CLOSE_SESSION)
         await owner.end()
         assert EVENTS_MAX < max(collected) < EVENTS_MAX + 2 * MB
         await watcher.end()
@@ -213,11 +213,11 @@ def test_events_of_one_multi_are_bounded_for_all_who_watch(monkeypatch):
         await client.call(CREATE, wire.create("/a"))
         watchers = [await scene.client() for _ in range(5)]
         for watcher in watchers:
-            await watcher.call(opcodes.ADD_WATCH, wire.versioned("/a", 0))
+            await watcher.call(codes.ADD_WATCH, wire.versioned("/a", 0))
         for count, ends in ((EVENTS_AT_ONCE_MAX, False), (EVENTS_AT_ONCE_MAX + 1_000, True)):
             made.clear()
-            sets = [(opcodes.SET_DATA, wire.set_data("/a"))] * count
-            assert (await client.call(opcodes.MULTI, wire.multi(*sets))).error == 0
+            sets = [(codes.SET_DATA, wire.set_data("/a"))] * count
+            assert (await client.call(codes.MULTI, wire.multi(*sets))).error == 0
             assert len(made) == len(watchers) * (EVENTS_AT_ONCE_MAX + ends)
         for watcher in watchers:
             await watcher.end()
@@ -231,7 +231,7 @@ def test_client_that_sets_many_watches_again_gets_all_missed_events():
         client = await scene.client()
         count = EVENTS_AT_ONCE_MAX + 1_000
         paths = jute.strings(f"/{number}" for number in range(count))
-        client.request(opcodes.SET_WATCHES, LONG.pack(0) + paths + INT.pack(0) * 2, -8)
+        client.request(codes.SET_WATCHES, LONG.pack(0) + paths + INT.pack(0) * 2, -8)
         events = [await client.reply() for _ in range(count)]
         assert {frame.event()[0] for frame in events} == {NODE_DELETED}
         assert (await client.reply()).xid == -8
@@ -244,7 +244,7 @@ def test_event_is_encoded_once_for_all_who_watch():
         clients = [await scene.client() for _ in range(3)]
         path = "/" + "x" * MB
         for client in clients:
-            await client.call(opcodes.EXISTS, wire.read(path, watch=True))
+            await client.call(codes.EXISTS, wire.read(path, watch=True))
         packets: list[bytes] = []
         for number in (1, 2, 3):
             served = scene.served(number)
@@ -262,8 +262,8 @@ def test_watch_fires_again_after_it_was_set_again():
         watcher, other = await scene.client(), await scene.client()
         for _ in range(2):
             await other.call(CREATE, wire.create("/a"))
-            await watcher.call(opcodes.GET_DATA, wire.read("/a", watch=True))
-            await other.call(opcodes.DELETE, wire.versioned("/a"))
+            await watcher.call(codes.GET_DATA, wire.read("/a", watch=True))
+            await other.call(codes.DELETE, wire.versioned("/a"))
             assert (await watcher.reply()).event() == (NODE_DELETED, "/a")
 
     played(scenario)
@@ -304,15 +304,15 @@ def test_long_access_control_list_is_read_through_once(scheme, monkeypatch):
 
         monkeypatch.setattr(acl._Indexed, "__iter__", counted)
         for _ in range(5):
-            assert (await client.call(opcodes.GET_DATA, wire.read("/a"))).error == 0
-        assert (await client.call(opcodes.MULTI_READ, many_reads(10))).error == 0
+            assert (await client.call(codes.GET_DATA, wire.read("/a"))).error == 0
+        assert (await client.call(codes.MULTI_READ, many_reads(10))).error == 0
         assert len(looked_at) == 1
         assert len(texts) == (5_000 if scheme == "ip" else 0)
 
     played(scenario)
 
 
-@pytest.mark.parametrize("opcode", [opcodes.GET_ALL_CHILDREN_NUMBER, opcodes.GET_EPHEMERALS])
+@pytest.mark.parametrize("opcode", [codes.GET_ALL_CHILDREN_NUMBER, codes.GET_EPHEMERALS])
 def test_other_client_is_served_between_two_scans_of_all_nodes(opcode):
     async def scenario(scene: Scene) -> None:
         busy, other = await scene.client(), await scene.client()
@@ -320,7 +320,7 @@ def test_other_client_is_served_between_two_scans_of_all_nodes(opcode):
         served = scene.served(1)
         xids = [busy.request(opcode, jute.string("/a")) for _ in range(500)]
         await asyncio.sleep(0)
-        assert (await other.call(opcodes.GET_DATA, wire.read("/"))).error == 0
+        assert (await other.call(codes.GET_DATA, wire.read("/"))).error == 0
         assert served.counters.received < 20
         assert [(await busy.reply()).xid for _ in xids] == xids
 
@@ -344,7 +344,7 @@ def test_frame_in_many_pieces_is_looked_at_once():
         reply = await slow.call(CREATE, wire.create("/a", b"x" * 5_000))
         assert reply.error == 0
         assert len(looks) <= 3
-        assert (await client.call(opcodes.GET_DATA, wire.read("/a"))).error == 0
+        assert (await client.call(codes.GET_DATA, wire.read("/a"))).error == 0
 
     played(scenario)
 
@@ -356,14 +356,14 @@ def test_auth_entries_stand_for_a_bounded_number_of_entries(lists):
         for number in range(IDENTITIES_MAX - 1):
             credentials = f"{number}".ljust(CREDENTIALS_MAX - 9, "u") + ":p"
             body = INT.pack(0) + jute.string("digest") + jute.buffer(credentials.encode())
-            assert (await client.call(opcodes.AUTH, body, -4)).error == 0
+            assert (await client.call(codes.AUTH, body, -4)).error == 0
         if lists == 1:
             entries = tuple((bits, "auth", "") for bits in range(1, 8_000))
             request = CREATE, wire.create("/a", b"", 0, jute.acl(entries))
         else:
             auth = jute.acl(((31, "auth", ""),))
             creates = [(CREATE, wire.create(f"/{i}", b"", 0, auth)) for i in range(lists)]
-            request = opcodes.MULTI, wire.multi(*creates)
+            request = codes.MULTI, wire.multi(*creates)
         with at_most(20):
             reply = await client.call(*request)
         if lists == 1:
@@ -378,7 +378,7 @@ def test_connection_has_a_bounded_number_of_users():
         client = await scene.client()
         for number in range(IDENTITIES_MAX):
             body = INT.pack(0) + jute.string("digest") + jute.buffer(f"u{number}:p".encode())
-            client.request(opcodes.AUTH, body, -4)
+            client.request(codes.AUTH, body, -4)
         errors = [(await client.reply()).error for _ in range(IDENTITIES_MAX)]
         assert errors == [0] * (IDENTITIES_MAX - 1) + [codes.AUTH_FAILED]
         await client.end()
@@ -389,15 +389,15 @@ def test_connection_has_a_bounded_number_of_users():
 @pytest.mark.parametrize(
     ("opcode", "body"),
     [
-        (opcodes.MULTI, wire.multi(*[(opcodes.CHECK, wire.versioned("/"))] * 14_000)),
-        (opcodes.MULTI, wire.multi(*[(opcodes.SET_DATA, wire.set_data("/"))] * 11_000)),
-        (opcodes.MULTI, wire.multi(*[(15, wire.create("/a-", None, 2))] * 4_500)),
-        (opcodes.MULTI_READ, many_reads(15_000, "/")),
-        (opcodes.SET_WATCHES, LONG.pack(-1) + jute.strings(["/"] * 48_000) + INT.pack(0) * 2),
-        (opcodes.SYNC, jute.string("\U0001f600" * 38_000)),
-        (opcodes.EXISTS, wire.read("/a" * 120_000, watch=True)),
-        (opcodes.SET_DATA, wire.set_data("/a" * 120_000)),
-        (opcodes.GET_ALL_CHILDREN_NUMBER, jute.string("/" * 240_000)),
+        (codes.MULTI, wire.multi(*[(codes.CHECK, wire.versioned("/"))] * 14_000)),
+        (codes.MULTI, wire.multi(*[(codes.SET_DATA, wire.set_data("/"))] * 11_000)),
+        (codes.MULTI, wire.multi(*[(15, wire.create("/a-", None, 2))] * 4_500)),
+        (codes.MULTI_READ, many_reads(15_000, "/")),
+        (codes.SET_WATCHES, LONG.pack(-1) + jute.strings(["/"] * 48_000) + INT.pack(0) * 2),
+        (codes.SYNC, jute.string("\U0001f600" * 38_000)),
+        (codes.EXISTS, wire.read("/a" * 120_000, watch=True)),
+        (codes.SET_DATA, wire.set_data("/a" * 120_000)),
+        (codes.GET_ALL_CHILDREN_NUMBER, jute.string("/" * 240_000)),
     ],
     ids=["checks", "sets", "creates", "reads", "watches", "halves", "depth", "missing", "slashes"],
 )

@@ -10,9 +10,9 @@ from support.memory_storage import MemoryStorage
 from support.server_states import fingerprint, new_state
 from support.zookeeper_data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
 
-from minikafka.zk.core.acl import ANYONE
 from minikafka.zk.core.changes import Created, Transaction
-from minikafka.zk.core.codes import CREATE
+from minikafka.zk.messages.codes import CREATE
+from minikafka.zk.messages.jute import ANYONE
 from minikafka.zk.store import durable_end
 from minikafka.zk.store.durable_end import DurableEnd
 from minikafka.zk.store.errors import CorruptData

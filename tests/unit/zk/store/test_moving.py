@@ -10,7 +10,7 @@ from support.server_states import fingerprint, new_state
 from support.zookeeper_data import Writer, last_log, recovered
 
 from minikafka.base.errors import MinikafkaError, StorageFailed
-from minikafka.zk.records import snapshots
+from minikafka.zk.store import snapshots
 from minikafka.zk.store.errors import CorruptData, DirectoryInUse
 from minikafka.zk.store.moving import CannotMove, Copied, Source, copy, first_difference
 

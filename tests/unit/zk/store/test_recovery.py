@@ -18,8 +18,6 @@ from support.memory_storage import (
 from support.server_states import fingerprint, new_state
 from support.zookeeper_data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
 
-from minikafka.zk.core import codes
-from minikafka.zk.core.acl import ANYONE
 from minikafka.zk.core.changes import (
     Change,
     Created,
@@ -30,11 +28,13 @@ from minikafka.zk.core.changes import (
     Transaction,
 )
 from minikafka.zk.core.tree import Node
-from minikafka.zk.records.transactions import encode
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.jute import ANYONE
 from minikafka.zk.store import durable_end
 from minikafka.zk.store.errors import CorruptData, UnsupportedData
 from minikafka.zk.store.files import BATCH_BYTES_MAX, LOG_HEADER
 from minikafka.zk.store.store import Store
+from minikafka.zk.store.transaction_log import encode
 
 
 def check_recovery(image: MemoryStorage, expected: Callable[[int], object]) -> int:

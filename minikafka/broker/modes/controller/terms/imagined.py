@@ -35,13 +35,13 @@ from minikafka.base.ports import (
     WatchSignal,
     ZooKeeper,
 )
-from minikafka.zk import codec
-from minikafka.zk.core import codes, operations
-from minikafka.zk.core.acl import ANYONE, Identity
+from minikafka.zk import calls
 from minikafka.zk.core.attempt import ANY_VERSION, Attempt
-from minikafka.zk.core.codes import Refused
 from minikafka.zk.core.paths import ROOT, name_of, parent_of
 from minikafka.zk.core.tree import Tree
+from minikafka.zk.messages import codes, requests
+from minikafka.zk.messages.codes import Refused
+from minikafka.zk.messages.jute import ANYONE, Identity
 from minikafka.zk.session import check_size
 
 OnResponse = Callable[[BrokerId, ControllerRequest, ControllerResponse], None]
@@ -110,7 +110,7 @@ class _Overlay:
                 stats.append(attempt.apply(_operation(op)).stat)
             except Refused as refused:
                 attempt.roll_back()
-                error = codec.error_of(refused.code, op.path)
+                error = calls.error_of(refused.code, op.path)
                 assert isinstance(error, ServerVerdict)
                 raise MultiFailed(len(stats), error) from refused
         return stats
@@ -128,15 +128,15 @@ def _needed(op: MultiOp) -> list[str]:
     return [op.path, parent_of(op.path)] if isinstance(op, Create | Delete) else [op.path]
 
 
-def _operation(op: MultiOp) -> operations.Operation:
+def _operation(op: MultiOp) -> requests.Operation:
     if isinstance(op, Create):
         flags = codes.EPHEMERAL * op.ephemeral | codes.SEQUENTIAL * op.sequential
-        return operations.Create(codes.CREATE2, op.path, op.data, ANYONE, flags)
+        return requests.Create(codes.CREATE2, op.path, op.data, ANYONE, flags)
     if isinstance(op, Set):
-        return operations.SetData(op.path, op.data, op.version)
+        return requests.SetData(op.path, op.data, op.version)
     if isinstance(op, Delete):
-        return operations.Delete(op.path, op.version)
-    return operations.Check(op.path, op.version)
+        return requests.Delete(op.path, op.version)
+    return requests.Check(op.path, op.version)
 
 
 class ImaginedStore:
@@ -248,7 +248,7 @@ class ImaginedStore:
         """Carry out all operations or none, with ZooKeeper's checks. Raises MultiFailed, StaleSession, TooLarge."""
         if generation not in (None, self.generation):
             raise StaleSession(f"the session of generation {generation} is over")
-        check_size(codec.multi(ops))
+        check_size(calls.multi(ops))
         await self._read(path for op in ops if op.path.startswith("/") for path in _needed(op))
         await self._read(self._rivals(ops))
         return self._overlay.write(ops, self.session_id, self._clock.wall_ms())

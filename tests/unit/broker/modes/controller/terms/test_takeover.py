@@ -20,8 +20,8 @@ from minikafka.broker.modes.controller.terms.takeover import Attendance
 from minikafka.rpc.liveness import Presence, Probe
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
-from minikafka.zk.core.acl import ANYONE
 from minikafka.zk.core.tree import Node
+from minikafka.zk.messages.jute import ANYONE
 from minikafka.zk.nodes.faults import Faults
 
 CONTROLLER, OWN_ID = 1, 5

@@ -9,17 +9,28 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from minikafka.base.ports import Stat
-from minikafka.zk.core.acl import ANYONE, Acl, stored
 
 T = TypeVar("T")
+
+Entry: TypeAlias = tuple[int, str, str]
+"""One entry of an access control list: (permission bits, scheme, id)."""
+Acl: TypeAlias = tuple[Entry, ...]
+Identity: TypeAlias = tuple[str, str]
+"""(scheme, id) of a connection, such as ("digest", "user:hash")."""
+ANYONE: Final[Acl] = ((31, "world", "anyone"),)
+"""The list that nearly every node has. The reader returns this object, so that one comparison by identity suffices."""
 
 INT: Final = struct.Struct("!i")
 LONG: Final = struct.Struct("!q")
 STAT: Final = struct.Struct("!qqqqiiiqiiq")
 NULL: Final = INT.pack(-1)
+"""The length of a value that is null."""
+PART: Final = struct.Struct("!i?i")
+"""In front of each operation of a multi, and of each result: type, whether this is the end, error."""
+END_OF_PARTS: Final = PART.pack(-1, True, -1)
 _ABOVE_BMP: Final = re.compile("[\U00010000-\U0010ffff]")
 _ENTRY_BYTES_MIN: Final = 4 + 4 + 4
 
@@ -28,7 +39,7 @@ class Malformed(ValueError):
     """The bytes are not a record of ZooKeeper."""
 
 
-class Reader:
+class JuteReader:
     """Reads values one after the other. Each method raises Malformed if the bytes end too early.
 
     Strings may be null: callers decide what null means.
@@ -101,9 +112,7 @@ class Reader:
             return None
         if count * _ENTRY_BYTES_MIN > len(self.data):
             raise Malformed(f"an access control list of {count} entries is cut")
-        return stored(
-            (self.int32(), self.string() or "", self.string() or "") for _ in range(count)
-        )
+        return tuple((self.int32(), self.string() or "", self.string() or "") for _ in range(count))
 
 
 def buffer(data: bytes | None) -> bytes:

@@ -8,104 +8,115 @@ from typing import Any
 import pytest
 from support import zookeeper_wire as wire
 
-from minikafka.zk.core import codes
-from minikafka.zk.core.acl import ANYONE
-from minikafka.zk.core.operations import Check, Create, Delete, SetAcl, SetData
-from minikafka.zk.records import jute, opcodes, requests
-from minikafka.zk.records.jute import INT, LONG, NULL, Malformed, Reader
-from minikafka.zk.records.requests import MalformedMulti, Read, SetWatches, WatchRequest
+from minikafka.zk.messages import codes, jute, requests
+from minikafka.zk.messages.jute import ANYONE, INT, LONG, NULL, JuteReader, Malformed
+from minikafka.zk.messages.requests import (
+    Check,
+    Create,
+    Delete,
+    MalformedMulti,
+    Read,
+    SetAcl,
+    SetData,
+    SetWatches,
+    WatchRequest,
+)
 
 CONNECT = INT.pack(0) + LONG.pack(7) + INT.pack(6_000) + LONG.pack(5) + jute.buffer(b"secret")
 LISTS = [jute.strings([name]) for name in "abcde"]
-WHOLE: list[tuple[Callable[[Reader], Any], bytes, Any]] = [
+WHOLE: list[tuple[Callable[[JuteReader], Any], bytes, Any]] = [
     (
-        requests.create(codes.CREATE2),
+        requests.decode_create(codes.CREATE2),
         wire.create("/a", None, 3),
         Create(codes.CREATE2, "/a", None, ANYONE, 3),
     ),
     (
-        requests.create_ttl,
+        requests.decode_create_ttl,
         wire.create("/a", b"x", 5) + LONG.pack(9),
         Create(codes.CREATE_TTL, "/a", b"x", ANYONE, 5),
     ),
-    (requests.delete, wire.versioned("/a", 4), Delete("/a", 4)),
-    (requests.set_data, wire.set_data(None, b"", -1), SetData(None, b"", -1)),
+    (requests.decode_delete, wire.versioned("/a", 4), Delete("/a", 4)),
+    (requests.decode_set_data, wire.set_data(None, b"", -1), SetData(None, b"", -1)),
     (
-        requests.set_acl,
+        requests.decode_set_acl,
         jute.string("/a") + jute.ANYONE_BYTES + INT.pack(2),
         SetAcl("/a", ANYONE, 2),
     ),
-    (requests.read, wire.read("/a", watch=True), Read("/a", True)),
-    (requests.path, jute.string("/a"), "/a"),
-    (requests.watch, wire.versioned("/a", 1), WatchRequest("/a", 1)),
+    (requests.decode_read, wire.read("/a", watch=True), Read("/a", True)),
+    (requests.decode_path, jute.string("/a"), "/a"),
+    (requests.decode_watch, wire.versioned("/a", 1), WatchRequest("/a", 1)),
     (
-        requests.set_watches,
+        requests.decode_set_watches,
         LONG.pack(3) + b"".join(LISTS[:3]),
         SetWatches(3, ["a"], ["b"], ["c"], [], []),
     ),
     (
-        requests.set_watches2,
+        requests.decode_set_watches2,
         LONG.pack(3) + b"".join(LISTS),
         SetWatches(3, ["a"], ["b"], ["c"], ["d"], ["e"]),
     ),
-    (requests.auth, INT.pack(0) + jute.string("digest") + jute.buffer(b"a:b"), ("digest", b"a:b")),
     (
-        requests.multi_read,
-        wire.multi((opcodes.GET_DATA, wire.read("/a")), (opcodes.GET_CHILDREN, wire.read(""))),
-        [(opcodes.GET_DATA, "/a"), (opcodes.GET_CHILDREN, "")],
+        requests.decode_auth,
+        INT.pack(0) + jute.string("digest") + jute.buffer(b"a:b"),
+        ("digest", b"a:b"),
+    ),
+    (
+        requests.decode_multi_read,
+        wire.multi((codes.GET_DATA, wire.read("/a")), (codes.GET_CHILDREN, wire.read(""))),
+        [(codes.GET_DATA, "/a"), (codes.GET_CHILDREN, "")],
     ),
 ]
 
 
 @pytest.mark.parametrize(("decode", "data", "expected"), WHOLE)
 def test_request_is_decoded_whole_and_malformed_at_every_cut(decode, data, expected):
-    assert decode(Reader(data)) == expected
+    assert decode(JuteReader(data)) == expected
     for end in range(len(data)):
         with pytest.raises(Malformed):
-            decode(Reader(data[:end]))
+            decode(JuteReader(data[:end]))
 
 
 @pytest.mark.parametrize("tail", [b"", b"\0", b"\1"])
 def test_first_request_tells_whether_it_has_the_read_only_byte(tail):
-    found = requests.connect(CONNECT + tail)
+    found = requests.decode_connect(CONNECT + tail)
     assert found == (7, 6_000, 5, b"secret", bool(tail))
 
 
 def test_first_request_is_malformed_at_every_cut():
     for end in range(len(CONNECT)):
         with pytest.raises(Malformed):
-            requests.connect(CONNECT[:end])
+            requests.decode_connect(CONNECT[:end])
 
 
 def test_multi_is_malformed_at_every_cut():
     body = wire.multi(
         (codes.CREATE, wire.create("/a")),
-        (opcodes.CHECK, wire.versioned("/a", 1)),
-        (opcodes.DELETE, wire.versioned("/a", 1)),
+        (codes.CHECK, wire.versioned("/a", 1)),
+        (codes.DELETE, wire.versioned("/a", 1)),
     )
     created = Create(codes.CREATE, "/a", b"", ANYONE, 0)
-    assert requests.multi(Reader(body)) == [created, Check("/a", 1), Delete("/a", 1)]
+    assert requests.decode_multi(JuteReader(body)) == [created, Check("/a", 1), Delete("/a", 1)]
     for end in range(len(body)):
-        assert requests.multi(Reader(body[:end])) == MalformedMulti()
+        assert requests.decode_multi(JuteReader(body[:end])) == MalformedMulti()
 
 
 def test_first_fault_of_a_multi_decides_about_its_zxid():
     null_acl = (codes.CREATE, wire.create("/a", b"", 0, NULL))
     unknown = (99, b"")
     with pytest.raises(Malformed):
-        requests.multi(Reader(wire.multi(null_acl, unknown)))
-    assert requests.multi(Reader(wire.multi(unknown, null_acl))) == MalformedMulti()
+        requests.decode_multi(JuteReader(wire.multi(null_acl, unknown)))
+    assert requests.decode_multi(JuteReader(wire.multi(unknown, null_acl))) == MalformedMulti()
 
 
 def test_reads_and_null_paths_make_a_multi_malformed_after_its_other_operations():
     null_acl = (codes.CREATE, wire.create("/a", b"", 0, NULL))
     null_path = (codes.CREATE, wire.create(None))
-    delete, read = (opcodes.DELETE, wire.versioned("/a")), (opcodes.GET_DATA, wire.read("/a"))
+    delete, read = (codes.DELETE, wire.versioned("/a")), (codes.GET_DATA, wire.read("/a"))
     for operations in ((null_path,), (read,), (read, delete), (delete, read, null_acl)):
-        assert requests.multi(Reader(wire.multi(*operations))) == MalformedMulti()
+        assert requests.decode_multi(JuteReader(wire.multi(*operations))) == MalformedMulti()
     for operations in ((null_path, null_acl), (read, null_acl)):
         with pytest.raises(Malformed):
-            requests.multi(Reader(wire.multi(*operations)))
+            requests.decode_multi(JuteReader(wire.multi(*operations)))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +138,9 @@ def test_reads_and_null_paths_make_a_multi_malformed_after_its_other_operations(
 )
 def test_flags_of_a_create_in_a_multi_select_its_kind(kind, flags, found):
     ttl = LONG.pack(0) if kind == codes.CREATE_TTL else b""
-    decoded = requests.multi(Reader(wire.multi((kind, wire.create("/a", b"", flags) + ttl))))
+    decoded = requests.decode_multi(
+        JuteReader(wire.multi((kind, wire.create("/a", b"", flags) + ttl)))
+    )
     if found is None:
         assert decoded == MalformedMulti()
     else:

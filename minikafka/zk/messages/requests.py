@@ -1,29 +1,84 @@
-"""Decoding of the requests of clients: the bytes after xid and opcode → the operation or the fields.
+"""The requests of clients: their values, their bytes, and for the server the values in the bytes.
 
-Each function raises Malformed, and then nothing was changed. A null path is decoded as None where the state has a
-rule for it, and is malformed elsewhere. Bytes after the record are ignored, as in Apache ZooKeeper.
+A decoder gets the bytes after xid and opcode. It raises Malformed, and then nothing was changed. A null path is decoded
+as None where the server's state has a rule for it, and is malformed elsewhere. Bytes after the request are ignored, as
+in Apache ZooKeeper. An encoder takes the operations of `base.ports`, which have what a broker needs.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from minikafka.zk.core import codes
-from minikafka.zk.core.operations import (
-    Check,
-    Create,
-    Delete,
-    Reconfig,
-    SetAcl,
-    SetData,
+from minikafka.base import ports
+from minikafka.base.ports import Stat
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.jute import (
+    ANYONE_BYTES,
+    END_OF_PARTS,
+    INT,
+    NULL,
+    PART,
+    Acl,
+    JuteReader,
+    Malformed,
+    buffer,
 )
-from minikafka.zk.records import opcodes
-from minikafka.zk.records.jute import INT, NULL, Malformed, Reader
 
-_OPERATION: Final = struct.Struct("!i?i")
-"""In front of each operation of a multi: opcode, whether this is the end, error."""
+
+class Create(NamedTuple):
+    """Create a node. `kind`: CREATE, CREATE2, CREATE_CONTAINER or CREATE_TTL. `acl` None: the request had none."""
+
+    kind: int
+    path: str | None
+    data: bytes | None
+    acl: Acl | None
+    flags: int
+
+
+class Delete(NamedTuple):
+    """Delete a node that has this version (-1: any)."""
+
+    path: str | None
+    version: int
+
+
+class SetData(NamedTuple):
+    """Replace the data of a node that has this version (-1: any)."""
+
+    path: str | None
+    data: bytes | None
+    version: int
+
+
+class SetAcl(NamedTuple):
+    """Replace the access control list of a node that has this aversion (-1: any)."""
+
+    path: str | None
+    acl: Acl | None
+    version: int
+
+
+class Check(NamedTuple):
+    """Require that a node has this version (-1: any); only in a multi."""
+
+    path: str | None
+    version: int
+
+
+class Reconfig(NamedTuple):
+    """Change the members of an ensemble, which a single server refuses."""
+
+
+Operation: TypeAlias = Create | Delete | SetData | SetAcl | Check | Reconfig
+
+
+class Result(NamedTuple):
+    """The outcome of one operation of a multi. `stat`: right after the operation; None after a deletion or check."""
+
+    path: str
+    stat: Stat | None
 
 
 class Connect(NamedTuple):
@@ -78,9 +133,12 @@ class MalformedMulti(NamedTuple):
 Multi: TypeAlias = list[Create | Delete | SetData | Check] | MalformedMulti
 
 
-def connect(data: bytes) -> Connect:
+# ---- decoding, for the server
+
+
+def decode_connect(data: bytes) -> Connect:
     """Decode the first frame of a connection."""
-    reader = Reader(data)
+    reader = JuteReader(data)
     reader.int32()  # the version of the protocol, always 0
     seen_zxid = reader.int64()
     timeout_ms = reader.int32()
@@ -89,42 +147,42 @@ def connect(data: bytes) -> Connect:
     return Connect(seen_zxid, timeout_ms, session_id, password, reader.position < len(data))
 
 
-def create(kind: int) -> Callable[[Reader], Create]:
+def decode_create(kind: int) -> Callable[[JuteReader], Create]:
     """Return the decoder of create requests of this kind (CREATE, CREATE2, CREATE_CONTAINER)."""
 
-    def decode(reader: Reader) -> Create:
+    def decode(reader: JuteReader) -> Create:
         return Create(kind, reader.string(), reader.buffer(), reader.acl(), reader.int32())
 
     return decode
 
 
-def create_ttl(reader: Reader) -> Create:
+def decode_create_ttl(reader: JuteReader) -> Create:
     """Decode a createTTL request; its time to live has no meaning here."""
     found = Create(codes.CREATE_TTL, reader.string(), reader.buffer(), reader.acl(), reader.int32())
     reader.int64()
     return found
 
 
-def delete(reader: Reader) -> Delete:
+def decode_delete(reader: JuteReader) -> Delete:
     """Decode a delete request."""
     return Delete(reader.string(), reader.int32())
 
 
-def set_data(reader: Reader) -> SetData:
+def decode_set_data(reader: JuteReader) -> SetData:
     """Decode a setData request."""
     return SetData(reader.string(), reader.buffer(), reader.int32())
 
 
-def set_acl(reader: Reader) -> SetAcl:
+def decode_set_acl(reader: JuteReader) -> SetAcl:
     """Decode a setACL request."""
     return SetAcl(reader.string(), reader.acl(), reader.int32())
 
 
-def _check(reader: Reader) -> Check:
+def _decode_check(reader: JuteReader) -> Check:
     return Check(reader.string(), reader.int32())
 
 
-def reconfig(reader: Reader) -> Reconfig:
+def decode_reconfig(reader: JuteReader) -> Reconfig:
     """Decode a reconfig request, which is refused whatever it asks for."""
     for _ in range(3):  # joining servers, leaving servers, new members
         reader.string()
@@ -132,21 +190,21 @@ def reconfig(reader: Reader) -> Reconfig:
     return Reconfig()
 
 
-def read(reader: Reader) -> Read:
+def decode_read(reader: JuteReader) -> Read:
     """Decode an exists, getData, getChildren or getChildren2 request."""
     return Read(reader.string(), reader.boolean())
 
 
-def path(reader: Reader) -> str | None:
+def decode_path(reader: JuteReader) -> str | None:
     """Decode a request that consists of a path: getACL, sync, getEphemerals, getAllChildrenNumber."""
     return reader.string()
 
 
-def nothing(_: Reader) -> None:
+def decode_nothing(_: JuteReader) -> None:
     """Decode a request without fields: ping, closeSession, whoAmI."""
 
 
-def multi(reader: Reader) -> Multi:
+def decode_multi(reader: JuteReader) -> Multi:
     """Decode a multi. Raises Malformed only for a create without an access control list [measured]."""
     operations: list[Create | Delete | SetData | Check] = []
     has_read = False
@@ -194,18 +252,18 @@ def _create_in_multi(operation: Create) -> Create | None:
     return operation
 
 
-def multi_read(reader: Reader) -> list[tuple[int, str]]:
+def decode_multi_read(reader: JuteReader) -> list[tuple[int, str]]:
     """Decode a multiRead into pairs of opcode (GET_DATA or GET_CHILDREN) and path. Its watches are ignored."""
     found: list[tuple[int, str]] = []
     data, position = reader.data, reader.position
     try:
         while True:
-            kind, is_end, _ = _OPERATION.unpack_from(data, position)
+            kind, is_end, _ = PART.unpack_from(data, position)
             if is_end:
                 return found
-            if kind not in (opcodes.GET_DATA, opcodes.GET_CHILDREN):
+            if kind not in (codes.GET_DATA, codes.GET_CHILDREN):
                 raise Malformed(f"multiRead of the operation {kind}")
-            start = position + _OPERATION.size + INT.size
+            start = position + PART.size + INT.size
             (size,) = INT.unpack_from(data, start - INT.size)
             position = start + size + 1  # behind the watch
             if size < 0 or position > len(data):
@@ -215,51 +273,105 @@ def multi_read(reader: Reader) -> list[tuple[int, str]]:
         raise Malformed("a multiRead has no end") from None
 
 
-def set_watches(reader: Reader) -> SetWatches:
+def decode_set_watches(reader: JuteReader) -> SetWatches:
     """Decode a setWatches request, which has one-shot watches only."""
     seen_zxid, data, exists = reader.int64(), _paths(reader), _paths(reader)
     return SetWatches(seen_zxid, data, exists, _paths(reader), [], [])
 
 
-def set_watches2(reader: Reader) -> SetWatches:
+def decode_set_watches2(reader: JuteReader) -> SetWatches:
     """Decode a setWatches2 request."""
-    one_shot = set_watches(reader)
+    one_shot = decode_set_watches(reader)
     return one_shot._replace(persistent=_paths(reader), recursive=_paths(reader))
 
 
-def watch(reader: Reader) -> WatchRequest:
+def decode_watch(reader: JuteReader) -> WatchRequest:
     """Decode an addWatch, checkWatches or removeWatches request."""
     return WatchRequest(reader.string(), reader.int32())
 
 
-def auth(reader: Reader) -> Auth:
+def decode_auth(reader: JuteReader) -> Auth:
     """Decode the credentials of a connection."""
     reader.int32()  # a type that has no meaning
     return Auth(reader.string(), reader.buffer() or b"")
 
 
-def _paths(reader: Reader) -> list[str]:
+def _paths(reader: JuteReader) -> list[str]:
     if reader.data.startswith(NULL, reader.position):
         raise Malformed("a list of paths is null")
     return reader.items(lambda: _required(reader))
 
 
-def _required(reader: Reader) -> str:
+def _required(reader: JuteReader) -> str:
     found = reader.string()
     if found is None:
         raise Malformed("a path is null")
     return found
 
 
-_MULTI: Final[dict[int, Callable[[Reader], Create | Delete | SetData | Check | Read]]] = {
-    codes.CREATE: create(codes.CREATE),
-    codes.CREATE2: create(codes.CREATE2),
-    codes.CREATE_CONTAINER: create(codes.CREATE_CONTAINER),
-    codes.CREATE_TTL: create_ttl,
-    opcodes.DELETE: delete,
-    opcodes.SET_DATA: set_data,
-    opcodes.CHECK: _check,
-    opcodes.GET_DATA: read,
-    opcodes.GET_CHILDREN: read,
+_MULTI: Final[dict[int, Callable[[JuteReader], Create | Delete | SetData | Check | Read]]] = {
+    codes.CREATE: decode_create(codes.CREATE),
+    codes.CREATE2: decode_create(codes.CREATE2),
+    codes.CREATE_CONTAINER: decode_create(codes.CREATE_CONTAINER),
+    codes.CREATE_TTL: decode_create_ttl,
+    codes.DELETE: decode_delete,
+    codes.SET_DATA: decode_set_data,
+    codes.CHECK: _decode_check,
+    codes.GET_DATA: decode_read,
+    codes.GET_CHILDREN: decode_read,
 }
 """The decoders of the operations of a multi. A multi with a read is decoded, and then counts as malformed."""
+
+
+# ---- encoding, for the client
+
+_HEADERS: Final = {
+    opcode: PART.pack(opcode, False, -1)
+    for opcode in (
+        codes.DELETE,
+        codes.GET_DATA,
+        codes.SET_DATA,
+        codes.GET_CHILDREN,
+        codes.CHECK,
+        codes.CREATE2,
+    )
+}
+_NO_WATCH: Final = b"\0"
+
+
+def encode_write(operation: ports.MultiOp) -> bytes:
+    """Return the opcode and the fields of a write that is not part of a multi."""
+    opcode, fields = _encode_operation(operation)
+    return INT.pack(opcode) + fields
+
+
+def encode_multi(operations: Iterable[ports.MultiOp]) -> bytes:
+    """Return the opcode and the operations of a multi."""
+    return _encode_parts(codes.MULTI, map(_encode_operation, operations))
+
+
+def encode_multi_read(kind: int, paths: Sequence[str]) -> bytes:
+    """Return the opcode and the reads of a multiRead. `kind`: GET_DATA or GET_CHILDREN."""
+    reads = ((kind, buffer(path.encode()) + _NO_WATCH) for path in paths)
+    return _encode_parts(codes.MULTI_READ, reads)
+
+
+def _encode_operation(operation: ports.MultiOp) -> tuple[int, bytes]:
+    """Return the opcode and the encoded fields of an operation."""
+    fields = buffer(operation.path.encode())
+    if isinstance(operation, ports.Set):
+        return codes.SET_DATA, fields + buffer(operation.data) + INT.pack(operation.version)
+    if isinstance(operation, ports.Create):
+        flags = codes.EPHEMERAL * operation.ephemeral | codes.SEQUENTIAL * operation.sequential
+        return codes.CREATE2, fields + buffer(operation.data) + ANYONE_BYTES + INT.pack(flags)
+    kind = codes.CHECK if isinstance(operation, ports.Check) else codes.DELETE
+    return kind, fields + INT.pack(operation.version)
+
+
+def _encode_parts(opcode: int, operations: Iterable[tuple[int, bytes]]) -> bytes:
+    """Return a request with several operations, which are pairs of opcode and encoded fields."""
+    pieces = [INT.pack(opcode)]
+    for kind, fields in operations:
+        pieces += (_HEADERS[kind], fields)
+    pieces.append(END_OF_PARTS)
+    return b"".join(pieces)

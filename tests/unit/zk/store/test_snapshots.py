@@ -8,11 +8,10 @@ from zlib import adler32
 import pytest
 from support.server_states import RandomWrites, fingerprint, new_state
 
-from minikafka.zk.core.acl import ANYONE
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.core.tree import Node, Tree
-from minikafka.zk.records.jute import INT, LONG, Malformed, string
-from minikafka.zk.records.snapshots import HEADER, decode, encode, is_sealed
+from minikafka.zk.messages.jute import ANYONE, INT, LONG, Malformed, string
+from minikafka.zk.store.snapshots import HEADER, decode, encode, is_sealed
 
 SESSIONS = [(72057594037927936, 6000), (-5, 40_000)]
 

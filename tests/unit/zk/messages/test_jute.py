@@ -6,53 +6,53 @@ import struct
 
 import pytest
 
-from minikafka.zk.core.acl import ANYONE, READABLE
-from minikafka.zk.records import jute
-from minikafka.zk.records.jute import Malformed, Reader
+from minikafka.zk.core.acl import READABLE
+from minikafka.zk.messages import jute
+from minikafka.zk.messages.jute import ANYONE, JuteReader, Malformed
 
 
 @pytest.mark.parametrize("text", [None, "", "/a", "ä", "\uffff", "😀"])
 def test_encoded_string_is_read_back(text: str | None) -> None:
     encoded = jute.string(text)
     if text != "😀":
-        assert Reader(encoded).string() == text
+        assert JuteReader(encoded).string() == text
     else:
         # Java writes two halves, and reads them as characters that no path can have.
         assert encoded == struct.pack("!i", 6) + b"\xed\xa0\xbd\xed\xb8\x80"
-        assert set(Reader(encoded).string() or "") == {"\ufffd"}
+        assert set(JuteReader(encoded).string() or "") == {"\ufffd"}
 
 
 def test_string_that_is_not_utf_8_has_replacement_characters() -> None:
-    assert Reader(jute.buffer(b"/a\xff")).string() == "/a\ufffd"
+    assert JuteReader(jute.buffer(b"/a\xff")).string() == "/a\ufffd"
 
 
 def test_null_and_empty_buffers_are_different() -> None:
-    assert Reader(jute.buffer(None)).buffer() is None
-    assert Reader(jute.buffer(b"")).buffer() == b""
+    assert JuteReader(jute.buffer(None)).buffer() is None
+    assert JuteReader(jute.buffer(b"")).buffer() == b""
 
 
 @pytest.mark.parametrize("size", [-2, -(2**31), 5, 2**31 - 1])
 def test_buffer_with_an_impossible_length_is_malformed(size: int) -> None:
     with pytest.raises(Malformed):
-        Reader(struct.pack("!i", size) + b"four").buffer()
+        JuteReader(struct.pack("!i", size) + b"four").buffer()
 
 
 @pytest.mark.parametrize("count", [9, 2**31 - 1])
 def test_list_that_is_longer_than_its_bytes_is_malformed(count: int) -> None:
     data = struct.pack("!i", count) + b"four"
     with pytest.raises(Malformed):
-        Reader(data).items(Reader(data).int32)
+        JuteReader(data).items(JuteReader(data).int32)
     with pytest.raises(Malformed):
-        Reader(data).acl()
+        JuteReader(data).acl()
 
 
 def test_list_that_lets_everyone_in_is_read_as_the_one_object() -> None:
-    assert Reader(jute.acl(ANYONE)).acl() is ANYONE
-    assert Reader(jute.acl(READABLE)).acl() == READABLE
-    assert Reader(jute.NULL).acl() is None
+    assert JuteReader(jute.acl(ANYONE)).acl() is ANYONE
+    assert JuteReader(jute.acl(READABLE)).acl() == READABLE
+    assert JuteReader(jute.NULL).acl() is None
 
 
 def test_number_or_byte_that_is_missing_is_malformed() -> None:
-    for read in (Reader(b"\0" * 3).int32, Reader(b"\0" * 7).int64, Reader(b"").boolean):
+    for read in (JuteReader(b"\0" * 3).int32, JuteReader(b"\0" * 7).int64, JuteReader(b"").boolean):
         with pytest.raises(Malformed):
             read()

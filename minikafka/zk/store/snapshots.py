@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from zlib import adler32
 
-from minikafka.zk.core.acl import ANYONE, Acl
 from minikafka.zk.core.paths import ROOT, SYSTEM_PATHS
 from minikafka.zk.core.tree import CONTAINER, Node, Tree
-from minikafka.zk.records.jute import INT, NULL, Malformed, Reader, acl, string
+from minikafka.zk.messages.jute import ANYONE, INT, NULL, Acl, JuteReader, Malformed, acl, string
 
 UNKNOWN_ZXID: Final = -1
 _HEADER: Final = struct.Struct("!4siq")
@@ -103,7 +102,7 @@ def decode(content: bytes) -> Snapshot:
     if not is_sealed(content):
         raise Malformed("the seal at its end is missing or wrong")
     *_, zxid = _HEADER.unpack_from(content)
-    reader = Reader(content, len(HEADER))
+    reader = JuteReader(content, len(HEADER))
     sessions = reader.items(lambda: (reader.int64(), reader.int32()))
     lists = dict(reader.items(lambda: (reader.int64(), reader.acl() or ())))
     lists[_ANYONE_NUMBER] = ANYONE

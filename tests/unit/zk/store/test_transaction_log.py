@@ -7,8 +7,6 @@ from zlib import adler32
 
 import pytest
 
-from minikafka.zk.core import codes
-from minikafka.zk.core.acl import ANYONE
 from minikafka.zk.core.changes import (
     AclSet,
     Change,
@@ -22,8 +20,9 @@ from minikafka.zk.core.changes import (
     SessionOpened,
     Transaction,
 )
-from minikafka.zk.records.jute import INT, LONG, Malformed
-from minikafka.zk.records.transactions import (
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.jute import ANYONE, INT, LONG, Malformed
+from minikafka.zk.store.transaction_log import (
     HEADER,
     PREFIX,
     decode,

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import Final
 from zlib import adler32
 
-from minikafka.zk.core import codes
-from minikafka.zk.core.acl import Acl
 from minikafka.zk.core.changes import (
     AclSet,
     Change,
@@ -27,7 +25,8 @@ from minikafka.zk.core.changes import (
     SessionOpened,
     Transaction,
 )
-from minikafka.zk.records.jute import INT, Malformed, Reader, acl, buffer, string, strings
+from minikafka.zk.messages import codes
+from minikafka.zk.messages.jute import INT, Acl, JuteReader, Malformed, acl, buffer, string, strings
 
 HEADER: Final = struct.Struct("!qiqqi")
 """Session, cxid, zxid, time and kind: the start of each transaction."""
@@ -136,12 +135,14 @@ def decode(record: bytes) -> Transaction:
         session_id, cxid, zxid, time_ms, kind = HEADER.unpack_from(record)
     except struct.error:
         raise Malformed(f"a transaction of {len(record)} bytes has no complete header") from None
-    return Transaction(session_id, cxid, zxid, time_ms, _change(kind, Reader(record, HEADER.size)))
+    return Transaction(
+        session_id, cxid, zxid, time_ms, _change(kind, JuteReader(record, HEADER.size))
+    )
 
 
 def durable_before(record: bytes) -> int:
     """Return how many bytes of the log were on the disk when this record was written; 0 if it has no mark."""
-    reader = Reader(record, HEADER.size)
+    reader = JuteReader(record, HEADER.size)
     try:
         _change(HEADER.unpack_from(record)[-1], reader)
         version, durable = _MARK.unpack(record[reader.position :])
@@ -150,7 +151,7 @@ def durable_before(record: bytes) -> int:
     return durable if version == _MARK_VERSION else 0
 
 
-def _change(kind: int, reader: Reader) -> Change:
+def _change(kind: int, reader: JuteReader) -> Change:
     if kind == codes.CREATE or kind == codes.CREATE2:
         return _read_created(kind, reader)
     read = _READERS.get(kind)
@@ -159,18 +160,18 @@ def _change(kind: int, reader: Reader) -> Change:
     return read(reader)
 
 
-def _path(reader: Reader) -> str:
+def _path(reader: JuteReader) -> str:
     path = reader.string()
     if path is None:
         raise Malformed("a transaction without a path")
     return path
 
 
-def _acl(reader: Reader) -> Acl:
+def _acl(reader: JuteReader) -> Acl:
     return reader.acl() or ()
 
 
-def _read_created(kind: int, reader: Reader) -> Created:
+def _read_created(kind: int, reader: JuteReader) -> Created:
     path, data, entries = _path(reader), reader.buffer(), _acl(reader)
     is_ephemeral = reader.boolean()
     # ZooKeeper before 3.4 did not log the parent's counter.
@@ -178,30 +179,30 @@ def _read_created(kind: int, reader: Reader) -> Created:
     return Created(kind, path, data, entries, is_ephemeral, created)
 
 
-def _read_container(reader: Reader) -> Created:
+def _read_container(reader: JuteReader) -> Created:
     path, data, entries = _path(reader), reader.buffer(), _acl(reader)
     return Created(codes.CREATE_CONTAINER, path, data, entries, False, reader.int32())
 
 
-def _read_ttl(reader: Reader) -> Created:
+def _read_ttl(reader: JuteReader) -> Created:
     """The time to live follows; the store refuses such nodes."""
     path, data, entries = _path(reader), reader.buffer(), _acl(reader)
     return Created(codes.CREATE_TTL, path, data, entries, False, reader.int32())
 
 
-def _read_multi(reader: Reader) -> Multi:
+def _read_multi(reader: JuteReader) -> Multi:
     return Multi(tuple(reader.items(lambda: _read_part(reader))))
 
 
-def _read_part(reader: Reader) -> Created | Deleted | DataSet | AclSet | Checked | Failed:
+def _read_part(reader: JuteReader) -> Created | Deleted | DataSet | AclSet | Checked | Failed:
     kind = reader.int32()
-    part = _change(kind, Reader(reader.buffer() or b""))
+    part = _change(kind, JuteReader(reader.buffer() or b""))
     if isinstance(part, Multi | SessionOpened | SessionClosed):
         raise Malformed(f"a multi with a part of the kind {kind}")
     return part
 
 
-def _read_closed(reader: Reader) -> SessionClosed:
+def _read_closed(reader: JuteReader) -> SessionClosed:
     """Read the paths, which ZooKeeper before 3.6 did not log: a digest may be in their place."""
     try:
         paths = reader.items(reader.string)
@@ -210,7 +211,7 @@ def _read_closed(reader: Reader) -> SessionClosed:
     return SessionClosed(tuple(path for path in paths if path))
 
 
-_READERS: Final[dict[int, Callable[[Reader], Change]]] = {
+_READERS: Final[dict[int, Callable[[JuteReader], Change]]] = {
     codes.CREATE_CONTAINER: _read_container,
     codes.CREATE_TTL: _read_ttl,
     _DELETE: lambda reader: Deleted(_path(reader)),
