@@ -7,10 +7,10 @@ are carried out in their order. An event that a command causes at once is handle
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from minikafka.base.deciders import Answer, Decider, TimerDue
+from minikafka.base.deciders import Answer, Decider, Outcome, TimerDue
 from minikafka.base.ports import Clock, Timer
 
 logger = logging.getLogger(__name__)
@@ -21,6 +21,8 @@ _GRACE_MS: Final = 500
 
 CommandTable: TypeAlias = Mapping[type, Callable[[Any], None]]
 """Type of a command -> the method that carries it out."""
+AwaitedCommands: TypeAlias = Mapping[type, Callable[[Any], Awaitable[Any]]]
+"""Type of a command -> the method that carries it out. That of a question returns the value of its outcome."""
 
 
 class Alarm:
@@ -87,3 +89,36 @@ def send_answer(answer: Answer) -> None:
         respond(answer.response)
     except Exception:
         logger.exception("a response could not be sent")
+
+
+class AwaitingHost:
+    """The host of a decider whose commands take time: each one is awaited before the next is carried out.
+
+    `decide(event)` passes an event to the decider and returns its commands. `check()` is called after each command: it
+    raises when the decider may no longer act. A command with a token is a question: what its method returns is passed
+    to the decider as the outcome, before any other event.
+    """
+
+    def __init__(
+        self,
+        decide: Callable[[Any], Sequence[Any]],
+        table: AwaitedCommands,
+        check: Callable[[], None],
+    ) -> None:
+        self._decide = decide
+        self._table = table
+        self._check = check
+
+    async def handle(self, event: Any) -> None:
+        """Pass an event to the decider, and carry out its commands up to the last outcome."""
+        commands = self._decide(event)
+        while commands:
+            outcome = None
+            for command in commands:
+                assert outcome is None, "a question must be the last command"
+                value = await self._table[type(command)](command)
+                # Without this, a controller that was replaced during the command would send the next one.
+                self._check()
+                if (token := getattr(command, "token", None)) is not None:
+                    outcome = Outcome(token, value)
+            commands = self._decide(outcome) if outcome is not None else ()

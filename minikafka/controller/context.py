@@ -11,38 +11,13 @@ Sets whose order matters are stored as dicts, so that every process iterates in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from typing import Any, Final
 
 from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.controller.states import PartitionStatus, ReplicaStatus
 
 REASSIGNMENT_IN_PROGRESS: Final = "topic reassignment in progress"
 """Reason why a topic marked for deletion is not deleted yet and still serves clients (R59)."""
-
-
-class PartitionStatus(Enum):
-    """The four states of a partition, under Kafka's names (F1)."""
-
-    __hash__ = object.__hash__  # members are singletons, and Enum's own hash is slow
-
-    NON_EXISTENT = "NonExistentPartition"
-    NEW = "NewPartition"
-    ONLINE = "OnlinePartition"
-    OFFLINE = "OfflinePartition"
-
-
-class ReplicaStatus(Enum):
-    """The seven states of a replica, under Kafka's names (G1)."""
-
-    __hash__ = object.__hash__
-
-    NEW = "NewReplica"
-    ONLINE = "OnlineReplica"
-    OFFLINE = "OfflineReplica"
-    DELETION_STARTED = "ReplicaDeletionStarted"
-    DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
-    DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
-    NON_EXISTENT = "NonExistentReplica"
 
 
 class Context:

@@ -12,27 +12,17 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from minikafka.base.deciders import Procedure, Procedures
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.controller.context import (
-    REASSIGNMENT_IN_PROGRESS,
-    Context,
-    PartitionStatus,
-    ReplicaStatus,
-)
-from minikafka.controller.events import (
-    DeleteDeletionMarks,
-    DeleteTopicNodes,
-    Effect,
-    Procedure,
-    StepReached,
-    StopReplicaAnswered,
-    TopicNodesDeleted,
-)
+from minikafka.controller.commands import AnnounceStep, DeleteDeletionMarks, DeleteTopicNodes
+from minikafka.controller.context import REASSIGNMENT_IN_PROGRESS, Context
+from minikafka.controller.events import StopReplicaAnswered
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.replica_states import Replicas, ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.state_change_log import StateChangeLog
+from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.steps import DELETION
 
 logger = logging.getLogger(__name__)
@@ -56,7 +46,7 @@ class Deletions:
         batch: RequestBatch,
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
-        effects: list[Effect],
+        procedures: Procedures,
         *,
         enabled: bool,
     ) -> None:
@@ -65,7 +55,7 @@ class Deletions:
         self._batch = batch
         self._partitions = partitions
         self._replicas = replicas
-        self._effects = effects
+        self._procedures = procedures
         self._enabled = enabled
         self._started: set[str] = set()
         """Topics whose deletion has begun: clients no longer see their partitions."""
@@ -118,7 +108,7 @@ class Deletions:
                 "Removing deletion marks of topics that do not exist or may not be deleted: %s",
                 sorted(refused),
             )
-            self._effects.append(DeleteDeletionMarks(tuple(sorted(refused))))
+            self._procedures.emit(DeleteDeletionMarks(tuple(sorted(refused))))
         return known if self._enabled else frozenset()
 
     # Events during a deletion.
@@ -128,7 +118,7 @@ class Deletions:
         marked = [topic for topic in topics if topic in self._context.deletions]
         self._started.difference_update(marked)
         if marked:
-            self._effects.append(DeleteDeletionMarks(tuple(marked)))
+            self._procedures.emit(DeleteDeletionMarks(tuple(marked)))
 
     def has_begun(self, tp: TopicPartition) -> bool:
         """True if the topic's deletion has begun. Then only this class changes the states of the topic's replicas."""
@@ -320,11 +310,10 @@ class Deletions:
                 gone.setdefault(broker, []).append(tp)
         yield from self._replicas.handle_state_changes(gone, ReplicaStatus.NON_EXISTENT)
         self._emit_step("topic-gone", topics)
-        deleted = yield DeleteTopicNodes(tuple(topics))
-        assert isinstance(deleted, TopicNodesDeleted)
+        failed = yield DeleteTopicNodes(self._procedures.new_token(), tuple(topics))
         for topic in topics:
-            if topic in deleted.failed:
-                logger.error("Topic %s not deleted: %s", topic, deleted.failed[topic])
+            if topic in failed:
+                logger.error("Topic %s not deleted: %s", topic, failed[topic])
                 self._halt(topic, NODES_NOT_DELETED)
                 continue
             logger.info("Deletion of topic %s successfully completed", topic)
@@ -350,4 +339,4 @@ class Deletions:
 
     def _emit_step(self, step: str, topics: Iterable[str]) -> None:
         partitions = [tp for topic in topics for tp in self._context.topics[topic]]
-        self._effects.append(StepReached(DELETION, step, tuple(partitions)))
+        self._procedures.emit(AnnounceStep(DELETION, step, tuple(partitions)))

@@ -11,18 +11,15 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+from minikafka.base.deciders import Procedure, Procedures
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, LeaderAndIsr, PartitionResult, TopicPartition
-from minikafka.controller.context import Context, PartitionStatus
+from minikafka.controller.commands import DeletePreferredElection
+from minikafka.controller.context import Context
 from minikafka.controller.elections import Election, Refusal
-from minikafka.controller.events import (
-    AnswerAdmin,
-    DeletePreferredElection,
-    Effect,
-    ElectionRequested,
-    Procedure,
-)
+from minikafka.controller.events import ElectionRequested
 from minikafka.controller.partition_states import PartitionStateMachine
+from minikafka.controller.states import PartitionStatus
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +36,12 @@ class ElectLeaders:
         self,
         context: Context,
         partitions: PartitionStateMachine,
-        effects: list[Effect],
+        procedures: Procedures,
         imbalance_percentage: int,
     ) -> None:
         self._context = context
         self._partitions = partitions
-        self._effects = effects
+        self._procedures = procedures
         self._imbalance_percentage = imbalance_percentage
 
     def on_requested(self, event: ElectionRequested) -> Procedure[None]:
@@ -52,7 +49,7 @@ class ElectLeaders:
         election = Election.UNCLEAN if event.unclean else Election.PREFERRED
         chosen = self._context.assignments if event.partitions is None else event.partitions
         results = yield from self._elect(list(chosen), election)
-        self._effects.append(AnswerAdmin(event.ticket, results))
+        self._procedures.answer(event.caller, results)
 
     def on_submitted(self, partitions: Iterable[TopicPartition]) -> Procedure[None]:
         """Hold the preferred elections listed in `/admin/preferred_replica_election`, then delete the node (E5)."""
@@ -62,7 +59,7 @@ class ElectLeaders:
         for tp, result in results.items():
             if result.code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
                 logger.warning("Preferred replica election for %s: %s", tp, result.message)
-        self._effects.append(DeletePreferredElection())
+        self._procedures.emit(DeletePreferredElection())
 
     def rebalance(self) -> Procedure[None]:
         """Hold preferred elections for brokers with too large a leader imbalance (R62).

@@ -13,16 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.base.deciders import Procedure, Procedures
+from minikafka.base.model import NO_LEADER, LeaderAndIsr, TopicPartition
+from minikafka.controller.commands import ReadLeaderAndIsr, WriteLeaderAndIsr, WrittenStates
 from minikafka.controller.context import Context
 from minikafka.controller.elections import Refusal
-from minikafka.controller.events import (
-    LeaderAndIsrRead,
-    LeaderAndIsrWritten,
-    Procedure,
-    ReadLeaderAndIsr,
-    WriteLeaderAndIsr,
-)
 from minikafka.controller.state_change_log import StateChangeLog
 
 Proposals: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | None]
@@ -33,6 +28,7 @@ LeadershipResults: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal]
 def change_leadership(
     context: Context,
     state_changes: StateChangeLog,
+    procedures: Procedures,
     partitions: Iterable[TopicPartition],
     propose: Callable[[list[TopicPartition]], Procedure[Proposals]],
 ) -> Procedure[LeadershipResults]:
@@ -49,27 +45,52 @@ def change_leadership(
         states = {tp: state for tp, state in proposals.items() if isinstance(state, LeaderAndIsr)}
         if not states:
             break
-        written = yield WriteLeaderAndIsr(states)
-        assert isinstance(written, LeaderAndIsrWritten)
+        for tp, state in states.items():
+            _check(context, tp, state)
+        written: WrittenStates = yield WriteLeaderAndIsr(procedures.new_token(), states)
         results.update(_accept(context, state_changes, states, written))
         remaining = []
         if written.conflicts:
-            remaining = yield from _read_again(context, state_changes, written.conflicts, results)
+            read = yield ReadLeaderAndIsr(procedures.new_token(), written.conflicts)
+            remaining = _adopt(context, state_changes, written.conflicts, read, results)
     return results
+
+
+def _check(context: Context, tp: TopicPartition, proposed: LeaderAndIsr) -> None:
+    """Assert that the controller may write this state."""
+    known = context.leadership.get(tp)
+    isr = set(proposed.isr)
+    assert proposed.controller_epoch == context.epoch, (tp, proposed)
+    if known is None:
+        assert proposed.leader_epoch == 0, (tp, proposed)
+        assert proposed.leader in isr, (tp, proposed)
+        assert isr <= set(context.replicas(tp)), (tp, proposed)
+        return
+    # What does not change may break these rules: a tool has written it, and the controller must be able to go on.
+    if proposed.leader != known.leader:
+        assert proposed.leader in (NO_LEADER, *isr), (tp, known, proposed)
+    if proposed.isr != known.isr:
+        # Only a leader adds members. An unclean election leaves the new leader alone in the ISR.
+        assert isr, (tp, known, proposed)
+        assert isr <= set(known.isr) or isr == {proposed.leader}, (tp, known, proposed)
+    assert proposed.leader_epoch == known.leader_epoch + 1, (tp, known, proposed)
+    assert proposed.controller_epoch >= known.controller_epoch, (tp, known, proposed)
+    assert proposed.state_version == known.state_version, (tp, known, proposed)
 
 
 def _accept(
     context: Context,
     state_changes: StateChangeLog,
     states: Mapping[TopicPartition, LeaderAndIsr],
-    written: LeaderAndIsrWritten,
+    written: WrittenStates,
 ) -> LeadershipResults:
     results: LeadershipResults = {}
     for tp, version in written.ok.items():
+        assert version > states[tp].state_version, (tp, version, states[tp])
         accepted = replace(states[tp], state_version=version)
         context.set_leadership(tp, accepted)
         results[tp] = accepted
-    for tp, reason in (written.failed or {}).items():
+    for tp, reason in written.failed.items():
         state_changes.log(
             logging.ERROR, tp, "Writing the leader and isr of partition %s failed: %s", tp, reason
         )
@@ -77,21 +98,17 @@ def _accept(
     return results
 
 
-def _read_again(
+def _adopt(
     context: Context,
     state_changes: StateChangeLog,
     conflicts: tuple[TopicPartition, ...],
+    read: Mapping[TopicPartition, LeaderAndIsr],
     results: LeadershipResults,
-) -> Procedure[list[TopicPartition]]:
-    """Read the state nodes that were not written because of a conflict, and update the known leadership.
-
-    `conflicts`: the partitions of these nodes. Returns the partitions that still have a state node.
-    """
-    read = yield ReadLeaderAndIsr(conflicts)
-    assert isinstance(read, LeaderAndIsrRead)
+) -> list[TopicPartition]:
+    """Record the states that were read of partitions with a conflict; return the partitions that have a state node."""
     found = []
     for tp in conflicts:
-        state = read.states.get(tp)
+        state = read.get(tp)
         if state is None:
             results[tp] = Refusal.NO_STATE
             continue

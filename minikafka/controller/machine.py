@@ -1,87 +1,70 @@
-"""The controller as a state machine: `handle` takes an event and returns effects.
+"""The controller as a state machine: `handle` takes an event and returns commands.
 
-`handle` runs one procedure per external event. When the procedure asks a question (a read or a
-write in ZooKeeper), the question is the last effect returned, and the machine `is_busy`. The next
-input must then be the outcome of the question, and the procedure continues. The view of the cluster
-therefore never changes while a question is open, and events take effect in the order of their
-arrival (D14). Invariant: the known leadership changes only after ZooKeeper accepted the change. A
-machine belongs to one controller epoch and is dropped when the epoch ends.
+`handle` runs one procedure per event. When the procedure asks a question (a read or a write in ZooKeeper), the question
+is the last command returned, and the machine `is_busy`. The next event must then be the outcome of the question, and
+the procedure continues. The view of the cluster therefore never changes while a question is open, and events take
+effect in the order of their arrival (D14).
+Invariant: the known leadership changes only after ZooKeeper accepted the change. A machine belongs to one controller
+epoch and is dropped when the epoch ends.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import assert_never
 
+from minikafka.base.deciders import Outcome, Procedure, Procedures
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import Broker, BrokerId, ReplicaAssignment, TopicPartition
-from minikafka.controller.context import (
-    Context,
-    PartitionStatus,
-    ReplicaStatus,
+from minikafka.controller.commands import (
+    AnnounceStep,
+    Command,
+    DeleteIsrChanges,
+    DeleteLogDirEvents,
+    GiveTopicIds,
+    ShutdownResponse,
+    StartChannel,
+    StopChannel,
+    WriteAssignments,
 )
+from minikafka.controller.context import Context
 from minikafka.controller.deletion import Deletions
 from minikafka.controller.elect_leaders import ElectLeaders
 from minikafka.controller.elections import Election
 from minikafka.controller.events import (
-    AnswerControlledShutdown,
     AssignmentChanged,
-    AssignmentsWritten,
     BrokersChanged,
     BrokerSuspected,
     ControlledShutdownRequested,
     ControllerElected,
-    DeleteIsrChanges,
-    DeleteLogDirEvents,
     DeletionsChanged,
-    Effect,
     ElectionRequested,
-    ElectionSettingsRead,
     Event,
-    GiveTopicIds,
     IsrChanged,
     LeaderAndIsrAnswered,
-    LeaderAndIsrRead,
-    LeaderAndIsrWritten,
     LogDirsFailed,
-    Outcome,
     PreferredElectionSubmitted,
-    Procedure,
     ReassignmentsRequested,
     ReassignmentsSubmitted,
     RebalanceDue,
-    StartChannel,
-    StepReached,
-    StopChannel,
     StopReplicaAnswered,
     SuspicionEnded,
-    TopicIdsGiven,
     TopicImage,
-    TopicNodesDeleted,
     TopicsChanged,
     UncleanElectionEnabled,
-    WriteAssignments,
 )
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.reassignment import Reassignments
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.state_change_log import Decision, StateChangeLog, shortened
+from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION
 from minikafka.controller.suspicions import Suspicions
 
 logger = logging.getLogger(__name__)
-
-_OUTCOMES = (
-    LeaderAndIsrWritten,
-    LeaderAndIsrRead,
-    ElectionSettingsRead,
-    AssignmentsWritten,
-    TopicNodesDeleted,
-    TopicIdsGiven,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,49 +87,27 @@ class ControllerMachine:
         self.context = Context(controller_id, epoch)
         self.settings = settings
         self._state_changes = StateChangeLog(controller_id, epoch)
-        self._effects: list[Effect] = []
-        self._procedure: Procedure[None] | None = None
+        self._procedures = Procedures()
         self._has_started = False
-        self._batch = RequestBatch(self.context, self._state_changes, self._effects)
-        self._partitions = PartitionStateMachine(self.context, self._state_changes, self._batch)
-        self._replicas = ReplicaStateMachine(self.context, self._state_changes, self._batch)
-        parts = (self.context, self._state_changes, self._batch, self._partitions, self._replicas)
-        self._reassignments = Reassignments(*parts, self._effects)
-        self._deletions = Deletions(*parts, self._effects, enabled=settings.delete_topic_enable)
+        shared = (self.context, self._state_changes)
+        self._batch = RequestBatch(*shared, self._procedures)
+        self._partitions = PartitionStateMachine(*shared, self._batch, self._procedures)
+        self._replicas = ReplicaStateMachine(*shared, self._batch, self._procedures)
+        parts = (*shared, self._batch, self._partitions, self._replicas, self._procedures)
+        self._reassignments = Reassignments(*parts)
+        self._deletions = Deletions(*parts, enabled=settings.delete_topic_enable)
         self._suspicions = Suspicions(self.context, self._batch, self._partitions)
         self._elections = ElectLeaders(
             self.context,
             self._partitions,
-            self._effects,
+            self._procedures,
             settings.leader_imbalance_per_broker_percentage,
         )
-        self._procedures: dict[type, Callable[[Any], Procedure[None]]] = {
-            ControllerElected: self._on_elected,
-            BrokersChanged: self._on_brokers_changed,
-            BrokerSuspected: self._suspicions.begin,
-            SuspicionEnded: self._on_suspicion_ended,
-            TopicsChanged: self._on_topics_changed,
-            AssignmentChanged: self._on_assignment_changed,
-            DeletionsChanged: self._on_deletions_changed,
-            IsrChanged: self._on_isr_changed,
-            LogDirsFailed: self._on_log_dirs_failed,
-            LeaderAndIsrAnswered: self._on_leader_and_isr_answered,
-            StopReplicaAnswered: self._on_stop_replica_answered,
-            ControlledShutdownRequested: self._on_controlled_shutdown,
-            ReassignmentsSubmitted: self._on_reassignments_submitted,
-            ReassignmentsRequested: self._on_reassignments_requested,
-            PreferredElectionSubmitted: lambda event: self._elections.on_submitted(
-                event.partitions
-            ),
-            ElectionRequested: self._elections.on_requested,
-            RebalanceDue: lambda event: self._elections.rebalance(),
-            UncleanElectionEnabled: self._on_unclean_election_enabled,
-        }
 
     @property
     def is_busy(self) -> bool:
         """True while the machine waits for the outcome of a read or write that it requested."""
-        return self._procedure is not None
+        return self._procedures.are_suspended
 
     def preferred_imbalance_count(self) -> int:
         """Return the number of partitions that are not led by their preferred replica (D11)."""
@@ -172,40 +133,69 @@ class ControllerMachine:
         """Return the decisions made since the last call of this method, each with its partitions."""
         return self._state_changes.drain_decisions()
 
-    def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
-        """Process the event at `now` (monotonic ms) and return its effects in order.
+    def handle(self, event: Event, now: int, cause: str = "") -> list[Command]:
+        """Process the event at `now` (monotonic ms) and return its commands in order.
 
-        If the last effect is a question (a read or write in ZooKeeper), the next input must be the outcome
-        of the question. `cause`: the id of an external event. With an outcome, pass the `cause` of the event
-        that led to the question.
+        If the last command is a question, the next event must be its `Outcome`. `cause`: the id of an event from
+        outside. With an outcome, pass the `cause` of the event that led to the question.
 
-        Raises RuntimeError for an outcome while no question is open, and for an external event while a
-        question is open.
+        Raises RuntimeError for an outcome while no question is open, and for any other event while a question is open.
         """
-        if isinstance(event, _OUTCOMES) != self.is_busy:
+        # What is known of the cluster must not change under a procedure that waits for ZooKeeper.
+        if isinstance(event, Outcome) != self.is_busy:
             raise RuntimeError(
                 f"the input is {type(event).__name__} while {'a' if self.is_busy else 'no'} question is open"
             )
         self._state_changes.now, self._state_changes.cause = now, cause
-        outcome: Outcome | None = None
-        if isinstance(event, _OUTCOMES):
-            outcome = event
+        if isinstance(event, Outcome):
+            self._procedures.resume(event)
         else:
-            self._procedure = self._procedures[type(event)](event)
-        self._advance(outcome)
-        effects = self._effects.copy()
-        self._effects.clear()
-        return effects
+            self._procedures.start(self._procedure_of(event))
+        assert self.is_busy or self._batch.is_empty, "a batch of requests was begun but not sent"
+        return self._procedures.take()
 
-    def _advance(self, outcome: Outcome | None) -> None:
-        procedure, self._procedure = self._procedure, None
-        assert procedure is not None
-        try:
-            question = next(procedure) if outcome is None else procedure.send(outcome)
-        except StopIteration:
-            return
-        self._effects.append(question)
-        self._procedure = procedure
+    def _procedure_of(self, event: Event) -> Procedure[None]:  # noqa: C901, PLR0912 - one case per event
+        match event:
+            case ControllerElected():
+                return self._on_elected(event)
+            case BrokersChanged():
+                return self._on_brokers_changed(event)
+            case BrokerSuspected():
+                return self._suspicions.begin(event)
+            case SuspicionEnded():
+                return self._on_suspicion_ended(event)
+            case TopicsChanged():
+                return self._on_topics_changed(event)
+            case AssignmentChanged():
+                return self._on_assignment_changed(event)
+            case DeletionsChanged():
+                return self._on_deletions_changed(event)
+            case IsrChanged():
+                return self._on_isr_changed(event)
+            case LogDirsFailed():
+                return self._on_log_dirs_failed(event)
+            case LeaderAndIsrAnswered():
+                return self._on_leader_and_isr_answered(event)
+            case StopReplicaAnswered():
+                return self._deletions.on_stop_replica_answered(event)
+            case ControlledShutdownRequested():
+                return self._on_controlled_shutdown(event)
+            case ReassignmentsSubmitted():
+                return self._on_reassignments_submitted(event)
+            case ReassignmentsRequested():
+                return self._on_reassignments_requested(event)
+            case PreferredElectionSubmitted():
+                return self._elections.on_submitted(event.partitions)
+            case ElectionRequested():
+                return self._elections.on_requested(event)
+            case RebalanceDue():
+                return self._elections.rebalance()
+            case UncleanElectionEnabled():
+                return self._on_unclean_election_enabled(event)
+            case Outcome():
+                raise AssertionError("an outcome begins no procedure")
+            case _:
+                assert_never(event)
 
     # Failover.
 
@@ -289,7 +279,7 @@ class ControllerMachine:
         logger.info("Broker failure callback for %s", sorted(dead))
         for broker in dead:
             self.context.forget_broker(broker)
-            self._effects.append(StopChannel(broker))
+            self._procedures.emit(StopChannel(broker))
         yield from self._take_offline(self.context.replicas_on(dead))
 
     def _take_offline(
@@ -340,7 +330,7 @@ class ControllerMachine:
 
     def _add_broker(self, broker: Broker) -> None:
         self.context.add_broker(broker)
-        self._effects.append(StartChannel(broker))
+        self._procedures.emit(StartChannel(broker))
 
     # Topics.
 
@@ -365,9 +355,8 @@ class ControllerMachine:
         """Give ids to topics that were created without an id, before brokers learn of the topics (R69)."""
         without = [topic for topic, image in topics.items() if image.topic_id is None]
         if without:
-            given = yield GiveTopicIds(dict.fromkeys(without))
-            assert isinstance(given, TopicIdsGiven)
-            self.context.topic_ids.update(given.ids)
+            given = yield GiveTopicIds(self._procedures.new_token(), dict.fromkeys(without))
+            self.context.topic_ids.update(given)
 
     def _on_assignment_changed(self, event: AssignmentChanged) -> Procedure[None]:
         """Create the added partitions (I9).
@@ -382,10 +371,11 @@ class ControllerMachine:
             surplus = dict.fromkeys(number for number in event.assignment if number not in known)
             if surplus:
                 logger.warning("Topic %s is being deleted, no partitions are added", event.topic)
-                yield WriteAssignments({event.topic: surplus})
+                yield WriteAssignments(self._procedures.new_token(), {event.topic: surplus})
             return
         if not event.has_id and event.topic in context.topic_ids:
-            yield GiveTopicIds({event.topic: context.topic_ids[event.topic]})
+            topic_id = context.topic_ids[event.topic]
+            yield GiveTopicIds(self._procedures.new_token(), {event.topic: topic_id})
         added = self._assign_new(event.topic, event.assignment)
         if added:
             logger.info("New partitions: %s", ", ".join(map(str, added)))
@@ -449,7 +439,7 @@ class ControllerMachine:
         if changed:
             self._emit_update_metadata(context.brokers, changed)
         if event.notifications:
-            self._effects.append(DeleteIsrChanges(event.notifications))
+            self._procedures.emit(DeleteIsrChanges(event.notifications))
         yield from self._reassignments.on_isr_changed(event.states)
         yield from self._deletions.resume_after_reassignments()
 
@@ -459,7 +449,7 @@ class ControllerMachine:
         yield from self._replicas.handle_state_changes(
             self.context.replicas_on(live), ReplicaStatus.ONLINE
         )
-        self._effects.append(DeleteLogDirEvents(event.notifications))
+        self._procedures.emit(DeleteLogDirEvents(event.notifications))
 
     def _on_leader_and_isr_answered(self, event: LeaderAndIsrAnswered) -> Procedure[None]:
         """Take offline each replica for which the broker answered KAFKA_STORAGE_ERROR (R16).
@@ -485,9 +475,6 @@ class ControllerMachine:
             )
             yield from self._take_offline({broker.id: newly_lost})
 
-    def _on_stop_replica_answered(self, event: StopReplicaAnswered) -> Procedure[None]:
-        yield from self._deletions.on_stop_replica_answered(event)
-
     def _on_unclean_election_enabled(self, event: UncleanElectionEnabled) -> Procedure[None]:
         """Retry the elections of New and Offline partitions of these topics (R63)."""
         yield from self._partitions.trigger_online(event.topics)
@@ -505,7 +492,7 @@ class ControllerMachine:
             error = (
                 ErrorCode.BROKER_NOT_AVAILABLE if broker is None else ErrorCode.STALE_BROKER_EPOCH
             )
-            self._effects.append(AnswerControlledShutdown(event.ticket, error))
+            self._procedures.answer(event.caller, ShutdownResponse(error))
             return
         logger.info("Shutting down broker %d", broker.id)
         context.shutting_down.add(broker.id)
@@ -522,7 +509,7 @@ class ControllerMachine:
         yield from self._replicas.handle_state_changes({broker.id: followed}, ReplicaStatus.OFFLINE)
         self._emit_step(CONTROLLED_SHUTDOWN, "answered", movable)
         remaining = tuple(tp for tp in movable if context.leadership[tp].leader == broker.id)
-        self._effects.append(AnswerControlledShutdown(event.ticket, ErrorCode.NONE, remaining))
+        self._procedures.answer(event.caller, ShutdownResponse(ErrorCode.NONE, remaining))
 
     def _may_move(self, tp: TopicPartition) -> bool:
         context = self.context
@@ -558,7 +545,7 @@ class ControllerMachine:
         }
 
     def _emit_step(self, operation: str, step: str, partitions: Iterable[TopicPartition]) -> None:
-        self._effects.append(StepReached(operation, step, tuple(partitions)))
+        self._procedures.emit(AnnounceStep(operation, step, tuple(partitions)))
 
     def _emit_update_metadata(
         self, brokers: Iterable[BrokerId], partitions: Iterable[TopicPartition]

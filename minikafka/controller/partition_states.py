@@ -1,4 +1,4 @@
-"""The 4-state machine of partitions: the table of legal moves, and the effect of each move (F1-F12).
+"""The 4-state machine of partitions: what each legal move writes and sends (F1-F12).
 
     NonExistent -> New            assignment known, no leader yet
     New -> Online                 first candidate leads, ISR is all candidates; node created
@@ -16,21 +16,19 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
+from minikafka.base.deciders import Procedure, Procedures
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.names import ids
 from minikafka.controller import elections
-from minikafka.controller.context import Context, PartitionStatus
-from minikafka.controller.elections import Choice, Election, Refusal, Verdict
-from minikafka.controller.events import (
+from minikafka.controller.commands import (
     NO_NODE,
     ElectionSettings,
-    ElectionSettingsRead,
-    LeaderAndIsrRead,
-    Procedure,
     ReadElectionSettings,
     ReadLeaderAndIsr,
 )
+from minikafka.controller.context import Context
+from minikafka.controller.elections import Choice, Election, Refusal, Verdict
 from minikafka.controller.leadership import LeadershipResults, Proposals, change_leadership
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.state_change_log import (
@@ -42,20 +40,9 @@ from minikafka.controller.state_change_log import (
     describe,
     shortened,
 )
+from minikafka.controller.states import LEGAL_FROM, PartitionStatus
 
 logger = logging.getLogger(__name__)
-
-LEGAL_PREVIOUS: Final = {
-    PartitionStatus.NON_EXISTENT: frozenset({PartitionStatus.OFFLINE}),
-    PartitionStatus.NEW: frozenset({PartitionStatus.NON_EXISTENT}),
-    PartitionStatus.ONLINE: frozenset(
-        {PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}
-    ),
-    PartitionStatus.OFFLINE: frozenset(
-        {PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}
-    ),
-}
-"""Target state -> states from which a partition may move to the target state (F11)."""
 
 _REFUSED_FOR_ISR: Final = frozenset(
     {
@@ -83,11 +70,16 @@ class PartitionStateMachine:
     """Moves partitions between states; each `handle_state_changes` sends one batch of requests."""
 
     def __init__(
-        self, context: Context, state_changes: StateChangeLog, batch: RequestBatch
+        self,
+        context: Context,
+        state_changes: StateChangeLog,
+        batch: RequestBatch,
+        procedures: Procedures,
     ) -> None:
         self._context = context
         self._state_changes = state_changes
         self._batch = batch
+        self._procedures = procedures
 
     def startup(self) -> Procedure[None]:
         """Set every partition's state after a won controller election (F7).
@@ -157,7 +149,7 @@ class PartitionStateMachine:
         legal = []
         for tp in partitions:
             status = self._context.partition_status(tp)
-            if status in LEGAL_PREVIOUS[target]:
+            if status in LEGAL_FROM[target]:
                 legal.append(tp)
             else:
                 results[tp] = self._state_changes.record_illegal_move(
@@ -188,7 +180,7 @@ class PartitionStateMachine:
         new = [tp for tp in partitions if context.partition_status(tp) is PartitionStatus.NEW]
         known = [tp for tp in partitions if context.partition_status(tp) is not PartitionStatus.NEW]
         results = yield from change_leadership(
-            context, self._state_changes, new, self._propose_first_leaders
+            context, self._state_changes, self._procedures, new, self._propose_first_leaders
         )
         for tp in new:
             state = results.get(tp)
@@ -283,7 +275,7 @@ class PartitionStateMachine:
             return proposals
 
         results = yield from change_leadership(
-            self._context, self._state_changes, partitions, propose
+            self._context, self._state_changes, self._procedures, partitions, propose
         )
         for tp, state in results.items():
             if isinstance(state, LeaderAndIsr):
@@ -305,15 +297,14 @@ class PartitionStateMachine:
         ]
         if not electable:
             return []
-        read = yield ReadLeaderAndIsr(tuple(electable))
-        assert isinstance(read, LeaderAndIsrRead)
+        read = yield ReadLeaderAndIsr(self._procedures.new_token(), tuple(electable))
         newer = [
             tp
-            for tp, state in read.states.items()
+            for tp, state in read.items()
             if state.state_version > context.leadership[tp].state_version
         ]
         for tp in newer:
-            context.set_leadership(tp, read.states[tp])
+            context.set_leadership(tp, read[tp])
         if newer:
             self._batch.add_update_metadata(context.brokers, newer)
         return newer
@@ -365,9 +356,10 @@ class PartitionStateMachine:
         topics = dict.fromkeys(tp.topic for tp in partitions if self._may_need(tp, election))
         if not topics:
             return {}
-        read = yield ReadElectionSettings(tuple(topics))
-        assert isinstance(read, ElectionSettingsRead)
-        return read.topics
+        read: Mapping[str, ElectionSettings] = yield ReadElectionSettings(
+            self._procedures.new_token(), tuple(topics)
+        )
+        return read
 
     def _may_need(self, tp: TopicPartition, election: Election) -> bool:
         """True if the choice depends on settings of the topic.

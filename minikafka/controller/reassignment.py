@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from minikafka.base.deciders import Procedure, Procedures
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (
     BrokerId,
@@ -26,20 +27,16 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.names import ids
-from minikafka.controller.context import Context, PartitionStatus, ReplicaStatus
-from minikafka.controller.elections import Election, Refusal
-from minikafka.controller.events import (
-    AnswerAdmin,
-    AssignmentsWritten,
-    Effect,
-    Procedure,
-    ReassignmentsRequested,
-    StepReached,
+from minikafka.controller.commands import (
+    AnnounceStep,
     TrimReassignments,
     UnwatchStates,
     WatchStates,
     WriteAssignments,
 )
+from minikafka.controller.context import Context
+from minikafka.controller.elections import Election, Refusal
+from minikafka.controller.events import ReassignmentsRequested
 from minikafka.controller.leadership import Proposals, change_leadership
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.replica_states import ReplicaStateMachine
@@ -50,6 +47,7 @@ from minikafka.controller.state_change_log import (
     Decision,
     StateChangeLog,
 )
+from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.steps import REASSIGNMENT
 
 logger = logging.getLogger(__name__)
@@ -75,14 +73,14 @@ class Reassignments:
         batch: RequestBatch,
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
-        effects: list[Effect],
+        procedures: Procedures,
     ) -> None:
         self._context = context
         self._state_changes = state_changes
         self._batch = batch
         self._partitions = partitions
         self._replicas = replicas
-        self._effects = effects
+        self._procedures = procedures
 
     # Requests.
 
@@ -125,7 +123,7 @@ class Reassignments:
             if result.code is not ErrorCode.NONE or tp not in context.reassigning:
                 finished[tp] = targets[tp]
         if finished:
-            self._effects.append(TrimReassignments(finished))
+            self._procedures.emit(TrimReassignments(finished))
 
     def on_requested(self, event: ReassignmentsRequested) -> Procedure[None]:
         """Start or cancel the reassignments of an AlterPartitionReassignments request; answer it (R57)."""
@@ -148,9 +146,9 @@ class Reassignments:
             tp: context.assignments[tp].target for tp in wanted if tp in context.reassigning
         }
         if replaced:
-            self._effects.append(TrimReassignments(replaced))
+            self._procedures.emit(TrimReassignments(replaced))
         results.update((yield from self._begin(wanted)))
-        self._effects.append(AnswerAdmin(event.ticket, results))
+        self._procedures.answer(event.caller, results)
 
     def _reason_to_refuse(
         self, tp: TopicPartition, target: tuple[BrokerId, ...] | None
@@ -252,8 +250,8 @@ class Reassignments:
             if tp in context.reassigning
         }
         if over:
-            self._effects.append(UnwatchStates(tuple(over)))
-            self._effects.append(TrimReassignments(over))
+            self._procedures.emit(UnwatchStates(tuple(over)))
+            self._procedures.emit(TrimReassignments(over))
 
     def _is_complete(self, tp: TopicPartition) -> bool:
         """True if every target replica is in the ISR; the ISR may have other members too (T6).
@@ -364,7 +362,7 @@ class Reassignments:
                 ids(new.adding),
                 ids(new.removing),
             )
-        self._effects.append(WatchStates(tuple(started)))
+        self._procedures.emit(WatchStates(tuple(started)))
 
     # Phase A.
 
@@ -407,7 +405,9 @@ class Reassignments:
             return proposals
 
         self._batch.new_batch()
-        results = yield from change_leadership(context, self._state_changes, partitions, propose)
+        results = yield from change_leadership(
+            context, self._state_changes, self._procedures, partitions, propose
+        )
         for tp, state in results.items():
             if isinstance(state, LeaderAndIsr):
                 self._batch.add_leader_and_isr(context.replicas(tp), tp)
@@ -525,8 +525,8 @@ class Reassignments:
             context.reassigning.pop(tp, None)
             message = "Reassignment of partition %s is complete, replicas %s"
             self._state_changes.log(logging.INFO, tp, message, tp, ids(final[tp].replicas))
-        self._effects.append(UnwatchStates(tuple(done)))
-        self._effects.append(TrimReassignments({tp: final[tp].replicas for tp in done}))
+        self._procedures.emit(UnwatchStates(tuple(done)))
+        self._procedures.emit(TrimReassignments({tp: final[tp].replicas for tp in done}))
         self._emit_step("B8", done)
         self._batch.new_batch()
         self._batch.add_update_metadata(context.brokers, done)
@@ -548,9 +548,8 @@ class Reassignments:
         for tp, assignment in assignments.items():
             topics.setdefault(tp.topic, {})[tp.partition] = assignment
         asked = {tp: submitted[tp] for tp in assignments if tp in submitted}
-        written = yield WriteAssignments(topics, asked)
-        assert isinstance(written, AssignmentsWritten)
-        return {tp: written.failed[tp.topic] for tp in assignments if tp.topic in written.failed}
+        failed = yield WriteAssignments(self._procedures.new_token(), topics, asked)
+        return {tp: failed[tp.topic] for tp in assignments if tp.topic in failed}
 
     def _emit_step(self, step: str, partitions: Iterable[TopicPartition]) -> None:
-        self._effects.append(StepReached(REASSIGNMENT, step, tuple(partitions)))
+        self._procedures.emit(AnnounceStep(REASSIGNMENT, step, tuple(partitions)))

@@ -1,4 +1,4 @@
-"""The 7-state machine of replicas: the table of legal moves, and the effect of each move (G1-G13).
+"""The 7-state machine of replicas: what each legal move writes and sends (G1-G13).
 
     NonExistent -> New                      sent LeaderAndIsr as a follower, if another broker leads
     New -> Online                           added to the assignment
@@ -17,13 +17,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from minikafka.base.deciders import Procedure, Procedures
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, TopicPartition
-from minikafka.controller.context import Context, ReplicaStatus
+from minikafka.controller.context import Context
 from minikafka.controller.elections import Refusal
-from minikafka.controller.events import Procedure
 from minikafka.controller.leadership import Proposals, change_leadership
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.state_change_log import (
@@ -33,30 +33,9 @@ from minikafka.controller.state_change_log import (
     StateChangeLog,
     shortened,
 )
+from minikafka.controller.states import LEGAL_FROM, ReplicaStatus
 
 logger = logging.getLogger(__name__)
-
-_STOPPABLE: Final = frozenset(
-    {
-        ReplicaStatus.NEW,
-        ReplicaStatus.ONLINE,
-        ReplicaStatus.OFFLINE,
-        ReplicaStatus.DELETION_INELIGIBLE,
-    }
-)
-
-LEGAL_PREVIOUS: Final = {
-    ReplicaStatus.NEW: frozenset({ReplicaStatus.NON_EXISTENT}),
-    ReplicaStatus.ONLINE: _STOPPABLE,
-    ReplicaStatus.OFFLINE: _STOPPABLE,
-    ReplicaStatus.DELETION_STARTED: frozenset({ReplicaStatus.OFFLINE}),
-    ReplicaStatus.DELETION_SUCCESSFUL: frozenset({ReplicaStatus.DELETION_STARTED}),
-    ReplicaStatus.DELETION_INELIGIBLE: frozenset(
-        {ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_STARTED}
-    ),
-    ReplicaStatus.NON_EXISTENT: frozenset({ReplicaStatus.DELETION_SUCCESSFUL}),
-}
-"""Target state -> states from which a replica may move to the target state (G12)."""
 
 Replicas: TypeAlias = Mapping[BrokerId, Iterable[TopicPartition]]
 """A set of replicas: broker id -> partitions of the replicas on that broker."""
@@ -79,11 +58,16 @@ class ReplicaStateMachine:
     """Moves replicas between states; each `handle_state_changes` sends one batch of requests."""
 
     def __init__(
-        self, context: Context, state_changes: StateChangeLog, batch: RequestBatch
+        self,
+        context: Context,
+        state_changes: StateChangeLog,
+        batch: RequestBatch,
+        procedures: Procedures,
     ) -> None:
         self._context = context
         self._state_changes = state_changes
         self._batch = batch
+        self._procedures = procedures
 
     def startup(self) -> Procedure[None]:
         """Set every replica's state after a won controller election (G11).
@@ -135,7 +119,7 @@ class ReplicaStateMachine:
         failures: Failures,
     ) -> list[TopicPartition]:
         legal = []
-        allowed = LEGAL_PREVIOUS[target]
+        allowed = LEGAL_FROM[target]
         for tp in partitions:
             status = self._context.replica_status(tp, broker)
             if status in allowed:
@@ -260,7 +244,9 @@ class ReplicaStateMachine:
             return proposals
 
         led = [tp for tp in partitions if tp in context.leadership]
-        results = yield from change_leadership(context, self._state_changes, led, propose)
+        results = yield from change_leadership(
+            context, self._state_changes, self._procedures, led, propose
+        )
         for tp, result in results.items():
             if isinstance(result, Refusal):
                 failures[tp, broker] = result

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
+from minikafka.base.deciders import Procedures
 from minikafka.base.model import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
@@ -24,35 +25,44 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
+from minikafka.controller.commands import SendRequest
 from minikafka.controller.context import Context
-from minikafka.controller.events import Effect, SendRequest
 from minikafka.controller.state_change_log import StateChangeLog
 
 logger = logging.getLogger(__name__)
 
 
 class RequestBatch:
-    """Collects the requests of one batch; `emit` appends them to the machine's effects."""
+    """Collects the requests of one batch; `emit` makes them commands."""
 
     def __init__(
-        self, context: Context, state_changes: StateChangeLog, effects: list[Effect]
+        self, context: Context, state_changes: StateChangeLog, procedures: Procedures
     ) -> None:
         self._context = context
         self._state_changes = state_changes
-        self._effects = effects
+        self._procedures = procedures
         self._leader_and_isr: dict[BrokerId, dict[TopicPartition, bool]] = {}
         self._stop_replica: dict[BrokerId, dict[TopicPartition, StopReplicaPartition]] = {}
         self._metadata_brokers: dict[BrokerId, None] = {}
         self._metadata_to_all = False
         self._metadata_partitions: dict[TopicPartition, None] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """True if the batch contains no request."""
+        return not (
+            self._leader_and_isr
+            or self._stop_replica
+            or self._metadata_brokers
+            or self._metadata_to_all
+        )
+
     def new_batch(self) -> None:
         """Begin a batch. Raises RuntimeError if the previous batch was not emitted.
 
         Without this check a change could be sent twice or never.
         """
-        is_begun = self._leader_and_isr or self._stop_replica
-        if is_begun or self._metadata_brokers or self._metadata_to_all:
+        if not self.is_empty:
             raise RuntimeError(
                 "the previous batch of controller requests was begun but not emitted"
             )
@@ -82,7 +92,7 @@ class RequestBatch:
         partitions[tp] = StopReplicaPartition(tp, self._stop_epoch(tp), delete)
 
     def emit(self) -> None:
-        """Append the batch's requests to the effects as `SendRequest` values, and empty the batch."""
+        """Send the requests of the batch, and empty it."""
         self._emit_leader_and_isr()
         self._emit_update_metadata()
         self._emit_stop_replica()
@@ -176,7 +186,7 @@ class RequestBatch:
         broker: BrokerId,
         request: LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest,
     ) -> None:
-        self._effects.append(SendRequest(broker, request))
+        self._procedures.emit(SendRequest(broker, request))
 
     def _partition_state(self, tp: TopicPartition, is_new: bool) -> PartitionState:
         state, assignment = self._context.leadership[tp], self._context.assignments[tp]

@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import logging
 
+from minikafka.base.deciders import Procedure
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.controller.context import Context, PartitionStatus
+from minikafka.controller.context import Context
 from minikafka.controller.elections import Election
-from minikafka.controller.events import (
-    BrokerSuspected,
-    ControllerElected,
-    Procedure,
-    SuspicionEnded,
-)
+from minikafka.controller.events import BrokerSuspected, ControllerElected, SuspicionEnded
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.states import PartitionStatus
 
 logger = logging.getLogger(__name__)
 

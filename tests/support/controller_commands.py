@@ -12,6 +12,7 @@ from typing import Any
 
 from support.controller_world import ID, Request
 
+from minikafka.base.deciders import Answer
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (
     Broker,
@@ -23,38 +24,32 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.controller.events import (
+from minikafka.controller.commands import (
     NO_NODE,
-    AnswerAdmin,
-    AnswerControlledShutdown,
-    AssignmentsWritten,
+    AnnounceStep,
     DeleteDeletionMarks,
     DeleteIsrChanges,
     DeleteLogDirEvents,
     DeletePreferredElection,
     DeleteTopicNodes,
-    ElectionSettingsRead,
     GiveTopicIds,
-    LeaderAndIsrRead,
-    LeaderAndIsrWritten,
     ReadElectionSettings,
     ReadLeaderAndIsr,
     SendRequest,
+    ShutdownResponse,
     StartChannel,
-    StepReached,
     StopChannel,
-    TopicIdsGiven,
-    TopicNodesDeleted,
     TrimReassignments,
     UnwatchStates,
     WatchStates,
     WriteAssignments,
     WriteLeaderAndIsr,
+    WrittenStates,
 )
 
 
 def lines_of(happened: Iterable[object]) -> Iterator[str]:
-    """Yield the lines that tell commands, outcomes and log lines, which are texts already."""
+    """Yield the lines that tell commands. A text is a line already."""
     recipients: list[str] = []
     content = ""
     for one in happened:
@@ -152,32 +147,32 @@ def _write(command: WriteLeaderAndIsr) -> Iterator[str]:
     )
 
 
-def _written(outcome: LeaderAndIsrWritten) -> Iterator[str]:
-    """Only what was not written: an accepted write needs no line."""
-    if outcome.conflicts:
-        yield f"not written, the version has changed: {_partitions(outcome.conflicts)}"
-    for tp, reason in (outcome.failed or {}).items():
-        yield f"not written: {tp}, {reason}"
+def failures_of(value: object, question: object) -> Iterator[str]:
+    """Yield the lines that tell which writes of a question failed: accepted writes need no line."""
+    if isinstance(value, WrittenStates):
+        if value.conflicts:
+            yield f"not written, the version has changed: {_partitions(value.conflicts)}"
+        for tp, reason in value.failed.items():
+            yield f"not written: {tp}, {reason}"
+    elif isinstance(question, WriteAssignments | DeleteTopicNodes):
+        verb = "written" if isinstance(question, WriteAssignments) else "deleted"
+        assert isinstance(value, Mapping)
+        for topic, reason in value.items():
+            yield f"not {verb}: {topic}, {reason}"
 
 
-def _answers(command: AnswerAdmin) -> Iterator[str]:
-    for tp, result in command.results.items():
-        message = f": {result.message}" if result.message else ""
-        yield f"answer {tp} {result.code.name}{message}"
-    if not command.results:
-        yield "answer nothing"
-
-
-def _shutdown(command: AnswerControlledShutdown) -> Iterator[str]:
-    if command.error is not ErrorCode.NONE:
-        yield f"answer {command.error.name}"
+def _answer(command: Answer) -> Iterator[str]:
+    response = command.response
+    if not isinstance(response, ShutdownResponse):
+        for tp, result in response.items():
+            message = f": {result.message}" if result.message else ""
+            yield f"answer {tp} {result.code.name}{message}"
+    elif response.error is not ErrorCode.NONE:
+        yield f"answer {response.error.name}"
+    elif response.remaining:
+        yield f"answer that the broker still leads {_partitions(response.remaining)}"
     else:
-        left = (
-            f"still leads {_partitions(command.remaining)}"
-            if command.remaining
-            else "leads nothing"
-        )
-        yield f"answer that the broker {left}"
+        yield "answer that the broker leads nothing"
 
 
 def _assignments(command: WriteAssignments) -> Iterator[str]:
@@ -189,38 +184,20 @@ def _assignments(command: WriteAssignments) -> Iterator[str]:
             )
 
 
-def _failed(verb: str) -> Callable[[Any], Iterator[str]]:
-    def tell(outcome: AssignmentsWritten | TopicNodesDeleted) -> Iterator[str]:
-        for topic, reason in outcome.failed.items():
-            yield f"not {verb}: {topic}, {reason}"
-
-    return tell
-
-
 def _ids(command: GiveTopicIds) -> Iterator[str]:
     for topic, topic_id in command.topics.items():
         yield f"write the id of {topic} again" if topic_id else f"give {topic} an id"
-
-
-def _nothing(_: object) -> Iterator[str]:
-    yield from ()
 
 
 _TOLD: Mapping[type, Callable[[Any], Iterator[str]]] = {
     StartChannel: lambda c: iter([f"connect to {_broker(c.broker.id, c.broker.epoch)}"]),
     StopChannel: lambda c: iter([f"disconnect from {c.broker_id}"]),
     WriteLeaderAndIsr: _write,
-    LeaderAndIsrWritten: _written,
     ReadLeaderAndIsr: lambda c: iter([f"read the state of {_partitions(c.partitions)}"]),
-    LeaderAndIsrRead: _nothing,
     ReadElectionSettings: lambda c: iter([f"read the settings of {','.join(c.topics)}"]),
-    ElectionSettingsRead: _nothing,
     WriteAssignments: _assignments,
-    AssignmentsWritten: _failed("written"),
     DeleteTopicNodes: lambda c: iter([f"delete the nodes of {','.join(c.topics)}"]),
-    TopicNodesDeleted: _failed("deleted"),
     GiveTopicIds: _ids,
-    TopicIdsGiven: _nothing,
     DeleteIsrChanges: lambda c: iter([f"delete notification {','.join(c.names)}"]),
     DeleteLogDirEvents: lambda c: iter([f"delete notification {','.join(c.names)}"]),
     DeleteDeletionMarks: lambda c: iter([f"delete the deletion mark of {','.join(c.topics)}"]),
@@ -228,9 +205,8 @@ _TOLD: Mapping[type, Callable[[Any], Iterator[str]]] = {
     TrimReassignments: lambda c: iter(
         [f"trim /admin/reassign_partitions by {_partitions(c.finished)}"]
     ),
-    AnswerAdmin: _answers,
-    AnswerControlledShutdown: _shutdown,
+    Answer: _answer,
     WatchStates: lambda c: iter([f"watch the state of {_partitions(c.partitions)}"]),
     UnwatchStates: lambda c: iter([f"stop watching the state of {_partitions(c.partitions)}"]),
-    StepReached: lambda c: iter([f"step {c.operation} {c.step}: {_partitions(c.partitions)}"]),
+    AnnounceStep: lambda c: iter([f"step {c.operation} {c.step}: {_partitions(c.partitions)}"]),
 }

@@ -1,6 +1,6 @@
 """The controller's state machine, without I/O, over an in-memory ZooKeeper.
 
-`World` passes events to the machine and carries out the effects at once, without an event loop. ZooKeeper reads and
+`World` passes events to the machine and carries out the commands at once, without an event loop. ZooKeeper reads and
 writes go to `Znodes`. Requests are recorded, and the invariants of the `Context` are checked after every step.
 """
 
@@ -22,6 +22,7 @@ from support.controller_bench import encode_preferred_election
 from support.endpoints import endpoints
 from support.zookeeper_in_memory import Znodes
 
+from minikafka.base.deciders import Answer, Outcome
 from minikafka.base.errors import BadVersion, ServerVerdict
 from minikafka.base.model import (
     Broker,
@@ -34,47 +35,44 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Create, Set
-from minikafka.controller.context import Context, PartitionStatus, ReplicaStatus
-from minikafka.controller.events import (
+from minikafka.controller.commands import (
     NO_NODE,
-    AnswerAdmin,
-    AnswerControlledShutdown,
-    AssignmentsWritten,
+    AnnounceStep,
+    Command,
+    DeleteDeletionMarks,
+    DeletePreferredElection,
+    DeleteTopicNodes,
+    ElectionSettings,
+    GiveTopicIds,
+    Question,
+    ReadElectionSettings,
+    ReadLeaderAndIsr,
+    SendRequest,
+    ShutdownResponse,
+    TrimReassignments,
+    WriteAssignments,
+    WriteLeaderAndIsr,
+    WrittenStates,
+)
+from minikafka.controller.context import Context
+from minikafka.controller.events import (
     BrokersChanged,
     BrokerSuspected,
     ControlledShutdownRequested,
     ControllerElected,
-    DeleteDeletionMarks,
-    DeletePreferredElection,
-    DeleteTopicNodes,
     DeletionsChanged,
-    Effect,
     ElectionRequested,
-    ElectionSettings,
-    ElectionSettingsRead,
-    ExternalEvent,
-    GiveTopicIds,
+    Event,
     IsrChanged,
-    LeaderAndIsrRead,
-    LeaderAndIsrWritten,
-    Outcome,
-    ReadElectionSettings,
-    ReadLeaderAndIsr,
     ReassignmentsRequested,
     ReassignmentsSubmitted,
-    SendRequest,
-    StepReached,
     StopReplicaAnswered,
     SuspicionEnded,
-    TopicIdsGiven,
     TopicImage,
-    TopicNodesDeleted,
     TopicsChanged,
-    TrimReassignments,
-    WriteAssignments,
-    WriteLeaderAndIsr,
 )
 from minikafka.controller.machine import ControllerMachine, ControllerSettings
+from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.zk import layout
 
 Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
@@ -176,7 +174,7 @@ def remove(ensemble: Znodes, path: str) -> None:
     ensemble.delete(path)
 
 
-def write_states(nodes: StateNodes, states: Mapping[TopicPartition, LeaderAndIsr]) -> Outcome:
+def write_states(nodes: StateNodes, states: Mapping[TopicPartition, LeaderAndIsr]) -> WrittenStates:
     """Write each state conditionally on its version; return the accepted, conflicting and failed writes."""
     ok: dict[TopicPartition, int] = {}
     conflicts: list[TopicPartition] = []
@@ -188,7 +186,7 @@ def write_states(nodes: StateNodes, states: Mapping[TopicPartition, LeaderAndIsr
             conflicts.append(tp)
         except ServerVerdict as verdict:
             failed[tp] = type(verdict).__name__
-    return LeaderAndIsrWritten(ok, tuple(conflicts), failed)
+    return WrittenStates(ok, tuple(conflicts), failed)
 
 
 def run_steps(nodes: StateNodes, steps: Generator[Any, Any, Any]) -> Any:
@@ -197,11 +195,11 @@ def run_steps(nodes: StateNodes, steps: Generator[Any, Any, Any]) -> Any:
         question = next(steps)
         while True:
             if isinstance(question, WriteLeaderAndIsr):
-                outcome = write_states(nodes, question.states)
+                value: Any = write_states(nodes, question.states)
             else:
                 assert isinstance(question, ReadLeaderAndIsr | ReadElectionSettings)
-                outcome = read_of(nodes, question, {})
-            question = steps.send(outcome)
+                value = read_of(nodes, question, {})
+            question = steps.send(value)
     except StopIteration as end:
         return end.value
 
@@ -210,20 +208,20 @@ def read_of(
     nodes: StateNodes,
     question: ReadLeaderAndIsr | ReadElectionSettings,
     settings: Mapping[str, ElectionSettings],
-) -> Outcome:
-    """Return the outcome of a ZooKeeper read that the state machine requests."""
+) -> Mapping[Any, Any]:
+    """Return the value of the outcome of a ZooKeeper read that the state machine requests."""
     if isinstance(question, ReadLeaderAndIsr):
-        return LeaderAndIsrRead({tp: nodes[tp] for tp in question.partitions if tp in nodes})
+        return {tp: nodes[tp] for tp in question.partitions if tp in nodes}
     default = ElectionSettings(False, 1)
-    return ElectionSettingsRead({topic: settings.get(topic, default) for topic in question.topics})
+    return {topic: settings.get(topic, default) for topic in question.topics}
 
 
-def sent_to(effects: Iterable[Effect], kind: type) -> dict[int, Any]:
+def sent_to(commands: Iterable[Command], kind: type) -> dict[int, Any]:
     """Return, by broker id, the last request of this kind that was sent to the broker."""
     return {
-        effect.broker_id: effect.request
-        for effect in effects
-        if isinstance(effect, SendRequest) and isinstance(effect.request, kind)
+        command.broker_id: command.request
+        for command in commands
+        if isinstance(command, SendRequest) and isinstance(command.request, kind)
     }
 
 
@@ -253,7 +251,7 @@ class World:
         self.crash_at = ""
         """The `operation.step` at which the controller dies, "" to let it live."""
         self.before_write: Callable[[WriteLeaderAndIsr], None] = lambda question: None
-        self.effects: list[Effect] = []
+        self.commands: list[Command] = []
         self.writes: list[WriteLeaderAndIsr] = []
         self.now = 0
         self.start(epoch)
@@ -323,9 +321,9 @@ class World:
     @property
     def sent(self) -> list[tuple[int, Request]]:
         return [
-            (effect.broker_id, effect.request)
-            for effect in self.effects
-            if isinstance(effect, SendRequest)
+            (command.broker_id, command.request)
+            for command in self.commands
+            if isinstance(command, SendRequest)
         ]
 
     def sent_to(self, broker_id: int, kind: type = object) -> list[Any]:
@@ -334,66 +332,69 @@ class World:
         ]
 
     def clear(self) -> World:
-        self.effects.clear()
+        self.commands.clear()
         self.writes.clear()
         return self
 
-    def handle(self, event: ExternalEvent) -> World:
+    def handle(self, event: Event) -> World:
         self.now += 1
-        effects = self.machine.handle(event, self.now)
+        commands = self.machine.handle(event, self.now)
         while True:
-            if not self.carry_out(effects):
+            if not self.carry_out(commands):
                 return self
             validate(self.context)
             if not self.machine.is_busy:
                 return self
-            question = effects[-1]
+            question = commands[-1]
+            assert isinstance(question, Question)
             if isinstance(question, WriteLeaderAndIsr):
                 self.writes.append(question)
                 self.before_write(question)
-            effects = self.machine.handle(self.answer_of(question), self.now)
+            commands = self.machine.handle(
+                Outcome(question.token, self.answer_of(question)), self.now
+            )
 
-    def carry_out(self, effects: list[Effect]) -> bool:
-        """Record the effects, and carry out the ZooKeeper writes that the state machine does not wait for.
+    def carry_out(self, commands: list[Command]) -> bool:
+        """Record the commands, and carry out the ZooKeeper writes that the state machine does not wait for.
 
         Return False if the controller died at the step `crash_at`.
         """
-        for effect in effects:
-            if isinstance(effect, StepReached) and self.crash_at == (
-                f"{effect.operation}.{effect.step}"
+        for command in commands:
+            if isinstance(command, AnnounceStep) and self.crash_at == (
+                f"{command.operation}.{command.step}"
             ):
                 self.crash_at = ""
                 return False
-            self.effects.append(effect)
-            if isinstance(effect, TrimReassignments):
+            self.commands.append(command)
+            if isinstance(command, TrimReassignments):
                 asked = self.submitted
                 self.submitted = {
-                    tp: to for tp, to in asked.items() if effect.finished.get(tp) != to
+                    tp: to for tp, to in asked.items() if command.finished.get(tp) != to
                 }
-            elif isinstance(effect, DeletePreferredElection):
+            elif isinstance(command, DeletePreferredElection):
                 self.elections = None
-            elif isinstance(effect, DeleteDeletionMarks):
-                self.deletions -= set(effect.topics)
+            elif isinstance(command, DeleteDeletionMarks):
+                self.deletions -= set(command.topics)
         return True
 
     @property
     def steps(self) -> list[str]:
         return [
-            f"{effect.operation}.{effect.step}"
-            for effect in self.effects
-            if isinstance(effect, StepReached)
+            f"{command.operation}.{command.step}"
+            for command in self.commands
+            if isinstance(command, AnnounceStep)
         ]
 
-    def answer_of(self, question: Effect) -> Outcome:
-        """Carry out a ZooKeeper read or write whose outcome the state machine waits for; return the outcome."""
+    def answer_of(self, question: Question) -> Any:
+        """Carry out a ZooKeeper read or write for which the state machine waits; return the value of its outcome."""
         if isinstance(question, WriteLeaderAndIsr):
             return write_states(self.nodes, question.states)
         if isinstance(question, WriteAssignments):
-            return AssignmentsWritten(self.write_assignments(question.topics))
+            return self.write_assignments(question.topics)
         if isinstance(question, DeleteTopicNodes):
-            return TopicNodesDeleted(self.delete_topics(question.topics))
+            return self.delete_topics(question.topics)
         if isinstance(question, GiveTopicIds):
-            return TopicIdsGiven(self.give_topic_ids(question.topics))
+            return self.give_topic_ids(question.topics)
         assert isinstance(question, ReadLeaderAndIsr | ReadElectionSettings)
         settings = {
             topic: ElectionSettings(topic in self.unclean, self.min_isr.get(topic, 1))
@@ -458,7 +459,10 @@ class World:
 
     def answer(self) -> dict[TopicPartition, PartitionResult]:
         """Return the results in the latest answer to an administrator."""
-        return dict([e for e in self.effects if isinstance(e, AnswerAdmin)][-1].results)
+        return dict(self._response())
+
+    def _response(self) -> Any:
+        return [one for one in self.commands if isinstance(one, Answer)][-1].response
 
     def expand(self, tp: TopicPartition, isr: list[int]) -> World:
         """Write a larger ISR, as the leader does, and pass IsrChanged to the state machine."""
@@ -495,11 +499,10 @@ class World:
     def clear_of_suspicion(self, broker_id: int) -> World:
         return self.handle(SuspicionEnded(broker_id, self.brokers[broker_id].epoch))
 
-    def shut_down(self, broker_id: int, epoch: int = 1) -> AnswerControlledShutdown:
+    def shut_down(self, broker_id: int, epoch: int = 1) -> ShutdownResponse:
         self.handle(ControlledShutdownRequested(7, broker_id, epoch))
-        return [effect for effect in self.effects if isinstance(effect, AnswerControlledShutdown)][
-            -1
-        ]
+        response: ShutdownResponse = self._response()
+        return response
 
     def shrink(self, tp: TopicPartition, isr: list[int]) -> None:
         """Write this ISR in the way in which the partition's leader writes a smaller ISR."""

@@ -15,20 +15,22 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.controller.context import PartitionStatus, ReplicaStatus
+from minikafka.controller.commands import (
+    AnnounceStep,
+    SendRequest,
+    StartChannel,
+    StopChannel,
+    TrimReassignments,
+)
 from minikafka.controller.elections import Election
 from minikafka.controller.events import (
     AssignmentChanged,
     LogDirsFailed,
     RebalanceDue,
-    SendRequest,
-    StartChannel,
-    StepReached,
-    StopChannel,
-    TrimReassignments,
     UncleanElectionEnabled,
 )
 from minikafka.controller.state_change_log import ILLEGAL, MOVE, PARTITION, REFUSE
+from minikafka.controller.states import PartitionStatus, ReplicaStatus
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = ReplicaStatus
@@ -63,7 +65,7 @@ def replica(broker_id: int, *states: ReplicaStatus) -> list[Move]:
 
 
 def begun(world: World) -> World:
-    """Drop the decisions and effects recorded so far, and return the world."""
+    """Drop the decisions and commands recorded so far, and return the world."""
     world.machine.drain_decisions()
     return world.clear()
 
@@ -95,7 +97,7 @@ def test_leader_death_changes_the_partition_state_before_the_replica_state() -> 
         partition(PartitionStatus.OFFLINE, PartitionStatus.ONLINE),
         *replica(0, ONLINE, OFFLINE),
     ]
-    assert world.effects[0] == StopChannel(0)
+    assert world.commands[0] == StopChannel(0)
 
 
 @pytest.mark.row("I3")
@@ -111,7 +113,7 @@ def test_started_broker_gets_update_metadata_before_leader_and_isr() -> None:
     world.kill(3)
     begun(world.submit({T0: [3, 2]}))
     world.register(3, epoch=7)
-    assert world.effects[0] == StartChannel(broker(3, 7))
+    assert world.commands[0] == StartChannel(broker(3, 7))
     to_others, to_new = [
         (to, request) for to, request in world.sent if isinstance(request, UpdateMetadataRequest)
     ][:4:3]
@@ -524,14 +526,14 @@ def test_reassignment_ends_with_update_metadata_to_every_broker() -> None:
     world = World(brokers=4).create("t", [1, 2])
     world.reassign({T0: [2, 3]})
     world.expand(T0, [1, 2, 3])
-    last = [type(effect) for effect in world.effects].index
-    step = max(i for i, e in enumerate(world.effects) if isinstance(e, StepReached))
+    last = [type(command) for command in world.commands].index
+    step = max(i for i, e in enumerate(world.commands) if isinstance(e, AnnounceStep))
     assert world.steps[-1] == "reassignment.B8"
-    sent = [e for e in world.effects[step:] if isinstance(e, SendRequest)]
+    sent = [e for e in world.commands[step:] if isinstance(e, SendRequest)]
     assert [e.broker_id for e in sent] == [0, 1, 2, 3]
-    for effect in sent:
-        assert isinstance(effect.request, UpdateMetadataRequest)
-        assert [p.replicas for p in effect.request.partitions] == [(2, 3)]
+    for command in sent:
+        assert isinstance(command.request, UpdateMetadataRequest)
+        assert [p.replicas for p in command.request.partitions] == [(2, 3)]
     assert last(TrimReassignments) < step
 
 

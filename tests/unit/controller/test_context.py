@@ -6,7 +6,8 @@ import pytest
 from support.controller_world import broker, image, state
 
 from minikafka.base.model import TopicPartition
-from minikafka.controller.context import Context, PartitionStatus, ReplicaStatus
+from minikafka.controller.context import Context
+from minikafka.controller.states import PartitionStatus, ReplicaStatus
 
 T0, UNKNOWN = TopicPartition("t", 0), TopicPartition("u", 0)
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from support.controller_world import DEFAULTS, World, broker
 
+from minikafka.base.deciders import Outcome
 from minikafka.base.model import StopReplicaRequest, TopicPartition
+from minikafka.controller.commands import WriteLeaderAndIsr, WrittenStates
 from minikafka.controller.events import (
     BrokersChanged,
     DeletionsChanged,
-    LeaderAndIsrWritten,
     ReassignmentsRequested,
     RebalanceDue,
-    WriteLeaderAndIsr,
 )
 from minikafka.controller.state_change_log import REFUSE, Decision
 from minikafka.controller.steps import DELETION, REASSIGNMENT, STEPS
@@ -26,11 +26,11 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 @pytest.mark.row("X23", "T7")
 def test_leadership_does_not_change_before_its_write_is_answered() -> None:
     machine = World().create("t", [0, 1]).machine
-    effects = machine.handle(BrokersChanged({1: broker(1), 2: broker(2)}), 1)
-    assert isinstance(effects[-1], WriteLeaderAndIsr)
+    *_, question = machine.handle(BrokersChanged({1: broker(1), 2: broker(2)}), 1)
+    assert isinstance(question, WriteLeaderAndIsr)
     assert machine.is_busy
     assert machine.context.leadership[T0].leader == 0
-    machine.handle(LeaderAndIsrWritten({T0: 17}), 2)
+    machine.handle(Outcome(question.token, WrittenStates({T0: 17})), 2)
     assert machine.context.leadership[T0].leader == 1
     assert machine.context.leadership[T0].state_version == 17, (
         "the version is ZooKeeper's, not a prediction"
@@ -40,7 +40,7 @@ def test_leadership_does_not_change_before_its_write_is_answered() -> None:
 def test_controller_machine_raises_for_unexpected_events_and_write_outcomes() -> None:
     machine = World().create("t", [0, 1]).machine
     with pytest.raises(RuntimeError, match="no question"):
-        machine.handle(LeaderAndIsrWritten({}), 1)
+        machine.handle(Outcome(1, WrittenStates({})), 1)
     machine.handle(BrokersChanged({1: broker(1)}), 2)
     with pytest.raises(RuntimeError, match="a question"):
         machine.handle(DeletionsChanged(frozenset()), 3)

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 from support.controller_world import StateNodes, broker, image, run_steps, sent_to, state
 
+from minikafka.base.deciders import Procedures
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import (
     LeaderAndIsr,
     ReplicaAssignment,
     TopicPartition,
 )
-from minikafka.controller.context import Context, PartitionStatus
+from minikafka.controller.context import Context
 from minikafka.controller.elections import Election
-from minikafka.controller.events import Effect
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.state_change_log import StateChangeLog
+from minikafka.controller.states import PartitionStatus
 
 NON_EXISTENT, NEW, ONLINE, OFFLINE = PartitionStatus
 T0 = TopicPartition("t", 0)
@@ -46,10 +47,14 @@ class Bench:
             self.context.add_broker(broker(i))
         self.context.add_topic("t", bytes(16), image([0, 1, 2]).assignment)
         self.nodes = StateNodes()
-        self.effects: list[Effect] = []
+        self.procedures = Procedures()
+        self._commands: list[Any] = []
         state_changes = StateChangeLog(0, 1)
         self.machine = PartitionStateMachine(
-            self.context, state_changes, RequestBatch(self.context, state_changes, self.effects)
+            self.context,
+            state_changes,
+            RequestBatch(self.context, state_changes, self.procedures),
+            self.procedures,
         )
 
     def begin(self, status: PartitionStatus) -> None:
@@ -64,7 +69,13 @@ class Bench:
         return run_steps(self.nodes, self.machine.handle_state_changes([T0], target, election))
 
     def sent(self, kind: type) -> dict[int, Any]:
-        return sent_to(self.effects, kind)
+        return sent_to(self.commands, kind)
+
+    @property
+    def commands(self) -> list[Any]:
+        """All commands so far."""
+        self._commands += self.procedures.take()
+        return self._commands
 
 
 @pytest.mark.row("F1", "F2", "F11", "K13")
@@ -87,7 +98,7 @@ def test_each_partition_state_transition_is_made_if_legal_and_logged_if_not(
         assert start.value in str(results[T0])
         assert target.value in str(results[T0])
         assert "[Controller id=0 epoch=1]" in caplog.text
-        assert not bench.effects
+        assert not bench.commands
         assert not bench.nodes.keys() - {T0}
 
 

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 from support.controller_world import StateNodes, broker, image, run_steps, sent_to, state
 
+from minikafka.base.deciders import Procedures
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import (
     LeaderAndIsrRequest,
     ReplicaAssignment,
     TopicPartition,
 )
-from minikafka.controller.context import Context, ReplicaStatus
+from minikafka.controller.context import Context
 from minikafka.controller.elections import Refusal
-from minikafka.controller.events import Effect
 from minikafka.controller.replica_states import ReplicaStateMachine
 from minikafka.controller.request_batch import RequestBatch
 from minikafka.controller.state_change_log import StateChangeLog
+from minikafka.controller.states import ReplicaStatus
 
 NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = ReplicaStatus
 T0 = TopicPartition("t", 0)
@@ -54,10 +55,14 @@ class Bench:
         self.nodes = StateNodes()
         self.nodes[T0] = state(leader, isr or [0, 1, 2], epoch=5)
         self.context.set_leadership(T0, self.nodes[T0])
-        self.effects: list[Effect] = []
+        self.procedures = Procedures()
+        self._commands: list[Any] = []
         state_changes = StateChangeLog(0, 1)
         self.machine = ReplicaStateMachine(
-            self.context, state_changes, RequestBatch(self.context, state_changes, self.effects)
+            self.context,
+            state_changes,
+            RequestBatch(self.context, state_changes, self.procedures),
+            self.procedures,
         )
 
     def move(self, subject: int, start: ReplicaStatus, target: ReplicaStatus) -> Any:
@@ -65,7 +70,13 @@ class Bench:
         return run_steps(self.nodes, self.machine.handle_state_changes({subject: [T0]}, target))
 
     def sent(self, kind: type) -> dict[int, Any]:
-        return sent_to(self.effects, kind)
+        return sent_to(self.commands, kind)
+
+    @property
+    def commands(self) -> list[Any]:
+        """All commands so far."""
+        self._commands += self.procedures.take()
+        return self._commands
 
 
 @pytest.mark.row("G1", "G12", "X2", "X8", "X9")
@@ -83,7 +94,7 @@ def test_each_replica_state_transition_is_made_if_legal_and_logged_if_not(
         assert isinstance(failures[T0, 1], IllegalTransition)
         assert bench.context.replica_status(T0, 1) is start
         assert bench.nodes[T0] == state(0, [0, 1, 2], epoch=5)
-        assert not bench.effects
+        assert not bench.commands
         assert "[Controller id=0 epoch=1]" in caplog.text
 
 
@@ -92,7 +103,7 @@ def test_leader_cannot_become_a_new_replica() -> None:
     bench = Bench()
     assert bench.move(0, NON_EXISTENT, NEW) == {(T0, 0): Refusal.LEADER_CANNOT_BE_NEW}
     assert bench.context.replica_status(T0, 0) is NON_EXISTENT
-    assert not bench.effects
+    assert not bench.commands
 
 
 @pytest.mark.row("G4")
@@ -101,7 +112,7 @@ def test_new_replica_that_goes_online_joins_the_assignment_without_a_request() -
     bench.context.assign(T0, ReplicaAssignment((0, 1)))
     bench.move(2, NEW, ONLINE)
     assert bench.context.replicas(T0) == (0, 1, 2)
-    assert not bench.effects
+    assert not bench.commands
 
 
 @pytest.mark.row("G11", "D16", "X7")

@@ -12,38 +12,41 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.controller_commands import assignment, ids, leadership, lines_of
+from support.controller_commands import assignment, failures_of, ids, leadership, lines_of
 from support.controller_world import DEFAULTS, ID, World, broker, image, state
 from support.endpoints import endpoints
 from support.transcripts import Input, play, scenarios
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import Broker, ControllerResponse, ReplicaAssignment, TopicPartition
-from minikafka.controller.context import ReplicaStatus
+from minikafka.controller.commands import (
+    AnnounceStep,
+    Command,
+    Question,
+    WriteLeaderAndIsr,
+)
 from minikafka.controller.events import (
     AssignmentChanged,
     BrokersChanged,
     BrokerSuspected,
     DeletionsChanged,
-    Effect,
     ElectionRequested,
     IsrChanged,
     LeaderAndIsrAnswered,
     LogDirsFailed,
-    Outcome,
     PreferredElectionSubmitted,
     ReassignmentsRequested,
     ReassignmentsSubmitted,
     RebalanceDue,
-    StepReached,
     SuspicionEnded,
     TopicImage,
     TopicsChanged,
     UncleanElectionEnabled,
-    WriteLeaderAndIsr,
 )
+from minikafka.controller.states import ReplicaStatus
 
 LOGGERS = ("minikafka", "state-change")
 
@@ -57,27 +60,24 @@ def test_controller_decides_as_told_when(
 
 
 class ToldWorld(World):
-    """A World that keeps the outcomes of questions among the effects."""
+    """A World that keeps what failed among the commands, as lines of text."""
 
     shows_steps = False
 
-    def carry_out(self, effects: list[Effect]) -> bool:
-        crash_at = self.crash_at
-        lives = super().carry_out(effects)
-        if not self.shows_steps:
-            self.effects = [one for one in self.effects if not isinstance(one, StepReached)]
-        if not lives:
-            self.happened.append(f"the controller dies before step {crash_at}")
-        return lives
-
     @property
     def happened(self) -> list[object]:
-        return self.effects  # type: ignore[return-value]
+        return self.commands  # type: ignore[return-value]
 
-    def answer_of(self, question: Effect) -> Outcome:
-        outcome = super().answer_of(question)
-        self.happened.append(outcome)
-        return outcome
+    def carry_out(self, commands: list[Command]) -> bool:
+        lives = super().carry_out(commands)
+        if not self.shows_steps:
+            self.commands = [one for one in self.commands if not isinstance(one, AnnounceStep)]
+        return lives
+
+    def answer_of(self, question: Question) -> Any:
+        value = super().answer_of(question)
+        self.happened.extend(failures_of(value, question))
+        return value
 
 
 class Player:
@@ -130,10 +130,6 @@ class Player:
         found = heard.option("suspects")
         suspects = dict(map(int, one.split("@")) for one in found.split(",") if one)  # type: ignore[misc]
         self.world.start(heard.number("epoch"), suspects)
-
-    def crash(self, heard: Input) -> None:
-        """The controller dies when it reaches this step."""
-        self.world.crash_at = heard.words[0]
 
     # Brokers.
 

@@ -11,10 +11,12 @@ from support.replication import Replicas
 from support.session_consumer import SessionConsumer
 from support.until import until
 
+from minikafka.base.deciders import Outcome
 from minikafka.base.metrics import Number, prometheus_text
 from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import Broker
 from minikafka.broker.modes.controller.terms.reader import Signal
+from minikafka.broker.modes.controller.terms.view import summary_of
 from minikafka.broker.reports.controller_gauges import CONTROLLER_STATES
 from minikafka.broker.reports.gauges import MANAGER
 from minikafka.client import NewTopic, NotProduced, Record
@@ -175,7 +177,9 @@ def test_each_controller_event_and_signal_is_mapped_to_a_controller_state() -> N
         events.ReassignmentsSubmitted,
         events.PreferredElectionSubmitted,
     }
-    queued = {event.__name__ for event in set(get_args(events.ExternalEvent)) - caused_by_signals}
+    caused_by_commands = {Outcome}
+    causes = caused_by_signals | caused_by_commands
+    queued = {event.__name__ for event in set(get_args(events.Event)) - causes}
     assert queued < CONTROLLER_STATES.keys()
 
 
@@ -257,10 +261,10 @@ async def test_metrics_count_suspicions_and_those_that_were_false() -> None:
         counts = ("SuspicionsPerSec", "FalseSuspicionsPerSec")
         term.put(events.BrokerSuspected(other.id, other.epoch, "refused"))
         await until(lambda: [totals(active)[name] for name in counts] == [1, 0])
-        assert term.summary()["suspects"] == [other.id]
+        assert summary_of(term)["suspects"] == [other.id]
         term.put(events.SuspicionEnded(other.id, other.epoch))
         await until(lambda: [totals(active)[name] for name in counts] == [1, 1])
-        assert term.summary()["suspects"] == []
+        assert summary_of(term)["suspects"] == []
 
 
 @pytest.mark.row("R36")

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from minikafka.base.config import BrokerConfig
@@ -48,7 +47,8 @@ from minikafka.broker.modes.controller.terms.suspicions import Prober, Suspicion
 from minikafka.broker.modes.controller.terms.takeover import Attendance, Attender
 from minikafka.broker.modes.controller.terms.term import Channels, Term
 from minikafka.broker.modes.controller.terms.term_session import TermSession
-from minikafka.broker.modes.controller.terms.view import view_of
+from minikafka.broker.modes.controller.terms.view import summary_of, view_of
+from minikafka.controller.commands import ShutdownResponse
 from minikafka.controller.events import (
     ControlledShutdownRequested,
     ElectionRequested,
@@ -170,16 +170,18 @@ class ZooKeeperController:
     async def controlled_shutdown(
         self, broker_id: BrokerId, broker_epoch: int
     ) -> list[TopicPartition]:
-        event = partial(ControlledShutdownRequested, broker_id=broker_id, broker_epoch=broker_epoch)
-        remaining: list[TopicPartition] = await self._active_term().ask(event)
-        return remaining
+        term = self._active_term()
+        request = ControlledShutdownRequested(term.new_caller(), broker_id, broker_epoch)
+        response: ShutdownResponse = await term.ask(request)
+        if response.error is not ErrorCode.NONE:
+            raise KafkaError(response.error)
+        return list(response.remaining)
 
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]
     ) -> dict[TopicPartition, PartitionResult]:
-        event = partial(ReassignmentsRequested, targets=dict(targets))
-        results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
-        return results
+        term = self._active_term()
+        return dict(await term.ask(ReassignmentsRequested(term.new_caller(), dict(targets))))
 
     async def reassignments(self) -> dict[TopicPartition, ReplicaAssignment]:
         """Return the partitions that are being reassigned, with their assignments.
@@ -195,10 +197,9 @@ class ZooKeeperController:
     async def elect_leaders(
         self, *, unclean: bool, partitions: Sequence[TopicPartition] | None
     ) -> dict[TopicPartition, PartitionResult]:
+        term = self._active_term()
         chosen = None if partitions is None else tuple(partitions)
-        event = partial(ElectionRequested, unclean=unclean, partitions=chosen)
-        results: dict[TopicPartition, PartitionResult] = await self._active_term().ask(event)
-        return results
+        return dict(await term.ask(ElectionRequested(term.new_caller(), unclean, chosen)))
 
     def connection_lost(self, broker_id: BrokerId, broker_epoch: int, reporter: BrokerId) -> None:
         """Find out whether a broker has died, because a connection of `reporter` to it has ended.
@@ -258,7 +259,7 @@ class ZooKeeperController:
             "replicas_ineligible_for_deletion": 0,
         }
         if self._term is not None:
-            summary.update(self._term.summary())
+            summary.update(summary_of(self._term))
         return summary
 
     def view(self, tp: TopicPartition) -> dict[str, Any] | None:

@@ -6,9 +6,10 @@ term therefore produce equal lines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
+from minikafka.base.deciders import Answer
 from minikafka.base.errors import (
     BadVersion,
     CoordinationError,
@@ -19,9 +20,8 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import LeaderAndIsr, PartitionResult, TopicPartition
 from minikafka.base.ports import Check, Create, Delete, MultiOp, Set, Stat
+from minikafka.controller.commands import AnnounceStep, ShutdownResponse
 from minikafka.controller.events import (
-    AnswerAdmin,
-    AnswerControlledShutdown,
     AssignmentChanged,
     BrokersChanged,
     BrokerSuspected,
@@ -29,14 +29,13 @@ from minikafka.controller.events import (
     ControllerElected,
     DeletionsChanged,
     ElectionRequested,
-    ExternalEvent,
+    Event,
     IsrChanged,
     LeaderAndIsrAnswered,
     LogDirsFailed,
     PreferredElectionSubmitted,
     ReassignmentsRequested,
     ReassignmentsSubmitted,
-    StepReached,
     StopReplicaAnswered,
     SuspicionEnded,
     TopicsChanged,
@@ -47,46 +46,100 @@ from minikafka.ledger.record import DATA_MAX, PARTITIONS_MAX, by_topic, in_parts
 from minikafka.ledger.requests import by_code
 
 Fields: TypeAlias = dict[str, Any]
+Item = TypeVar("Item")
 
 
 # Events: one line each, more for an event with a long list.
 
 
-def event_lines(event: ExternalEvent) -> Iterator[Fields]:
+def event_lines(event: Event) -> Iterator[Fields]:
     """Yield the ledger lines of an event, at least one line."""
     head: Fields = {"event": type(event).__name__}
-    lines = _LINES_OF.get(type(event))
-    if lines is not None:
-        for fields in lines(event):
-            yield head | fields
-    else:
-        yield head
+    for fields in _fields_of(event):
+        yield head | fields
 
 
-def _elected(event: ControllerElected) -> Iterator[Fields]:
-    yield {
+def _fields_of(event: Event) -> Iterable[Fields]:  # noqa: C901, PLR0912 - one case per event
+    match event:
+        case ControllerElected():
+            return [_elected(event)]
+        case BrokersChanged():
+            return [{"brokers": {str(id_): one.epoch for id_, one in event.brokers.items()}}]
+        case BrokerSuspected():
+            return [_registration(event) | {"evidence": event.evidence}]
+        case SuspicionEnded():
+            return [_registration(event)]
+        case TopicsChanged():
+            return _topics(event)
+        case AssignmentChanged():
+            return [{"topic": event.topic, "partition_count": len(event.assignment)}]
+        case DeletionsChanged():
+            return _in_parts(sorted(event.topics), lambda run: {"topics": run})
+        case IsrChanged():
+            head: Fields = {"notifications": event.notifications}
+            states = list(event.states.items())
+            return _in_parts(states, lambda run: head | {"states": _states(run)})
+        case LogDirsFailed():
+            named = {"brokers_with_failures": event.brokers, "notifications": event.notifications}
+            return [named]
+        case LeaderAndIsrAnswered():
+            errors = [found for found in event.response.partitions if found[1]]
+            return _in_parts(errors, lambda run: _registration(event) | {"errors": by_code(run)})
+        case StopReplicaAnswered():
+            deleted = list(event.deleted.items())
+            return _in_parts(deleted, lambda run: _registration(event) | {"deleted": by_code(run)})
+        case ControlledShutdownRequested():
+            return [{"ticket": event.caller, **_registration(event)}]
+        case ReassignmentsSubmitted():
+            return _in_parts([*event.targets.items()], lambda run: {"targets": _targets(run)})
+        case ReassignmentsRequested():
+            head = {"ticket": event.caller}
+            return _in_parts(
+                [*event.targets.items()], lambda run: head | {"targets": _targets(run)}
+            )
+        case PreferredElectionSubmitted():
+            return _in_parts(event.partitions, lambda run: {"partitions": by_topic(run)})
+        case ElectionRequested():
+            head = {"ticket": event.caller, "unclean": event.unclean}
+            if event.partitions is None:
+                return [{**head, "partitions": None}]
+            return _in_parts(event.partitions, lambda run: head | {"partitions": by_topic(run)})
+        case UncleanElectionEnabled():
+            return [{"topics": event.topics and event.topics[:PARTITIONS_MAX]}]
+        case _:
+            return [{}]
+
+
+def _in_parts(
+    items: Sequence[Item], fields: Callable[[Sequence[Item]], Fields]
+) -> Iterator[Fields]:
+    """Yield the lines of a list that is too long for one line. `fields`: part of the list -> fields of its line."""
+    for run, part in in_parts(items):
+        yield fields(run) | part
+
+
+def _registration(
+    event: BrokerSuspected
+    | SuspicionEnded
+    | LeaderAndIsrAnswered
+    | StopReplicaAnswered
+    | ControlledShutdownRequested,
+) -> Fields:
+    return {"of": event.broker_id, "broker_epoch": event.broker_epoch}
+
+
+def _elected(event: ControllerElected) -> Fields:
+    fields: Fields = {
         "brokers": {str(id_): broker.epoch for id_, broker in event.brokers.items()},
         "topic_count": len(event.topics),
         "partition_count": sum(len(image.assignment) for image in event.topics.values()),
         "deletions": sorted(event.deletions)[:PARTITIONS_MAX],
         "targets": _targets(list(event.reassignments.items())[:PARTITIONS_MAX]),
         "preferred_elections": by_topic((event.preferred_elections or ())[:PARTITIONS_MAX]),
-        **({"suspects": _epochs(event.suspects)} if event.suspects else {}),
     }
-
-
-def _epochs(of: Mapping[int, int]) -> Fields:
-    """Return broker id -> broker epoch with the ids as text, because keys in JSON must be strings."""
-    return {str(id_): epoch for id_, epoch in of.items()}
-
-
-def _brokers(event: BrokersChanged) -> Iterator[Fields]:
-    yield {"brokers": {str(id_): broker.epoch for id_, broker in event.brokers.items()}}
-
-
-def _suspicion(event: BrokerSuspected | SuspicionEnded) -> Iterator[Fields]:
-    evidence = {"evidence": event.evidence} if isinstance(event, BrokerSuspected) else {}
-    yield {"of": event.broker_id, "broker_epoch": event.broker_epoch, **evidence}
+    if event.suspects:
+        fields["suspects"] = {str(id_): epoch for id_, epoch in event.suspects.items()}
+    return fields
 
 
 def _topics(event: TopicsChanged) -> Iterator[Fields]:
@@ -95,20 +148,6 @@ def _topics(event: TopicsChanged) -> Iterator[Fields]:
         added = {topic: len(image.assignment) for topic, image in run}
         yield {"added": added, "removed": removed[:PARTITIONS_MAX], **part}
         removed = removed[PARTITIONS_MAX:]
-
-
-def _assignment(event: AssignmentChanged) -> Iterator[Fields]:
-    yield {"topic": event.topic, "partition_count": len(event.assignment)}
-
-
-def _deletions(event: DeletionsChanged) -> Iterator[Fields]:
-    for run, part in in_parts(sorted(event.topics)):
-        yield {"topics": run, **part}
-
-
-def _isr(event: IsrChanged) -> Iterator[Fields]:
-    for run, part in in_parts(list(event.states.items())):
-        yield {"notifications": event.notifications, "states": _states(run), **part}
 
 
 def _states(states: Sequence[tuple[TopicPartition, LeaderAndIsr]]) -> list[Fields]:
@@ -123,30 +162,6 @@ def _states(states: Sequence[tuple[TopicPartition, LeaderAndIsr]]) -> list[Field
     ]
 
 
-def _log_dirs(event: LogDirsFailed) -> Iterator[Fields]:
-    yield {"brokers_with_failures": event.brokers, "notifications": event.notifications}
-
-
-def _leader_and_isr_answered(event: LeaderAndIsrAnswered) -> Iterator[Fields]:
-    for run, part in in_parts([found for found in event.response.partitions if found[1]]):
-        yield {"of": event.broker_id, "broker_epoch": event.broker_epoch} | {
-            "errors": by_code(run),
-            **part,
-        }
-
-
-def _stop_replica_answered(event: StopReplicaAnswered) -> Iterator[Fields]:
-    for run, part in in_parts(list(event.deleted.items())):
-        yield {"of": event.broker_id, "broker_epoch": event.broker_epoch} | {
-            "deleted": by_code(run),
-            **part,
-        }
-
-
-def _controlled_shutdown(event: ControlledShutdownRequested) -> Iterator[Fields]:
-    yield {"ticket": event.ticket, "of": event.broker_id, "broker_epoch": event.broker_epoch}
-
-
 def _targets(
     targets: Sequence[tuple[TopicPartition, tuple[int, ...] | None]],
 ) -> list[list[object]]:
@@ -154,53 +169,7 @@ def _targets(
     return [[tp.topic, tp.partition, replicas] for tp, replicas in targets]
 
 
-def _reassignments(event: ReassignmentsSubmitted | ReassignmentsRequested) -> Iterator[Fields]:
-    ticket = {"ticket": event.ticket} if isinstance(event, ReassignmentsRequested) else {}
-    targets: list[tuple[TopicPartition, tuple[int, ...] | None]] = [*event.targets.items()]
-    for run, part in in_parts(targets):
-        yield {**ticket, "targets": _targets(run), **part}
-
-
-def _preferred(event: PreferredElectionSubmitted) -> Iterator[Fields]:
-    for run, part in in_parts(event.partitions):
-        yield {"partitions": by_topic(run), **part}
-
-
-def _election(event: ElectionRequested) -> Iterator[Fields]:
-    head: Fields = {"ticket": event.ticket, "unclean": event.unclean}
-    if event.partitions is None:
-        yield {**head, "partitions": None}
-        return
-    for run, part in in_parts(event.partitions):
-        yield {**head, "partitions": by_topic(run), **part}
-
-
-def _unclean(event: UncleanElectionEnabled) -> Iterator[Fields]:
-    yield {"topics": event.topics and event.topics[:PARTITIONS_MAX]}
-
-
-_LINES_OF: Final[dict[type, Callable[[Any], Iterator[Fields]]]] = {
-    ControllerElected: _elected,
-    BrokersChanged: _brokers,
-    BrokerSuspected: _suspicion,
-    SuspicionEnded: _suspicion,
-    TopicsChanged: _topics,
-    AssignmentChanged: _assignment,
-    DeletionsChanged: _deletions,
-    IsrChanged: _isr,
-    LogDirsFailed: _log_dirs,
-    LeaderAndIsrAnswered: _leader_and_isr_answered,
-    StopReplicaAnswered: _stop_replica_answered,
-    ControlledShutdownRequested: _controlled_shutdown,
-    ReassignmentsSubmitted: _reassignments,
-    ReassignmentsRequested: _reassignments,
-    PreferredElectionSubmitted: _preferred,
-    ElectionRequested: _election,
-    UncleanElectionEnabled: _unclean,
-}
-
-
-def step_lines(step: StepReached) -> Iterator[Fields]:
+def step_lines(step: AnnounceStep) -> Iterator[Fields]:
     """Yield the ledger lines which say that an operation of the controller has reached this step."""
     for run, part in in_parts(step.partitions):
         head = {"operation": step.operation, "step": step.step}
@@ -287,17 +256,19 @@ def _operation(operation: MultiOp, stat: Stat | None) -> Fields:
 # Answers.
 
 
-def answer_lines(answer: AnswerAdmin | AnswerControlledShutdown) -> Iterator[Fields]:
+def answer_lines(answer: Answer) -> Iterator[Fields]:
     """Yield the ledger lines of the controller's answer to one request.
 
     For a controlled shutdown, the lines list the partitions that the broker still leads.
     """
-    if isinstance(answer, AnswerControlledShutdown):
-        for run, part in in_parts(answer.remaining):
-            result = {"code": answer.error.name, "message": "", "partitions": by_topic(run)}
-            yield {"ticket": answer.ticket, "results": [result], **part}
+    ticket = {"ticket": answer.caller}
+    if isinstance(answer.response, ShutdownResponse):
+        code = answer.response.error.name
+        for run, part in in_parts(answer.response.remaining):
+            result = {"code": code, "message": "", "partitions": by_topic(run)}
+            yield {**ticket, "results": [result], **part}
         return
-    for run_of_results, part in in_parts(list(answer.results.items())):
+    for run_of_results, part in in_parts(list(answer.response.items())):
         groups: dict[PartitionResult, list[TopicPartition]] = {}
         for tp, result_of in run_of_results:
             groups.setdefault(result_of, []).append(tp)
@@ -305,4 +276,4 @@ def answer_lines(answer: AnswerAdmin | AnswerControlledShutdown) -> Iterator[Fie
             {"code": result.code.name, "message": result.message, "partitions": by_topic(tps)}
             for result, tps in groups.items()
         ]
-        yield {"ticket": answer.ticket, "results": results, **part}
+        yield {**ticket, "results": results, **part}

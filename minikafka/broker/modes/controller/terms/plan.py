@@ -25,13 +25,12 @@ from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.modes.controller.terms.term import Term
 from minikafka.broker.modes.controller.terms.term_session import TermSession
+from minikafka.controller.commands import Command
 from minikafka.controller.events import (
     BrokersChanged,
     DeletionsChanged,
-    Effect,
     ElectionRequested,
     Event,
-    ExternalEvent,
     IsrChanged,
     ReassignmentsRequested,
 )
@@ -47,7 +46,7 @@ DELETE_TOPIC: Final = "delete-topic"
 ELECT: Final = "elect"
 _SHOWN: Final = frozenset({EVENT, STEP, DECISION, WRITE, REQUEST, ANSWER, ASSUMED})
 _ONLY_REAL: Final = ("zxid", "queued")
-_TICKET: Final = 0
+_CALLER: Final = 0
 
 
 class _Lines:
@@ -70,7 +69,7 @@ class _Lines:
 class _SilentMachine(ControllerMachine):
     """A ControllerMachine that logs nothing, because the events of a plan do not really happen."""
 
-    def handle(self, event: Event, now: int, cause: str = "") -> list[Effect]:
+    def handle(self, event: Event, now: int, cause: str = "") -> list[Command]:
         """Handle the event with all logging turned off.
 
         No log line of another task is lost, because this call never awaits.
@@ -160,7 +159,7 @@ class Planner:
             for topic, number, to in question["targets"]
         }
         term = self._twin()
-        await self._run(term, ReassignmentsRequested(_TICKET, targets))
+        await self._run(term, ReassignmentsRequested(_CALLER, targets))
         await self._catch_up(term, list(targets))
 
     async def _delete_topic(self, question: Mapping[str, Any]) -> None:
@@ -181,7 +180,7 @@ class Planner:
             partitions = tuple(self._known(str(topic), int(number)) for topic, number in chosen)
         elif question.get("topics"):
             partitions = tuple(tp for topic in question["topics"] for tp in self._topic(str(topic)))
-        event = ElectionRequested(_TICKET, bool(question["unclean"]), partitions)
+        event = ElectionRequested(_CALLER, bool(question["unclean"]), partitions)
         await self._run(self._twin(), event)
 
     def _known(self, topic: str, number: int) -> TopicPartition:
@@ -223,7 +222,7 @@ class Planner:
             StepGate(),
         )
 
-    async def _run(self, term: Term, event: ExternalEvent) -> None:
+    async def _run(self, term: Term, event: Event) -> None:
         """Handle the event and its consequences; imagined brokers answer every request with success."""
         await term.handle(event)
         await term.process_queue()

@@ -23,7 +23,7 @@ from minikafka.controller.events import (
     BrokersChanged,
     ControllerElected,
     DeletionsChanged,
-    ExternalEvent,
+    Event,
     IsrChanged,
     LogDirsFailed,
     PreferredElectionSubmitted,
@@ -131,7 +131,7 @@ class Reader:
             brokers, images, leadership, deletions, reassignments, elections, self.suspects()
         )
 
-    async def read(self, signal: Signal) -> list[ExternalEvent]:
+    async def read(self, signal: Signal) -> list[Event]:
         """Read the part of ZooKeeper that the signal names; return the content as events."""
         if signal is Signal.BROKERS:
             return [BrokersChanged(await self._read_brokers())]
@@ -163,7 +163,7 @@ class Reader:
         self.on_brokers(brokers)
         return brokers
 
-    async def _read_topic_names(self) -> list[ExternalEvent]:
+    async def _read_topic_names(self) -> list[Event]:
         names = await self._children(Signal.TOPICS)
         there = set(names)
         gone = tuple(topic for topic in self._topics if topic not in there)
@@ -172,7 +172,7 @@ class Reader:
         added = await self._read_topics([topic for topic in names if topic not in self._topics])
         return [TopicsChanged(added, gone)] if added or gone else []
 
-    async def _read_assignments(self) -> list[ExternalEvent]:
+    async def _read_assignments(self) -> list[Event]:
         """Read the topic nodes whose watch has fired; return their content as events.
 
         If a node has another czxid than before, the topic was deleted and created again.
@@ -181,7 +181,7 @@ class Reader:
         before = {topic: self._topics.get(topic) for topic in dirty}
         images = await self._read_topics(dirty)
         ended = tuple(topic for topic in dirty if before[topic] and topic not in self._topics)
-        events: list[ExternalEvent] = [TopicsChanged({}, ended)] if ended else []
+        events: list[Event] = [TopicsChanged({}, ended)] if ended else []
         for topic, image in images.items():
             if before[topic] == self._topics[topic]:
                 has_id = image.topic_id is not None
@@ -191,7 +191,7 @@ class Reader:
                 events.append(TopicsChanged({topic: image}, gone))
         return events
 
-    async def _read_deletions(self) -> list[ExternalEvent]:
+    async def _read_deletions(self) -> list[Event]:
         """Read deletion marks, topic names and changed topic nodes; return the content as events.
 
         The events of new and changed topics come first, because the machine removes the deletion mark of an
@@ -236,7 +236,7 @@ class Reader:
         node = await self._node(Signal.PREFERRED_ELECTION, admin_requests.PREFERRED_ELECTION)
         return admin_requests.preferred_election(node, self._faults)
 
-    async def _read_reassigned_states(self) -> list[ExternalEvent]:
+    async def _read_reassigned_states(self) -> list[Event]:
         """Read the state nodes whose watch is new or has fired (E10).
 
         Skip partitions that are no longer being reassigned.

@@ -25,7 +25,7 @@ from minikafka.broker.modes.controller.terms.term_session import (
     batches,
 )
 from minikafka.broker.turns.side_by_side import all_of
-from minikafka.controller.events import LeaderAndIsrWritten
+from minikafka.controller.commands import WrittenStates
 from minikafka.zk.nodes import partition_states
 from minikafka.zk.nodes.partition_states import ABSENT
 
@@ -48,7 +48,7 @@ class _Tally:
 
 async def write_states(
     session: TermSession, states: Mapping[TopicPartition, LeaderAndIsr]
-) -> LeaderAndIsrWritten:
+) -> WrittenStates:
     """Create state nodes, or replace them by compare-and-set. Raises ControllerMoved, StaleSession."""
     tally = _Tally()
     creates = any(state.state_version == ABSENT for state in states.values())
@@ -61,7 +61,7 @@ async def write_states(
             await _Batch(session, dict(batch), tally, parents).write()
 
     await all_of(write() for _ in range(_MULTIS_IN_FLIGHT))
-    return LeaderAndIsrWritten(tally.ok, tuple(tally.conflicts), tally.failed)
+    return WrittenStates(tally.ok, tuple(tally.conflicts), tally.failed)
 
 
 class _Batch:

@@ -23,16 +23,9 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check, Delete, MultiOp, Node, Stat
-from minikafka.broker.modes.controller.terms.state_writes import write_states
 from minikafka.broker.modes.controller.terms.term_session import TermSession, batches, raise_unless
 from minikafka.broker.turns.side_by_side import all_of
-from minikafka.controller.events import (
-    AssignmentsWritten,
-    ElectionSettings,
-    LeaderAndIsrWritten,
-    TopicIdsGiven,
-    TopicNodesDeleted,
-)
+from minikafka.controller.commands import ElectionSettings
 from minikafka.zk.nodes import admin_requests, configs, partition_states, topics
 from minikafka.zk.nodes.reader import get_one
 from minikafka.zk.nodes.topics import Topic
@@ -66,12 +59,6 @@ class ControllerStore:
         """Return the state of every partition that has a readable state node."""
         return await partition_states.read(self.session, partitions, self.session.faults)
 
-    async def write_states(
-        self, states: Mapping[TopicPartition, LeaderAndIsr]
-    ) -> LeaderAndIsrWritten:
-        """Create state nodes, or replace them by compare-and-set. Raises ControllerMoved, StaleSession."""
-        return await write_states(self.session, states)
-
     async def read_election_settings(self, names: Sequence[str]) -> dict[str, ElectionSettings]:
         """Return the settings of each topic on which elections depend, from its overrides or the broker's defaults.
 
@@ -102,8 +89,10 @@ class ControllerStore:
         self,
         changes: Mapping[str, Mapping[int, ReplicaAssignment | None]],
         submitted: Mapping[TopicPartition, tuple[BrokerId, ...]],
-    ) -> AssignmentsWritten:
-        """Write the assignments of partitions to topic nodes. An assignment of None removes the partition.
+    ) -> dict[str, str]:
+        """Write the assignments of partitions to topic nodes; return topic -> reason for those not written.
+
+        An assignment of None removes the partition.
 
         `submitted`: target replicas by partition. A topic with partitions in `submitted` is written only if
         `/admin/reassign_partitions` still has these targets. Raises ControllerMoved, StaleSession.
@@ -118,10 +107,10 @@ class ControllerStore:
                 failed[topic] = str(error)
 
         await all_of(write(topic, partitions) for topic, partitions in changes.items())
-        return AssignmentsWritten(failed)
+        return failed
 
-    async def give_topic_ids(self, ids: Mapping[str, bytes | None]) -> TopicIdsGiven:
-        """Write ids into topic nodes that have no id.
+    async def give_topic_ids(self, ids: Mapping[str, bytes | None]) -> dict[str, bytes]:
+        """Write ids into topic nodes that have no id; return the current ids.
 
         `ids`: topic -> id, or None for an id that is derived from the topic's name and the node's czxid. No id is
         derived for a topic whose partitions exist already. Raises ControllerMoved, StaleSession.
@@ -147,7 +136,7 @@ class ControllerStore:
             for (topic, former_id), parent in zip(ids.items(), parents, strict=True)
             if former_id is not None or parent is None
         )
-        return TopicIdsGiven({topic: given[topic] for topic in ids if topic in given})
+        return {topic: given[topic] for topic in ids if topic in given}
 
     async def _change_topic(
         self,
@@ -217,8 +206,8 @@ class ControllerStore:
                 error,
             )
 
-    async def delete_topics(self, names: Iterable[str]) -> TopicNodesDeleted:
-        """Delete the topics' nodes, their settings and their deletion marks (R64, A16)."""
+    async def delete_topics(self, names: Iterable[str]) -> dict[str, str]:
+        """Delete the topics' nodes, settings and deletion marks; return topic -> reason of failure (R64, A16)."""
         failed: dict[str, str] = {}
 
         async def delete(topic: str) -> None:
@@ -229,7 +218,7 @@ class ControllerStore:
 
         for window in batches(names, _DELETIONS_IN_FLIGHT):
             await all_of(map(delete, window))
-        return TopicNodesDeleted(failed)
+        return failed
 
     async def _delete_topic(self, topic: str) -> None:
         """Delete the topic's node, its settings, its deletion mark, and all nodes below these three nodes.

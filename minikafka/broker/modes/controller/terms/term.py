@@ -1,10 +1,10 @@
-"""One term of the controller, from its election to its end: the queue of events, the machine and its effects.
+"""One term of the controller, from its election to its end: the queue of events, and the host of the machine.
 
 The queue holds signals and events. A signal means that a part of ZooKeeper must be read again. An event carries its
 data. One task handles the queue in order. For a signal, the task reads ZooKeeper and makes events of the content. The
-task passes each event to the machine and carries out the effects that the machine returns. The last effect may be a
-question: a read or write whose outcome the machine needs. The task passes this outcome to the machine before it
-handles the next item. A signal is in the queue at most once, and each read sets its watch first, so that no change is
+task passes each event to the machine and carries out the commands that the machine returns. The last command may be a
+question: a read or write whose outcome the machine needs. The machine gets this outcome before the next item of the
+queue. A signal is in the queue at most once, and each read sets its watch first, so that no change is
 missed (S31). Invariant: a term that is `over` sends nothing to brokers or ZooKeeper.
 """
 
@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.deciders import Answer
 from minikafka.base.errors import (
     ControllerMoved,
     ErrorCode,
-    KafkaError,
     StaleSession,
     code_name,
 )
@@ -29,11 +29,14 @@ from minikafka.base.model import (
     BrokerId,
     ControllerRequest,
     ControllerResponse,
+    LeaderAndIsr,
     LeaderAndIsrRequest,
     StopReplicaRequest,
+    TopicPartition,
 )
 from minikafka.base.ports import Clock, Gate, Ledger, ZooKeeper
 from minikafka.broker.cluster.controllership import Controllership
+from minikafka.broker.host import AwaitedCommands, AwaitingHost
 from minikafka.broker.modes.controller.terms.lines import (
     answer_lines,
     decision_lines,
@@ -41,36 +44,37 @@ from minikafka.broker.modes.controller.terms.lines import (
     step_lines,
 )
 from minikafka.broker.modes.controller.terms.reader import Reader, Signal
+from minikafka.broker.modes.controller.terms.state_writes import write_states
 from minikafka.broker.modes.controller.terms.store import ControllerStore
-from minikafka.controller.context import ReplicaStatus
-from minikafka.controller.events import (
-    AnswerAdmin,
-    AnswerControlledShutdown,
+from minikafka.controller.commands import (
+    AnnounceStep,
+    Command,
     DeleteDeletionMarks,
     DeleteIsrChanges,
     DeleteLogDirEvents,
     DeletePreferredElection,
     DeleteTopicNodes,
-    Effect,
-    ElectionSettingsRead,
-    Event,
-    ExternalEvent,
+    ElectionSettings,
     GiveTopicIds,
-    LeaderAndIsrAnswered,
-    LeaderAndIsrRead,
-    Outcome,
     ReadElectionSettings,
     ReadLeaderAndIsr,
     SendRequest,
     StartChannel,
-    StepReached,
     StopChannel,
-    StopReplicaAnswered,
     TrimReassignments,
     UnwatchStates,
     WatchStates,
     WriteAssignments,
     WriteLeaderAndIsr,
+    WrittenStates,
+)
+from minikafka.controller.events import (
+    ControlledShutdownRequested,
+    ElectionRequested,
+    Event,
+    LeaderAndIsrAnswered,
+    ReassignmentsRequested,
+    StopReplicaAnswered,
 )
 from minikafka.controller.machine import ControllerMachine
 from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, RESPONSE, STEP
@@ -138,13 +142,13 @@ class Term:
         self._gate = gate
         self._events = 0
         self._cause = ""
-        self._queue: deque[Signal | ExternalEvent] = deque()
+        self._queue: deque[Signal | Event] = deque()
         self._filled = asyncio.Event()
         self.reader = Reader(zookeeper, store, self.put)
-        self._answers: dict[int, asyncio.Future[Any]] = {}
-        """Ticket -> answer that a caller of `ask` waits for."""
-        self._tickets = 0
-        self._effects = self._effect_table()
+        self._callers: dict[int, asyncio.Future[Any]] = {}
+        """Caller -> its response, for which `ask` waits."""
+        self._last_caller = 0
+        self._host = AwaitingHost(self._decide, self._commands(), self._raise_if_over)
 
     @property
     def over(self) -> bool:
@@ -161,33 +165,40 @@ class Term:
         """Number of signals and events in the queue."""
         return len(self._queue)
 
+    def backlog(self) -> dict[BrokerId, int]:
+        """Return the number of requests that each broker has not answered yet."""
+        return self._channels.backlog()
+
     def set_broker_defaults(self, config: BrokerConfig) -> None:
         """Replace the broker settings that topics inherit."""
         self._store.set_broker_defaults(config)
 
     # The queue.
 
-    def put(self, item: Signal | ExternalEvent) -> None:
+    def put(self, item: Signal | Event) -> None:
         """Add an item to the queue. A signal that is already in the queue is not added again."""
         if self.over or (isinstance(item, Signal) and item in self._queue):
             return
         self._queue.append(item)
         self._filled.set()
 
-    async def ask(self, event: Callable[[int], ExternalEvent]) -> Any:
-        """Queue the event `event(ticket)`; return the state machine's answer to this event. Raises KafkaError.
+    def new_caller(self) -> int:
+        """Return the `caller` of a new request. The ledger shows it in the lines of the request and its answer."""
+        self._last_caller += 1
+        return self._last_caller
 
-        `ticket` is a new number. The answer contains the same number to show which event is answered.
-        """
-        self._tickets += 1
-        ticket = self._tickets
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._answers[ticket] = answer
-        self.put(event(ticket))
+    async def ask(
+        self, request: ControlledShutdownRequested | ReassignmentsRequested | ElectionRequested
+    ) -> Any:
+        """Queue a request; return the response of the machine. Raises KafkaError NOT_CONTROLLER if the term ends."""
+        assert isinstance(request.caller, int)
+        response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._callers[request.caller] = response
+        self.put(request)
         try:
-            return await self.controllership.wait_for(answer)
+            return await self.controllership.wait_for(response)
         finally:
-            del self._answers[ticket]
+            del self._callers[request.caller]
 
     def end(self) -> None:
         """End the term at once: send nothing more, empty the queue, answer callers with NOT_CONTROLLER (R9, R13)."""
@@ -216,7 +227,7 @@ class Term:
         while self._queue:
             await self._process(self._queue.popleft())
 
-    async def _process(self, item: Signal | ExternalEvent) -> None:
+    async def _process(self, item: Signal | Event) -> None:
         self.state = item.value if isinstance(item, Signal) else type(item).__name__
         if not isinstance(item, Signal):
             await self.handle(item)
@@ -228,30 +239,19 @@ class Term:
         for event in await self.reader.read(item):
             await self.handle(event)
 
-    async def handle(self, event: ExternalEvent) -> None:
-        """Pass one event to the machine, and carry out the effects that the machine returns.
-
-        If the last effect has an outcome, pass the outcome to the machine too, which may return more effects.
-        """
+    async def handle(self, event: Event) -> None:
+        """Pass one event to the machine, and carry out its commands up to the end of its procedure."""
         self._raise_if_over()
         self._events += 1
         self._cause = self._session.cause = f"{self.machine.context.epoch}-{self._events}"
         self._note(EVENT, event_lines(event))
-        effects = self._decide(event)
-        while True:
-            outcome = None
-            for effect in effects:
-                outcome = await self._effects[type(effect)](effect)
-                self._raise_if_over()
-            if outcome is None:
-                return
-            effects = self._decide(outcome)
+        await self._host.handle(event)
 
-    def _decide(self, event: Event) -> list[Effect]:
-        """Pass the event to the machine, write its decisions to the ledger, and return its effects."""
-        effects = self.machine.handle(event, self._clock.now(), self._cause)
+    def _decide(self, event: Event) -> list[Command]:
+        """Pass the event to the machine, write its decisions to the ledger, and return its commands."""
+        commands = self.machine.handle(event, self._clock.now(), self._cause)
         self._note(DECISION, decision_lines(self.machine.drain_decisions()))
-        return effects
+        return commands
 
     def _note(self, kind: str, lines: Iterable[dict[str, Any]]) -> None:
         for fields in lines:
@@ -261,70 +261,98 @@ class Term:
         if self.over or self._zookeeper.generation != self.generation:
             raise StaleSession("the term is over")
 
-    # Effects.
+    # Commands.
 
-    def _effect_table(self) -> dict[type, Callable[[Any], Awaitable[Outcome | None]]]:
-        """Return the function that carries out each type of effect, and returns the outcome of a question."""
-        store, session, reader = self._store, self._session, self.reader
+    def _commands(self) -> AwaitedCommands:
+        """Return the table of the commands: the method that carries each out. That of a question returns its value."""
         return {
-            SendRequest: self._send,
-            StepReached: self._reach,
             StartChannel: self._start_channel,
             StopChannel: self._stop_channel,
-            AnswerControlledShutdown: self._answer,
-            AnswerAdmin: self._answer,
-            WriteLeaderAndIsr: lambda effect: store.write_states(effect.states),
-            ReadLeaderAndIsr: self._read_states,
-            ReadElectionSettings: self._read_election_settings,
-            WriteAssignments: lambda effect: store.write_assignments(
-                effect.topics, effect.submitted
-            ),
-            DeleteTopicNodes: lambda effect: store.delete_topics(effect.topics),
-            GiveTopicIds: lambda effect: store.give_topic_ids(effect.topics),
-            DeleteIsrChanges: lambda effect: session.delete_nodes(
-                notifications.paths(notifications.ISR_CHANGES, effect.names)
-            ),
-            DeleteLogDirEvents: lambda effect: session.delete_nodes(
-                notifications.paths(notifications.LOG_DIR_FAILURES, effect.names)
-            ),
-            DeleteDeletionMarks: lambda effect: session.delete_nodes(
-                admin_requests.deletion_paths(effect.topics)
-            ),
+            SendRequest: self._send_request,
+            DeleteIsrChanges: self._delete_isr_changes,
+            DeleteLogDirEvents: self._delete_log_dir_events,
+            DeleteDeletionMarks: self._delete_deletion_marks,
             DeletePreferredElection: self._delete_preferred_election,
             TrimReassignments: self._trim_reassignments,
-            WatchStates: lambda effect: reader.watch_states(effect.partitions),
-            UnwatchStates: lambda effect: reader.unwatch_states(effect.partitions),
+            WatchStates: self._watch_states,
+            UnwatchStates: self._unwatch_states,
+            AnnounceStep: self._announce_step,
+            Answer: self._answer,
+            WriteLeaderAndIsr: self._write_leader_and_isr,
+            ReadLeaderAndIsr: self._read_leader_and_isr,
+            ReadElectionSettings: self._read_election_settings,
+            WriteAssignments: self._write_assignments,
+            DeleteTopicNodes: self._delete_topic_nodes,
+            GiveTopicIds: self._give_topic_ids,
         }
 
-    async def _start_channel(self, effect: StartChannel) -> None:
-        self._channels.add(effect.broker)
+    async def _start_channel(self, command: StartChannel) -> None:
+        self._channels.add(command.broker)
 
-    async def _stop_channel(self, effect: StopChannel) -> None:
-        self._channels.remove(effect.broker_id)
+    async def _stop_channel(self, command: StopChannel) -> None:
+        self._channels.remove(command.broker_id)
 
-    async def _read_states(self, effect: ReadLeaderAndIsr) -> LeaderAndIsrRead:
-        return LeaderAndIsrRead(await self._store.read_states(effect.partitions))
+    async def _delete_isr_changes(self, command: DeleteIsrChanges) -> None:
+        paths = notifications.paths(notifications.ISR_CHANGES, command.names)
+        await self._session.delete_nodes(paths)
 
-    async def _read_election_settings(self, effect: ReadElectionSettings) -> ElectionSettingsRead:
-        return ElectionSettingsRead(await self._store.read_election_settings(effect.topics))
+    async def _delete_log_dir_events(self, command: DeleteLogDirEvents) -> None:
+        paths = notifications.paths(notifications.LOG_DIR_FAILURES, command.names)
+        await self._session.delete_nodes(paths)
 
-    async def _delete_preferred_election(self, effect: DeletePreferredElection) -> None:
+    async def _delete_deletion_marks(self, command: DeleteDeletionMarks) -> None:
+        await self._session.delete_nodes(admin_requests.deletion_paths(command.topics))
+
+    async def _delete_preferred_election(self, _: DeletePreferredElection) -> None:
         await self._session.delete_nodes([admin_requests.PREFERRED_ELECTION])
+        # The node may have been written again before its deletion.
         self.put(Signal.PREFERRED_ELECTION)
 
-    async def _trim_reassignments(self, effect: TrimReassignments) -> None:
-        await self._store.trim_reassignments(effect.finished)
+    async def _trim_reassignments(self, command: TrimReassignments) -> None:
+        await self._store.trim_reassignments(command.finished)
+        # Targets that were written meanwhile are still in the node (R60).
         self.put(Signal.REASSIGNMENTS)
 
-    async def _reach(self, effect: StepReached) -> None:
-        self._note(STEP, step_lines(effect))
-        await self._gate.reached(effect.operation, effect.step)
+    async def _watch_states(self, command: WatchStates) -> None:
+        await self.reader.watch_states(command.partitions)
 
-    async def _send(self, effect: SendRequest) -> None:
+    async def _unwatch_states(self, command: UnwatchStates) -> None:
+        await self.reader.unwatch_states(command.partitions)
+
+    async def _announce_step(self, command: AnnounceStep) -> None:
+        self._note(STEP, step_lines(command))
+        await self._gate.reached(command.operation, command.step)
+
+    async def _write_leader_and_isr(self, question: WriteLeaderAndIsr) -> WrittenStates:
+        return await write_states(self._session, question.states)
+
+    async def _read_leader_and_isr(
+        self, question: ReadLeaderAndIsr
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        return await self._store.read_states(question.partitions)
+
+    async def _read_election_settings(
+        self, question: ReadElectionSettings
+    ) -> dict[str, ElectionSettings]:
+        return await self._store.read_election_settings(question.topics)
+
+    async def _write_assignments(self, question: WriteAssignments) -> dict[str, str]:
+        return await self._store.write_assignments(question.topics, question.submitted)
+
+    async def _delete_topic_nodes(self, question: DeleteTopicNodes) -> dict[str, str]:
+        return await self._store.delete_topics(question.topics)
+
+    async def _give_topic_ids(self, question: GiveTopicIds) -> dict[str, bytes]:
+        return await self._store.give_topic_ids(question.topics)
+
+    # Requests to brokers.
+
+    async def _send_request(self, command: SendRequest) -> None:
+        # A controller without a lease may have been replaced: then its requests must not reach a broker (R9).
         await self._wait_for_lease()
-        self._channels.send(effect.broker_id, effect.request, self._on_response)
-        to = {"to": effect.broker_id, "queued": self._channels.waiting(effect.broker_id)}
-        self._note(REQUEST, (to | fields for fields in request_lines(effect.request)))
+        self._channels.send(command.broker_id, command.request, self._on_response)
+        to = {"to": command.broker_id, "queued": self._channels.waiting(command.broker_id)}
+        self._note(REQUEST, (to | fields for fields in request_lines(command.request)))
 
     async def _wait_for_lease(self) -> None:
         """Wait until the session's lease proves that the session has not expired.
@@ -337,17 +365,12 @@ class Term:
             await self._session.steady(lambda: self._zookeeper.exists(election.EPOCH))
             self._raise_if_over()
 
-    async def _answer(self, effect: AnswerControlledShutdown | AnswerAdmin) -> None:
-        self._note(ANSWER, answer_lines(effect))
-        future = self._answers.get(effect.ticket)
-        if future is None or future.done():
-            return
-        if isinstance(effect, AnswerAdmin):
-            future.set_result(dict(effect.results))
-        elif effect.error is ErrorCode.NONE:
-            future.set_result(list(effect.remaining))
-        else:
-            future.set_exception(KafkaError(effect.error))
+    async def _answer(self, command: Answer) -> None:
+        self._note(ANSWER, answer_lines(command))
+        assert isinstance(command.caller, int)
+        waiting = self._callers.get(command.caller)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(command.response)
 
     def _on_response(
         self, broker_id: BrokerId, request: ControllerRequest, response: ControllerResponse
@@ -371,40 +394,3 @@ class Term:
             deleted = {stop.tp: codes.get(stop.tp, 0) for stop in request.partitions if stop.delete}
             if deleted:
                 self.put(StopReplicaAnswered(broker_id, request.broker_epoch, deleted))
-
-    def summary(self) -> dict[str, Any]:
-        """Return the controller's state, the cluster's counts, and the deletions and reassignments in progress."""
-        context = self.machine.context
-        to_delete = context.replicas_to_delete()
-        return {
-            "state": self.state,
-            "queue_size": self.queue_size,
-            "backlog": {str(id_): count for id_, count in self._channels.backlog().items()},
-            "brokers": {str(id_): broker.epoch for id_, broker in context.brokers.items()},
-            "shutting_down": sorted(context.shutting_down),
-            "suspects": sorted(context.suspects),
-            "suspicions": context.suspicions,
-            "false_suspicions": context.false_suspicions,
-            "topics_marked_for_deletion": sorted(context.deletions),
-            "topics_ineligible_for_deletion": dict(context.ineligible),
-            "reassignments": [
-                {
-                    "topic": tp.topic,
-                    "partition": tp.partition,
-                    "replicas": list(context.assignments[tp].replicas),
-                    "adding_replicas": list(context.assignments[tp].adding),
-                    "removing_replicas": list(context.assignments[tp].removing),
-                }
-                for tp in context.reassigning
-            ],
-            "offline_partition_count": len(context.unavailable),
-            "preferred_replica_imbalance_count": self.machine.preferred_imbalance_count(),
-            "unclean_elections": context.unclean_elections,
-            "unclean_elections_of": {
-                str(tp): count for tp, count in context.unclean_elections_of.items()
-            },
-            "topic_count": len(context.topics),
-            "partition_count": len(context.assignments),
-            "replicas_to_delete": len(to_delete),
-            "replicas_ineligible_for_deletion": to_delete.count(ReplicaStatus.DELETION_INELIGIBLE),
-        }

@@ -1,4 +1,4 @@
-"""The state of one partition and its topic in the active controller, for the command `minikafka why`."""
+"""What people see of a term: the summary for `minikafka status`, and the state of a partition for `minikafka why`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.controller.terms.term import Term
-from minikafka.controller.context import Context, ReplicaStatus
+from minikafka.controller.context import Context
+from minikafka.controller.states import ReplicaStatus
 
 _STATE_CHANGES_MAX: Final = 20
 _REPLICAS_MAX: Final = 100
@@ -15,6 +16,44 @@ _NOT_DELETED_YET: Final = (
     ReplicaStatus.DELETION_STARTED,
     ReplicaStatus.DELETION_INELIGIBLE,
 )
+
+
+def summary_of(term: Term) -> dict[str, Any]:
+    """Return the controller's state, the cluster's counts, and the deletions and reassignments in progress."""
+    context = term.machine.context
+    to_delete = context.replicas_to_delete()
+    return {
+        "state": term.state,
+        "queue_size": term.queue_size,
+        "backlog": {str(id_): count for id_, count in term.backlog().items()},
+        "brokers": {str(id_): broker.epoch for id_, broker in context.brokers.items()},
+        "shutting_down": sorted(context.shutting_down),
+        "suspects": sorted(context.suspects),
+        "suspicions": context.suspicions,
+        "false_suspicions": context.false_suspicions,
+        "topics_marked_for_deletion": sorted(context.deletions),
+        "topics_ineligible_for_deletion": dict(context.ineligible),
+        "reassignments": [
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "replicas": list(context.assignments[tp].replicas),
+                "adding_replicas": list(context.assignments[tp].adding),
+                "removing_replicas": list(context.assignments[tp].removing),
+            }
+            for tp in context.reassigning
+        ],
+        "offline_partition_count": len(context.unavailable),
+        "preferred_replica_imbalance_count": term.machine.preferred_imbalance_count(),
+        "unclean_elections": context.unclean_elections,
+        "unclean_elections_of": {
+            str(tp): count for tp, count in context.unclean_elections_of.items()
+        },
+        "topic_count": len(context.topics),
+        "partition_count": len(context.assignments),
+        "replicas_to_delete": len(to_delete),
+        "replicas_ineligible_for_deletion": to_delete.count(ReplicaStatus.DELETION_INELIGIBLE),
+    }
 
 
 def view_of(term: Term, tp: TopicPartition) -> dict[str, Any]:

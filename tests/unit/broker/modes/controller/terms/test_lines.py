@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from support.controller_world import World, image
 from support.endpoints import endpoints
 
+from minikafka.base.deciders import Answer, Outcome
 from minikafka.base.errors import (
     BadVersion,
     CoordinationError,
@@ -37,7 +38,7 @@ from minikafka.broker.modes.controller.terms.lines import (
     write_line,
 )
 from minikafka.controller import events
-from minikafka.controller.events import AnswerAdmin, AnswerControlledShutdown, StepReached
+from minikafka.controller.commands import AnnounceStep, ShutdownResponse
 from minikafka.ledger.record import DATA_MAX, PARTITIONS_MAX
 from minikafka.zk import layout
 
@@ -69,7 +70,7 @@ EVENTS: list[Any] = [
 
 
 def test_every_controller_event_has_one_json_ledger_line_with_the_event_name() -> None:
-    assert {type(event) for event in EVENTS} == set(events.ExternalEvent.__args__)
+    assert {type(event) for event in EVENTS} == set(get_args(events.Event)) - {Outcome}
     for event in EVENTS:
         (line,) = event_lines(event)
         assert json.loads(json.dumps(line))["event"] == type(event).__name__
@@ -89,7 +90,7 @@ def test_long_event_has_several_ledger_lines() -> None:
 
 
 def test_ledger_line_of_a_deletion_step_contains_the_partitions() -> None:
-    (line,) = step_lines(StepReached("deletion", "queued", (T0, T1)))
+    (line,) = step_lines(AnnounceStep("deletion", "queued", (T0, T1)))
     assert line == {"operation": "deletion", "step": "queued", "partitions": {"t": [0, 1]}}
 
 
@@ -152,7 +153,7 @@ def test_ledger_line_of_a_failed_multi_contains_the_outcome(
 
 def test_ledger_line_of_an_admin_answer_groups_partitions_with_the_same_result() -> None:
     refused = PartitionResult(ErrorCode.INVALID_REQUEST, "no")
-    (line,) = answer_lines(AnswerAdmin(7, {T0: PartitionResult(), T1: refused}))
+    (line,) = answer_lines(Answer(7, {T0: PartitionResult(), T1: refused}))
     assert line == {
         "ticket": 7,
         "results": [
@@ -163,7 +164,7 @@ def test_ledger_line_of_an_admin_answer_groups_partitions_with_the_same_result()
 
 
 def test_ledger_line_of_a_controlled_shutdown_names_the_remaining_partitions() -> None:
-    (line,) = answer_lines(AnswerControlledShutdown(7, ErrorCode.NONE, (T0,)))
+    (line,) = answer_lines(Answer(7, ShutdownResponse(ErrorCode.NONE, (T0,))))
     assert line["results"] == [{"code": "NONE", "message": "", "partitions": {"t": [0]}}]
 
 
@@ -243,6 +244,6 @@ def test_ledger_line_of_an_illegal_state_transition_names_the_replica() -> None:
 
 
 def events_state(name: str) -> Any:
-    from minikafka.controller.context import ReplicaStatus
+    from minikafka.controller.states import ReplicaStatus
 
     return ReplicaStatus(name)

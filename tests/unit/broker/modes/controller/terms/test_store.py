@@ -14,9 +14,10 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ControllerMoved, OutcomeUnknown, StaleSession, TooLarge
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check
+from minikafka.broker.modes.controller.terms.state_writes import write_states
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.modes.controller.terms.term_session import TermSession
-from minikafka.controller.events import NO_NODE
+from minikafka.controller.commands import NO_NODE
 from minikafka.zk import layout
 
 
@@ -55,7 +56,7 @@ async def test_new_partition_states_are_written_with_parent_nodes_in_one_multi(
 ) -> None:
     bench.topic("t")
     tps = [TopicPartition("t", i) for i in range(3)]
-    written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
+    written = await write_states(bench.store.session, {tp: state(NO_NODE) for tp in tps})
     assert written.ok == dict.fromkeys(tps, 0)
     (multi,) = bench.zookeeper.multis
     assert multi[0] == Check(layout.CONTROLLER_EPOCH, 0)
@@ -66,9 +67,11 @@ async def test_new_partition_states_are_written_with_parent_nodes_in_one_multi(
 async def test_large_writes_are_split_into_fenced_multis(bench: Bench) -> None:
     bench.topic("t")
     tps = [TopicPartition("t", i) for i in range(500)]
-    created = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
+    created = await write_states(bench.store.session, {tp: state(NO_NODE) for tp in tps})
     assert (len(created.ok), created.conflicts, created.failed) == (500, (), {})
-    updated = await bench.store.write_states({tp: state(0, leader=2, epoch=1) for tp in tps})
+    updated = await write_states(
+        bench.store.session, {tp: state(0, leader=2, epoch=1) for tp in tps}
+    )
     assert set(updated.ok.values()) == {1}
     assert all(len(ops) <= 200 and isinstance(ops[0], Check) for ops in bench.zookeeper.multis)
 
@@ -88,7 +91,7 @@ async def test_topic_without_an_id_gets_an_id_and_keeps_its_replica_assignment(
 ) -> None:
     by_hand(bench, "t")
     assignment = node_of(bench, "t")[1]
-    ids = (await bench.store.give_topic_ids({"t": None, "gone": None})).ids
+    ids = await bench.store.give_topic_ids({"t": None, "gone": None})
     assert node_of(bench, "t") == (ids["t"], assignment)
     assert list(ids) == ["t"]
     assert all(isinstance(ops[0], Check) for ops in bench.zookeeper.multis)
@@ -98,7 +101,7 @@ async def test_topic_without_an_id_gets_an_id_and_keeps_its_replica_assignment(
 async def test_existing_topic_id_is_kept(bench: Bench) -> None:
     by_hand(bench, "t", b"0123456789abcdef")
     given = await bench.store.give_topic_ids({"t": None})
-    assert given.ids == {"t": b"0123456789abcdef"}
+    assert given == {"t": b"0123456789abcdef"}
     assert not bench.zookeeper.multis
 
 
@@ -108,9 +111,9 @@ async def test_topic_without_an_id_gets_its_known_former_id_but_never_a_new_id(
 ) -> None:
     bench.topic("t", 1)
     by_hand(bench, "t")
-    assert (await bench.store.give_topic_ids({"t": None})).ids == {}
+    assert await bench.store.give_topic_ids({"t": None}) == {}
     known = {"t": b"0123456789abcdef"}
-    assert (await bench.store.give_topic_ids(dict(known))).ids == known
+    assert await bench.store.give_topic_ids(dict(known)) == known
     assert node_of(bench, "t")[0] == b"0123456789abcdef"
 
 
@@ -121,7 +124,7 @@ async def test_version_of_a_written_partition_state_is_that_returned_by_zookeepe
     (tp,) = bench.topic("t", 1)
     for _ in range(4):
         bench.ensemble.put(layout.state_path(tp), b"x")
-    written = await bench.store.write_states({tp: state(4)})
+    written = await write_states(bench.store.session, {tp: state(4)})
     assert written.ok == {tp: 5}
 
 
@@ -134,9 +137,9 @@ async def test_conflicting_partition_states_are_left_out_when_a_failed_multi_is_
         bench.ensemble.put(layout.state_path(tp), b"moved on")
     gone = tps[3]
     bench.ensemble.delete(layout.state_path(gone))
-    written = await bench.store.write_states({tp: state(0, epoch=1) for tp in tps})
+    written = await write_states(bench.store.session, {tp: state(0, epoch=1) for tp in tps})
     assert set(written.conflicts) == set(tps[:3])
-    assert set(written.failed or {}) == {gone}
+    assert set(written.failed) == {gone}
     assert set(written.ok) == set(tps[4:])
     assert len(bench.zookeeper.multis) == 2
 
@@ -147,16 +150,18 @@ async def test_existing_state_node_fails_the_write_of_that_partition_only(
 ) -> None:
     (there,) = bench.topic("t", 1)
     new = TopicPartition("t", 1)
-    written = await bench.store.write_states({there: state(NO_NODE, leader=9), new: state(NO_NODE)})
-    assert set(written.failed or {}) == {there}
+    written = await write_states(
+        bench.store.session, {there: state(NO_NODE, leader=9), new: state(NO_NODE)}
+    )
+    assert set(written.failed) == {there}
     assert written.ok == {new: 0}
 
 
 async def test_missing_topic_fails_the_state_writes_of_that_topic_only(bench: Bench) -> None:
     bench.topic("t")
     lost, kept = TopicPartition("gone", 0), TopicPartition("t", 0)
-    written = await bench.store.write_states({lost: state(NO_NODE), kept: state(NO_NODE)})
-    assert set(written.failed or {}) == {lost}
+    written = await write_states(bench.store.session, {lost: state(NO_NODE), kept: state(NO_NODE)})
+    assert set(written.failed) == {lost}
     assert written.ok == {kept: 0}
 
 
@@ -165,7 +170,7 @@ async def test_parent_node_of_300_partition_states_is_created_once(
 ) -> None:
     bench.topic("t")
     tps = [TopicPartition("t", number) for number in range(300)]
-    written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
+    written = await write_states(bench.store.session, {tp: state(NO_NODE) for tp in tps})
     assert set(written.ok) == set(tps)
     multis = bench.zookeeper.multis
     paths = [op.path for ops in multis for op in ops]
@@ -179,7 +184,7 @@ async def test_all_partition_states_are_written_after_the_first_multi_was_lost(
     bench.topic("t")
     tps = [TopicPartition("t", number) for number in range(100)]
     bench.zookeeper.faults = ["lost"]
-    written = await bench.store.write_states({tp: state(NO_NODE) for tp in tps})
+    written = await write_states(bench.store.session, {tp: state(NO_NODE) for tp in tps})
     assert set(written.ok) == set(tps)
 
 
@@ -194,7 +199,7 @@ async def test_partition_state_is_written_if_its_parent_node_was_created_meanwhi
         bench.ensemble.put(layout.partitions_path("t"))
 
     bench.zookeeper.before_multi = overtake
-    assert (await bench.store.write_states({tp: state(NO_NODE)})).ok == {tp: 0}
+    assert (await write_states(bench.store.session, {tp: state(NO_NODE)})).ok == {tp: 0}
 
 
 @pytest.mark.parametrize("fault", ["unanswered", "lost", "unsent"])
@@ -206,7 +211,9 @@ async def test_partition_state_is_written_exactly_once_when_a_response_is_lost(
     bench.topic("t")
     bench.zookeeper.faults = [fault]
     expected = 0 if exists else NO_NODE
-    written = await bench.store.write_states({tp: state(expected, leader=2, epoch=1) for tp in tps})
+    written = await write_states(
+        bench.store.session, {tp: state(expected, leader=2, epoch=1) for tp in tps}
+    )
     assert written.ok == dict.fromkeys(tps, expected + 1)
     assert bench.ensemble.nodes[layout.state_path(tps[0])].version == expected + 1
 
@@ -223,7 +230,7 @@ async def test_lost_state_write_is_a_conflict_when_the_node_was_changed_meanwhil
         await sync(path)
 
     bench.zookeeper.sync = overtaken  # type: ignore[method-assign]
-    written = await bench.store.write_states({tp: state(0, leader=2, epoch=1)})
+    written = await write_states(bench.store.session, {tp: state(0, leader=2, epoch=1)})
     assert written.conflicts == (tp,)
 
 
@@ -234,7 +241,7 @@ async def test_store_refuses_writes_and_deletions_when_the_controller_epoch_has_
     (tp,) = bench.topic("t", 1)
     bench.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     with pytest.raises(ControllerMoved):
-        await bench.store.write_states({tp: state(0, leader=5)})
+        await write_states(bench.store.session, {tp: state(0, leader=5)})
     with pytest.raises(ControllerMoved):
         await bench.store.session.delete_nodes([layout.state_path(tp)])
     assert bench.ensemble.nodes[layout.state_path(tp)].version == 0
@@ -247,7 +254,7 @@ async def test_store_refuses_writes_and_deletions_in_a_later_zookeeper_session(
     await bench.zookeeper.expire()
     await bench.zookeeper.attach()
     with pytest.raises(StaleSession):
-        await bench.store.write_states({tp: state(0, leader=5)})
+        await write_states(bench.store.session, {tp: state(0, leader=5)})
     with pytest.raises(StaleSession):
         await bench.store.session.delete_nodes([layout.state_path(tp)])
 
@@ -262,7 +269,10 @@ async def test_multi_is_halved_until_it_is_small_enough(bench: Bench) -> None:
         return await multi(ops, generation=generation)
 
     bench.zookeeper.multi = small_only  # type: ignore[method-assign]
-    assert len((await bench.store.write_states({tp: state(0, epoch=1) for tp in tps})).ok) == 10
+    assert (
+        len((await write_states(bench.store.session, {tp: state(0, epoch=1) for tp in tps})).ok)
+        == 10
+    )
 
 
 async def test_delete_nodes_ignores_nodes_that_are_already_gone(bench: Bench) -> None:
@@ -292,7 +302,7 @@ async def test_topic_deletion_deletes_unknown_nodes_below_its_nodes(
     bench.ensemble.put(f"{parent}/stranger/below")
     async with asyncio.timeout(60):
         deleted = await bench.store.delete_topics(["t"])
-    assert not deleted.failed
+    assert deleted == {}
     own = ("/brokers/topics/t", "/config/topics/t", "/admin/delete_topics/t")
     assert not [path for path in bench.ensemble.nodes if path.startswith(own)]
 
@@ -317,7 +327,7 @@ async def test_topic_created_after_a_deletion_with_a_lost_response_is_kept(
 
     bench.zookeeper.multi = unanswered  # type: ignore[method-assign]
     deleted = await bench.store.delete_topics(["t"])
-    assert not deleted.failed
+    assert deleted == {}
     assert layout.state_path(TopicPartition("t", 0)) in bench.ensemble.nodes
     assert layout.topic_config_path("t") in bench.ensemble.nodes
 
@@ -404,7 +414,7 @@ async def test_every_multi_has_a_ledger_line_with_its_check_and_outcome(bench: B
     first, second = bench.topic("t", 2)
     bench.store.session.cause = "1-7"
     bench.ensemble.put(layout.state_path(second), b"moved on")
-    await bench.store.write_states({tp: state(0, epoch=1) for tp in (first, second)})
+    await write_states(bench.store.session, {tp: state(0, epoch=1) for tp in (first, second)})
     refused, written = noted(bench)
     assert {cause for _, cause, _ in bench.ledger.lines} == {"1-7"}
     assert (refused["outcome"], refused["failed"], refused["zxid"]) == ("conflict", 1, None)
@@ -425,7 +435,7 @@ async def test_multi_with_a_lost_response_has_a_second_ledger_line_after_its_rea
     (tp,) = bench.topic("t", 1) if version == 0 else (TopicPartition("t", 0),)
     bench.topic("t")
     bench.zookeeper.faults = ["unanswered"]
-    await bench.store.write_states({tp: state(version, epoch=1)})
+    await write_states(bench.store.session, {tp: state(version, epoch=1)})
     unknown, found = noted(bench)
     assert (unknown["outcome"], found["outcome"], found["read_back"]) == ("unknown", "ok", True)
     node = bench.ensemble.nodes[layout.state_path(tp)]
@@ -440,5 +450,5 @@ async def test_ledger_line_of_a_former_controllers_multi_has_the_outcome_fenced(
     (tp,) = bench.topic("t", 1)
     bench.ensemble.put(layout.CONTROLLER_EPOCH, b"2")
     with pytest.raises(ControllerMoved):
-        await bench.store.write_states({tp: state(0, epoch=1)})
+        await write_states(bench.store.session, {tp: state(0, epoch=1)})
     assert [line["outcome"] for line in noted(bench)] == ["fenced"]

@@ -20,7 +20,8 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.controller.events import Effect, RebalanceDue, WatchStates
+from minikafka.controller.commands import Command, WatchStates
+from minikafka.controller.events import RebalanceDue
 from minikafka.zk import layout
 
 T1 = TopicPartition("t", 1)
@@ -33,10 +34,10 @@ async def bench() -> AsyncIterator[ControllerBench]:
     await bench.close()
 
 
-async def test_term_carries_out_every_type_of_effect(bench: ControllerBench) -> None:
+async def test_term_carries_out_every_type_of_command(bench: ControllerBench) -> None:
     term = bench.service._term
     assert term is not None
-    assert term._effects.keys() == set(get_args(Effect))
+    assert term._commands().keys() == set(get_args(Command))
 
 
 @pytest.mark.row("E2", "R5")
@@ -451,20 +452,20 @@ async def test_controller_refuses_events_after_its_zookeeper_session_was_replace
 
 
 @pytest.mark.row("R9")
-async def test_controller_carries_out_no_effect_after_the_end_of_its_term(
+async def test_controller_carries_out_no_command_after_the_end_of_its_term(
     bench: ControllerBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     term = bench.service._term
     assert term is not None
-    effects = [WatchStates((T0,)), WatchStates((T1,))]
-    carried_out: list[Effect] = []
+    commands = [WatchStates((T0,)), WatchStates((T1,))]
+    carried_out: list[TopicPartition] = []
 
-    async def end_term(effect: Effect) -> None:
-        carried_out.append(effect)
+    async def end_term(partitions: tuple[TopicPartition, ...]) -> None:
+        carried_out.extend(partitions)
         term.end()
 
-    monkeypatch.setattr(term.machine, "handle", lambda *_: effects)
-    monkeypatch.setitem(term._effects, WatchStates, end_term)
+    monkeypatch.setattr(term.machine, "handle", lambda *_: commands)
+    monkeypatch.setattr(term.reader, "watch_states", end_term)
     with pytest.raises(StaleSession):
         await term.handle(RebalanceDue())
-    assert carried_out == effects[:1]
+    assert carried_out == [T0]
