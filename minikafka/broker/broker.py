@@ -307,11 +307,11 @@ class Broker:
         self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         self.tasks.spawn(self.clock_offsets.run(), "clock-offsets")
-        membership = self.capabilities.membership
+        lifecycle = self.capabilities.lifecycle
         orders = ReplicaOrders(self.replicas, self.capabilities.topics, self.clock)
         await self.capabilities.roles.start(orders)
-        await membership.start(self.info, self._registered)
-        await self.metadata.wait_until(self._is_known, 2 * membership.session_timeout_ms)
+        await lifecycle.start(self.info, self._registered)
+        await self.metadata.wait_until(self._is_known, 2 * lifecycle.session_timeout_ms)
         if not self._is_stopping:
             self.state = BrokerState.RUNNING
 
@@ -383,7 +383,7 @@ class Broker:
             "controller_id": self.capabilities.administration.controller_id,
             "controller_epoch": epoch,
             "is_controller": diagnostics.is_active,
-            "session_state": self.capabilities.membership.session_state,
+            "session_state": self.capabilities.lifecycle.session_state,
             "live_brokers": sorted(self.metadata.brokers),
             "offline_directories": dict(self.logs.offline_directories),
             "backlog": diagnostics.backlog(),
@@ -416,7 +416,7 @@ class Broker:
         """Return the report of one partition for `minikafka why`."""
         return {
             "broker_id": self.config.broker_id,
-            "session_state": self.capabilities.membership.session_state,
+            "session_state": self.capabilities.lifecycle.session_state,
             "coordination": self.config.minikafka_coordination,
             "controller_id": self.capabilities.administration.controller_id,
             "live_brokers": sorted(self.metadata.brokers),
@@ -460,11 +460,11 @@ class Broker:
             await self._controlled_shutdown()
         self.state = BrokerState.SHUTTING_DOWN
         self.gate.open()
-        await self.capabilities.membership.resign()
+        await self.capabilities.lifecycle.resign()
         await self.listener.close()
         await self.cleaner.close()
         await self.replicas.close()
-        await self.capabilities.membership.stop()
+        await self.capabilities.lifecycle.stop()
         await self.control_plane.close()
         await self.tasks.close()
         await self.logs.close()

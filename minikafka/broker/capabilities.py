@@ -1,7 +1,7 @@
 """The capabilities that a coordination mode gives to a broker: the only way in which it takes part in its cluster.
 
 A mode (`broker/modes/`) implements these protocol classes. `CoordinationMode` joins a cluster and returns one object
-per capability: `Membership` registers the broker, `RoleSource` gives its replicas their roles, `MetadataSource` is
+per capability: `BrokerLifecycle` registers the broker, `RoleSource` gives its replicas their roles, `MetadataSource` is
 asked for newer metadata, the stores have the stored state, `Administration` has the requests of administrators, and
 `Diagnostics` has the state that people see. Invariant: no other part of the broker asks which mode is in use.
 """
@@ -34,7 +34,7 @@ from minikafka.base.ports import Call, ControlPlane, Gate, Ledger
 class Capabilities:
     """One broker's access to its cluster, in one coordination mode. One object may be several capabilities."""
 
-    membership: Membership
+    lifecycle: BrokerLifecycle
     roles: RoleSource
     isrs: IsrStore
     topics: TopicStore
@@ -63,11 +63,14 @@ class CoordinationMode(Protocol):
         """Return the capabilities in the joined cluster. They are idle until the broker starts them."""
 
 
-# ---- membership
+# ---- lifecycle
 
 
-class Membership(Protocol):
-    """The membership of this broker. If the service does not answer, async methods raise CoordinationError."""
+class BrokerLifecycle(Protocol):
+    """The registration, session and departure of this broker.
+
+    Async methods raise CoordinationError if the service does not answer.
+    """
 
     @property
     def session_state(self) -> str:
@@ -215,7 +218,7 @@ class RoleSource(Protocol):
         """The controller epoch of the last order, -1 if there was none or the mode has no controller."""
 
     async def start(self, orders: Orders) -> None:
-        """Begin to give orders. The broker registers (`Membership.start`) when this method has returned."""
+        """Begin to give orders. The broker registers (`BrokerLifecycle.start`) when this method has returned."""
 
 
 # ---- metadata

@@ -30,8 +30,7 @@ from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.ports import Check, Gate, Ledger
 from minikafka.broker.broker import Broker
 from minikafka.broker.capabilities import Capabilities
-from minikafka.broker.modes.controller.config_writes import ControllerConfigWrites
-from minikafka.broker.modes.controller.fenced import FencedWrites
+from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrites, FencedWrites
 from minikafka.broker.modes.controller.mode import PRODUCER_ID_BLOCK
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
@@ -136,11 +135,11 @@ class Mode:
 
     def capabilities(self, control_plane: Calls, ledger: Ledger, gate: Gate) -> Capabilities:
         session, broker_id, controller = self.session, self.broker_id, self.controller
-        membership: Any = SimpleNamespace(session_state="connected", report_lost_connection=None)
+        lifecycle: Any = SimpleNamespace(session_state="connected", report_lost_connection=None)
         roles: Any = SimpleNamespace(calls={})
         unused: Any = None
         return Capabilities(
-            membership=membership,
+            lifecycle=lifecycle,
             roles=roles,
             isrs=unused,
             topics=ZooKeeperTopics(session, FencedWrites(session, controller, ledger)),

@@ -134,7 +134,7 @@ class MemoryMode:
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
         stores, everybody = MemoryStores(self.state), MemoryAdministration(self.broker_id)
         return Capabilities(
-            membership=MemoryMembership(self.broker_id, self.state),
+            lifecycle=MemoryLifecycle(self.broker_id, self.state),
             roles=MemoryRoles(self.broker_id, self.state),
             isrs=stores,
             topics=stores,
@@ -163,8 +163,8 @@ class MemoryRoles:
         await state.elect()
 
 
-class MemoryMembership:
-    """The Membership of one broker."""
+class MemoryLifecycle:
+    """The BrokerLifecycle of one broker."""
 
     session_state = "none"
     session_timeout_ms = 1_000

@@ -90,7 +90,7 @@ class ReplicaManager:
         self.config = config
         self.logs = logs
         self.metadata = metadata
-        self._membership = capabilities.membership
+        self._lifecycle = capabilities.lifecycle
         self.clock, self.tasks = clock, tasks
         self.ledger = ledger
         self.configs = TopicConfigs(capabilities.configs, config)
@@ -98,7 +98,7 @@ class ReplicaManager:
         self.partitions, self.find = self.hosted.partitions, self.hosted.find
         self.traffic = TopicTraffic()
         self.refusals = Refusals(
-            self.partitions, metadata, clock, lambda: self._membership.session_state
+            self.partitions, metadata, clock, lambda: self._lifecycle.session_state
         )
         self.turns = Scheduler(clock, lambda now: self.purgatory.finish_tick(now))  # noqa: PLW0108  made below
         self.purgatory = Purgatory(self._storage_failed, clock, self.turns.finish_soon)
@@ -112,7 +112,7 @@ class ReplicaManager:
             self._storage_failed,
             self.purgatory.high_watermark_followed,
             self._connection_lost,
-            self._membership.report_lost_connection,
+            self._lifecycle.report_lost_connection,
         )
         self.isr_changes = IsrChanges(capabilities.isrs, clock, tasks, self._isr_committed, ledger)
         self.throttles = ReplicationThrottles(broker_id, config, clock)
@@ -447,7 +447,7 @@ class ReplicaManager:
     def _connection_lost(self, leader: BrokerId) -> None:
         """Report that the connection to a leader was lost. The leader's session may expire much later."""
         self.ledger.record(BROKER, "", {"fact": "connection lost", "to": leader})
-        self._membership.report_lost_connection(leader)
+        self._lifecycle.report_lost_connection(leader)
 
     def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
         self._directory_failed(failure, partition.log.directory)
@@ -481,7 +481,7 @@ class ReplicaManager:
                 partition.wake_readers()
                 self._wake(partition)
                 self.roles.stopped(tp)
-        self._membership.report_log_dir_failure()
+        self._lifecycle.report_log_dir_failure()
 
     def _descriptor_missing(self, failure: StorageFailed) -> None:
         """Free file descriptors. Write one log line for operations that fail in quick succession."""
@@ -552,7 +552,7 @@ class ReplicaManager:
     def follower_disconnected(self, session: Session) -> None:
         """Close the session of a follower whose connection has ended, and report the end."""
         self.fetch_sessions.close(session)
-        self._membership.report_lost_connection(session.broker_id)
+        self._lifecycle.report_lost_connection(session.broker_id)
 
     def _expire_sessions(self, now: int) -> None:
         self.fetch_sessions.expire(now)

@@ -18,11 +18,10 @@ from minikafka.base.ports import (
     ZooKeeper,
 )
 from minikafka.broker.capabilities import Capabilities
-from minikafka.broker.modes.controller.config_writes import ControllerConfigWrites
-from minikafka.broker.modes.controller.fenced import FencedWrites
+from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrites, FencedWrites
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
+from minikafka.broker.modes.controller.lifecycle import ZooKeeperLifecycle
 from minikafka.broker.modes.controller.lost_connections import LostConnections
-from minikafka.broker.modes.controller.membership import ZooKeeperMembership
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
@@ -91,7 +90,7 @@ class ControllerMode:
         requests.calls |= lost_connections.calls
         lost_connections.on_controller_lost = controller.controller_lost
         return Capabilities(
-            membership=ZooKeeperMembership(
+            lifecycle=ZooKeeperLifecycle(
                 config.broker_id,
                 session,
                 self._session_file,

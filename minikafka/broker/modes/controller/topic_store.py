@@ -23,7 +23,7 @@ from minikafka.base.errors import (
 from minikafka.base.model import ReplicaAssignment
 from minikafka.base.ports import Node, ZooKeeper
 from minikafka.broker.capabilities import PartitionPlan, TopicPlan
-from minikafka.broker.modes.controller.fenced import FencedWrites
+from minikafka.broker.modes.controller.fenced_writes import FencedWrites
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.zk.nodes import admin_requests, configs, topics

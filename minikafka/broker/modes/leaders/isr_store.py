@@ -7,7 +7,7 @@ from collections.abc import Callable
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import ZooKeeper
 from minikafka.broker.capabilities import IsrOutcome, IsrWrite
-from minikafka.broker.modes.zookeeper.isr_writes import compare_and_set
+from minikafka.broker.modes.zookeeper.lost_answers import compare_and_set
 from minikafka.zk.nodes.leaders import partitions
 
 

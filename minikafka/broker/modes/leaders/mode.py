@@ -25,7 +25,7 @@ from minikafka.broker.modes.leaders.creation import Creations
 from minikafka.broker.modes.leaders.deletion import Deletions
 from minikafka.broker.modes.leaders.diagnostics import LeadersDiagnostics
 from minikafka.broker.modes.leaders.isr_store import LeadersIsrs
-from minikafka.broker.modes.leaders.membership import LeadersMembership
+from minikafka.broker.modes.leaders.lifecycle import LeadersLifecycle
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.peers import Peers
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
@@ -103,7 +103,7 @@ class LeadersMode:
         diagnostics = LeadersDiagnostics(config.broker_id, clock, runner.machine, metadata, queue)
         tasks.spawn(diagnostics.run(), "backlog")
         return Capabilities(
-            membership=LeadersMembership(
+            lifecycle=LeadersLifecycle(
                 session, self._session_file, clock, tasks, ledger, roles, runner, metadata
             ),
             roles=roles,

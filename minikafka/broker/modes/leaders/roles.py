@@ -4,7 +4,7 @@ create the queue of this broker, and watch it
 listen for the end of the session
 carry out the requests in the queue
 read all replica lists; start each replica of this broker, and watch its leader
-register (`membership.py`), last of all
+register (`lifecycle.py`), last of all
 """
 
 from __future__ import annotations

@@ -11,13 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from minikafka.base.errors import Closed, CoordinationError, KafkaError
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Clock, Tasks, WatchKind, WatchSignal, ZooKeeper
+from minikafka.base.ports import (
+    Check,
+    Clock,
+    MultiOp,
+    Node,
+    Tasks,
+    WatchKind,
+    WatchSignal,
+    ZooKeeper,
+)
 from minikafka.broker.capabilities import ConfigListener
-from minikafka.broker.modes.zookeeper.config_writes import ConfigWrites
 from minikafka.zk.nodes import configs
 from minikafka.zk.nodes.faults import Faults
 
@@ -28,6 +36,32 @@ KEPT_MS: Final = 15 * 60_000
 _PURGED_AT_ONCE: Final = 500
 _RETRY_MS: Final = 200
 _UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+class ConfigWrites(Protocol):
+    """What differs between the modes: the fence of written settings, and who acts on a change."""
+
+    @property
+    def fence_paths(self) -> Sequence[str]:
+        """Nodes that are read together with the settings before a write."""
+
+    def fence(self, nodes: Sequence[Node | None]) -> list[Check]:
+        """Return the checks of a write. `nodes`: the nodes `fence_paths`, as they were read with the settings.
+
+        Raises KafkaError if settings cannot be written yet.
+        """
+
+    async def write(self, fence: list[Check], operations: Sequence[MultiOp]) -> None:
+        """Write all operations or none. Raises ControllerMoved if the fence has failed, and CoordinationError."""
+
+    def acts_on_changes(self) -> bool:
+        """Return True if this broker deletes old notifications and reacts to enabled unclean elections."""
+
+    def unclean_election_enabled(self, topics: Sequence[str]) -> None:
+        """Elect leaders for partitions of these topics, which now allow unclean elections (R63)."""
+
+    async def purge(self, operations: Sequence[MultiOp]) -> None:
+        """Delete old notifications. Raises KafkaError, CoordinationError."""
 
 
 class ZooKeeperConfigChanges:

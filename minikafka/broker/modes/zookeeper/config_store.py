@@ -23,8 +23,7 @@ from minikafka.base.errors import (
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Check, Clock, Create, Set, Tasks, ZooKeeper
 from minikafka.broker.capabilities import ConfigKind, ConfigListener, Overrides
-from minikafka.broker.modes.zookeeper.config_changes import ZooKeeperConfigChanges
-from minikafka.broker.modes.zookeeper.config_writes import ConfigWrites
+from minikafka.broker.modes.zookeeper.config_changes import ConfigWrites, ZooKeeperConfigChanges
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
 from minikafka.zk.nodes import configs
 from minikafka.zk.nodes.faults import Faults

@@ -1,9 +1,19 @@
-"""Reading of a node after a write whose answer was lost, to find out whether the write succeeded."""
+"""Writes whose answer may be lost: the node is read to find out whether the write succeeded."""
 
 from __future__ import annotations
 
-from minikafka.base.errors import CoordinationError, OutcomeUnknown
-from minikafka.base.ports import ZooKeeper
+from collections.abc import Callable
+
+from minikafka.base.errors import (
+    BadVersion,
+    CoordinationError,
+    NoNode,
+    NotConnected,
+    OutcomeUnknown,
+    StaleSession,
+)
+from minikafka.base.ports import Node, Set, ZooKeeper
+from minikafka.broker.capabilities import IsrOutcome, IsrWrite
 from minikafka.zk.nodes.reader import get_one
 
 
@@ -19,3 +29,39 @@ async def read_back(zookeeper: ZooKeeper, path: str) -> bytes | None:
     except CoordinationError as error:
         raise OutcomeUnknown(f"{path} may or may not have been written") from error
     return None if node is None else node.data
+
+
+async def compare_and_set(
+    zookeeper: ZooKeeper, operation: Set, is_wanted: Callable[[], bool]
+) -> IsrWrite:
+    """Write an ISR: a node at a version (R26, S29). Return when the outcome is certain.
+
+    Before each attempt, `is_wanted()` is called; if it returns False, the outcome is ABANDONED. Raises
+    CoordinationError.
+    """
+    while is_wanted():
+        try:
+            stat = await zookeeper.set(*operation)
+            return IsrWrite(IsrOutcome.WRITTEN, stat.version, stat.mzxid)
+        except NotConnected:
+            return IsrWrite(IsrOutcome.NOT_SENT)
+        except NoNode:
+            return IsrWrite(IsrOutcome.ABANDONED)
+        except (OutcomeUnknown, BadVersion):
+            data, stat = await _read_until_answered(zookeeper, operation.path)
+        if data == operation.data:
+            return IsrWrite(IsrOutcome.WRITTEN, stat.version)
+        if stat.version != operation.version:
+            return IsrWrite(IsrOutcome.CONFLICT)
+    return IsrWrite(IsrOutcome.ABANDONED)
+
+
+async def _read_until_answered(zookeeper: ZooKeeper, path: str) -> Node:
+    """Return data and Stat of the node, read after a sync, with retries. Raises NoNode, Closed."""
+    while True:
+        await zookeeper.connected()
+        try:
+            await zookeeper.sync(path)
+            return await zookeeper.get(path)
+        except (NotConnected, OutcomeUnknown, StaleSession):
+            continue

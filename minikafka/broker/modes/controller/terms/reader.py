@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from minikafka.base.errors import CoordinationError, NoNode
-from minikafka.base.model import Broker, BrokerId, TopicPartition
+from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, TopicPartition
 from minikafka.base.names import parse_topic
 from minikafka.base.ports import Node, Watch, WatchKind, ZooKeeper
 from minikafka.broker.modes.controller.terms.store import ControllerStore
@@ -82,7 +82,7 @@ _RESIGNATION: Final = (
 """The order in which a controller that resigns removes its watches (D10)."""
 
 
-class Reader:
+class ClusterReader:
     """The reads and watches of one term; `put(signal)` is called when a watch fires."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Reader:
             for topic, image in images.items()
             for partition in image.assignment
         ]
-        leadership = await self._store.read_states(partitions)
+        leadership = await self._read_states(partitions)
         return ControllerElected(
             brokers, images, leadership, deletions, reassignments, elections, self.suspects()
         )
@@ -269,11 +269,16 @@ class Reader:
 
     async def _read_isr_changes(self, names: Sequence[str]) -> IsrChanged:
         changed = await notifications.read_isr_changes(self._session, names, self._faults)
-        return IsrChanged(tuple(names), await self._store.read_states(changed))
+        return IsrChanged(tuple(names), await self._read_states(changed))
 
     async def _read_log_dir_events(self, names: Sequence[str]) -> LogDirsFailed:
         brokers = await notifications.read_log_dir_failures(self._session, names, self._faults)
         return LogDirsFailed(tuple(names), tuple(brokers))
+
+    async def _read_states(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        return await partition_states.read(self._session, partitions, self._faults)
 
     # Watches.
 
@@ -354,7 +359,7 @@ class Reader:
 class _WatchingReader:
     """A NodeReader that watches every node that it reads. Each watch queues the given signal."""
 
-    def __init__(self, reader: Reader, signal: Signal) -> None:
+    def __init__(self, reader: ClusterReader, signal: Signal) -> None:
         self._reader = reader
         self._signal = signal
 

@@ -21,7 +21,7 @@ from minikafka.base.errors import (
     ServerVerdict,
     TooLarge,
 )
-from minikafka.base.model import BrokerId, LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check, Delete, MultiOp, Node, Stat
 from minikafka.broker.modes.controller.terms.term_session import TermSession, batches, raise_unless
 from minikafka.broker.turns.side_by_side import all_of
@@ -50,14 +50,6 @@ class ControllerStore:
     def set_broker_defaults(self, config: BrokerConfig) -> None:
         """Replace the broker settings that topics inherit."""
         self._config = config
-
-    # Partition states and settings.
-
-    async def read_states(
-        self, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, LeaderAndIsr]:
-        """Return the state of every partition that has a readable state node."""
-        return await partition_states.read(self.session, partitions, self.session.faults)
 
     async def read_election_settings(self, names: Sequence[str]) -> dict[str, ElectionSettings]:
         """Return the settings of each topic on which elections depend, from its overrides or the broker's defaults.

@@ -43,7 +43,7 @@ from minikafka.broker.modes.controller.terms.lines import (
     event_lines,
     step_lines,
 )
-from minikafka.broker.modes.controller.terms.reader import Reader, Signal
+from minikafka.broker.modes.controller.terms.reader import ClusterReader, Signal
 from minikafka.broker.modes.controller.terms.state_writes import write_states
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.controller.commands import (
@@ -79,7 +79,7 @@ from minikafka.controller.events import (
 from minikafka.controller.machine import ControllerMachine
 from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, RESPONSE, STEP
 from minikafka.ledger.requests import request_lines, response_line
-from minikafka.zk.nodes import admin_requests, election, notifications
+from minikafka.zk.nodes import admin_requests, election, notifications, partition_states
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class Term:
         self._cause = ""
         self._queue: deque[Signal | Event] = deque()
         self._filled = asyncio.Event()
-        self.reader = Reader(zookeeper, store, self.put)
+        self.reader = ClusterReader(zookeeper, store, self.put)
         self._callers: dict[int, asyncio.Future[Any]] = {}
         """Caller -> its response, for which `ask` waits."""
         self._last_caller = 0
@@ -329,7 +329,7 @@ class Term:
     async def _read_leader_and_isr(
         self, question: ReadLeaderAndIsr
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        return await self._store.read_states(question.partitions)
+        return await partition_states.read(self._session, question.partitions, self._session.faults)
 
     async def _read_election_settings(
         self, question: ReadElectionSettings

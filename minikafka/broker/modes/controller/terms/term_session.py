@@ -1,8 +1,9 @@
 """The ZooKeeper session of one controller term: it repeats reads after a reconnect, and fences writes.
 
-Invariants: every write is a multi that begins with the check of `/controller_epoch` and is sent only in the
-session of the term (R2, S15). After a write without an answer, the nodes are read again before the next write;
-only deletions that ignore the node version are repeated without a read.
+Invariants: every write is a multi that begins with the check of `/controller_epoch` and is sent only in the session of
+the term (R2, S15). It takes effect as a whole and before the next controller is elected, or not at all. After a write
+without an answer, the nodes are read again before the next write; only deletions that ignore the node version are
+repeated without a read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from minikafka.base.errors import (
+    BadVersion,
+    ControllerMoved,
     CoordinationError,
     MultiFailed,
     NoNode,
@@ -22,8 +25,7 @@ from minikafka.base.errors import (
     ServerVerdict,
     StaleSession,
 )
-from minikafka.base.ports import Delete, Ledger, MultiOp, Node, Stat, ZooKeeper
-from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
+from minikafka.base.ports import Check, Delete, Ledger, MultiOp, Node, Stat, ZooKeeper
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.ledger.record import NOTHING, WRITE
 from minikafka.zk.nodes import election
@@ -177,6 +179,40 @@ class TermSession:
             ]
             found += level
         return found
+
+
+async def fenced_multi(
+    zookeeper: ZooKeeper,
+    ledger: Ledger,
+    check: Check,
+    operations: Sequence[MultiOp],
+    *,
+    generation: int | None = None,
+    cause: str = "",
+) -> list[Stat | None]:
+    """Send `check` and `operations` in one multi; return the Stats of the operations.
+
+    `check`: the check of the controller epoch. `cause`: id of the controller event that caused the write, for the
+    ledger. Raises ControllerMoved if the check fails, CoordinationError.
+    """
+    try:
+        stats = await zookeeper.multi([check, *operations], generation=generation)
+    except CoordinationError as error:
+        ledger.record(WRITE, cause, write_line(check, operations, error=error))
+        if _is_fenced(error):
+            raise ControllerMoved("another controller was elected") from error
+        raise
+    ledger.record(WRITE, cause, write_line(check, operations, stats=stats[1:]))
+    return stats[1:]
+
+
+def _is_fenced(error: CoordinationError) -> bool:
+    """True if the multi failed because of its first operation, the check of the controller epoch."""
+    return (
+        isinstance(error, MultiFailed)
+        and error.index == 0
+        and isinstance(error.error, BadVersion | NoNode)
+    )
 
 
 def raise_unless(error: CoordinationError, *expected: type[ServerVerdict]) -> None:

@@ -10,7 +10,7 @@ from support.recording_ledger import RecordingLedger
 
 from minikafka.base.errors import ControllerMoved, KafkaError, MultiFailed, StaleSession
 from minikafka.base.ports import Check, Create
-from minikafka.broker.modes.controller.fenced import FencedWrites
+from minikafka.broker.modes.controller.fenced_writes import FencedWrites
 from minikafka.ledger.record import NOTHING, WRITE
 from minikafka.zk import layout
 

@@ -15,7 +15,7 @@ from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.ports import Check
-from minikafka.broker.modes.controller.config_writes import ControllerConfigWrites
+from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrites
 from minikafka.broker.modes.zookeeper.config_changes import KEPT_MS, ZooKeeperConfigChanges
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig

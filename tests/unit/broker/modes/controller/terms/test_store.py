@@ -19,6 +19,7 @@ from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.modes.controller.terms.term_session import TermSession
 from minikafka.controller.commands import NO_NODE
 from minikafka.zk import layout
+from minikafka.zk.nodes import partition_states
 
 
 class Bench:
@@ -401,7 +402,9 @@ async def test_unreadable_partition_states_are_omitted(
 ) -> None:
     good, bad = bench.topic("t", 2)
     bench.ensemble.put(layout.state_path(bad), b"{")
-    assert await bench.store.read_states([good, bad, TopicPartition("t", 2)]) == {good: state(0)}
+    assert await partition_states.read(
+        bench.store.session, [good, bad, TopicPartition("t", 2)], bench.store.session.faults
+    ) == {good: state(0)}
     assert f"{layout.state_path(bad)} is not readable and is skipped" in caplog.text
 
 

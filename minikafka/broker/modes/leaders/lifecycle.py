@@ -1,4 +1,4 @@
-"""The membership of one broker: its registration, which comes last in each start, and its session."""
+"""The lifecycle of one broker: its registration, which comes last in each start, and its session."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
 logger = logging.getLogger(__name__)
 
 
-class LeadersMembership:
-    """Membership of the leader-coordinated mode."""
+class LeadersLifecycle:
+    """BrokerLifecycle of the leader-coordinated mode."""
 
     def __init__(
         self,

@@ -10,17 +10,17 @@ from support.until import until
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
-from minikafka.broker.modes.controller.membership import ZooKeeperMembership
+from minikafka.broker.modes.controller.lifecycle import ZooKeeperLifecycle
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
 
 
-def membership(session: InMemoryClient, tasks: TaskRegistry) -> ZooKeeperMembership:
+def lifecycle(session: InMemoryClient, tasks: TaskRegistry) -> ZooKeeperLifecycle:
     files, clock, ledger = SessionFile(MemoryStorage(), "/data"), SystemClock(), RecordingLedger()
     unused: Any = None
-    return ZooKeeperMembership(1, session, files, clock, tasks, ledger, unused, unused, unused)
+    return ZooKeeperLifecycle(1, session, files, clock, tasks, ledger, unused, unused, unused)
 
 
 async def test_log_dir_failure_report_is_retried_until_its_write_is_confirmed():
@@ -37,7 +37,7 @@ async def test_log_dir_failure_report_is_retried_until_its_write_is_confirmed():
         return await create(*what, **how)
 
     session.create = unlucky  # type: ignore[method-assign]
-    membership(session, tasks).report_log_dir_failure()
+    lifecycle(session, tasks).report_log_dir_failure()
     await until(lambda: tasks.names() == [])
     assert failures == []
     (name,) = ensemble.children(layout.LOG_DIR_EVENTS)
@@ -51,6 +51,6 @@ async def test_log_dir_failure_is_not_reported_after_the_session_was_closed():
     session = InMemoryClient(ZooKeeperInMemory())
     await session.attach()
     await session.close()
-    membership(session, tasks).report_log_dir_failure()
+    lifecycle(session, tasks).report_log_dir_failure()
     await until(lambda: tasks.names() == [])
     assert crashes == []

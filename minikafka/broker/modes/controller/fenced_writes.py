@@ -1,4 +1,7 @@
-"""The fence of written settings in the controller mode: the controller epoch. Any broker may write settings."""
+"""Writes of brokers that check the controller epoch: those of administrators' requests, and those of settings.
+
+Invariant: a write takes effect as a whole and before the next controller is elected, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,37 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Check, Ledger, MultiOp, Node, ZooKeeper
-from minikafka.broker.modes.controller.fenced import FencedWrites
 from minikafka.broker.modes.controller.terms import ZooKeeperController
-from minikafka.broker.modes.controller.terms.fenced_multi import fenced_multi
+from minikafka.broker.modes.controller.terms.term_session import fenced_multi
 from minikafka.zk.nodes import election
 
 
+class FencedWrites:
+    """Writes that only the active controller may send. A write of any other broker is refused before sending."""
+
+    def __init__(
+        self, zookeeper: ZooKeeper, controller: ZooKeeperController, ledger: Ledger
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._controller = controller
+        self._ledger = ledger
+
+    async def write(self, *operations: MultiOp) -> None:
+        """Write all operations or none. Raises KafkaError NOT_CONTROLLER, CoordinationError.
+
+        If this method raises OutcomeUnknown, ZooKeeper may have carried out the operations.
+        """
+        await fenced_multi(
+            self._zookeeper,
+            self._ledger,
+            self._controller.fence(),
+            operations,
+            generation=self._controller.generation,
+        )
+
+
 class ControllerConfigWrites:
-    """ConfigWrites with the check of `/controller_epoch`. Only the active controller acts on changes."""
+    """ConfigWrites of any broker, with the check of `/controller_epoch`. Only the active controller acts on changes."""
 
     fence_paths: Final = (election.EPOCH,)
 

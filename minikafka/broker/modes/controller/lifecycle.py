@@ -1,4 +1,4 @@
-"""The membership of one broker, with one ZooKeeper session."""
+"""The registration, session and departure of one broker in the controller mode."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.zk.nodes import notifications
 
 
-class ZooKeeperMembership:
-    """ZooKeeper implementation of the capability Membership. A member takes part in controller elections."""
+class ZooKeeperLifecycle:
+    """BrokerLifecycle of the controller mode. A started broker takes part in controller elections."""
 
     def __init__(
         self,
