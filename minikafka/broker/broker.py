@@ -35,11 +35,10 @@ from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.groups import GroupLags, GroupService, offsets_topic
 from minikafka.broker.coordinators.internal_topic import InternalTopic
-from minikafka.broker.coordinators.transactions import TransactionHost, transactions_topic
-from minikafka.broker.coordinators.transactions.marker_appends import MarkerAppends
-from minikafka.broker.coordinators.transactions.markers import MarkerSender
-from minikafka.broker.coordinators.transactions.peer_calls import Peers
-from minikafka.broker.coordinators.transactions.verification import TransactionVerifier
+from minikafka.broker.coordinators.markers import MarkerAppends, MarkerSender
+from minikafka.broker.coordinators.peer_calls import Peers
+from minikafka.broker.coordinators.transaction_host import TransactionHost, transactions_topic
+from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
@@ -262,7 +261,7 @@ class Broker:
             peers,
             self.tasks,
             self.transactions,
-            lambda: self.settings.current.transaction_partition_verification_enable,
+            self.settings,
         )
 
     def _new_services(self, ports: BrokerPorts, cluster_id: str) -> Services:

@@ -88,7 +88,7 @@ class MarkerCluster(MemoryCluster):
             assert broker is not None
             batch = transactional_batch(0, producer=PRODUCER, epoch=epoch)
             guard = partition.verification_of(memoryview(batch))
-            await broker.replicas.append(tp, bytes(batch), guard)
+            await broker.replicas.appends.append(tp, bytes(batch), guard)
 
     def send(
         self, number: int, *partitions: TopicPartition, name: str = "a", **values: object

@@ -9,7 +9,7 @@ from support.memory_cluster import MemoryCluster
 
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Buffer
-from minikafka.broker.produce.guards import Verifier
+from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.requests.services import ClientConnection
 from minikafka.broker.turns.scheduler import Scheduler
@@ -30,7 +30,7 @@ class Connected:
         self,
         cluster: MemoryCluster,
         turns: Scheduler | None = None,
-        verifier: Verifier | None = None,
+        verifier: TransactionVerifier | None = None,
     ) -> None:
         self.cluster = cluster
         self.broker = cluster.brokers[0]

@@ -18,7 +18,7 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.coordinators.transactions.marker_appends import ANY_EPOCH
+from minikafka.broker.coordinators.markers import ANY_EPOCH
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.rpc.transactions import Errors, MarkerRow
 from minikafka.wire.in_steps import response_in_steps

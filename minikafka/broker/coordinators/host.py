@@ -6,8 +6,7 @@ in the same call that ends this broker's leadership, so that no request is answe
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from minikafka.base.coordinators import (
     Append,
@@ -19,30 +18,15 @@ from minikafka.base.coordinators import (
 from minikafka.base.deciders import Answer, Decider
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
-from minikafka.broker.coordinators.appends import Appends, Log
 from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.loading import Loader
 from minikafka.broker.host import CommandTable, Host, send_answer
-from minikafka.broker.replicas.roles import Roles
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.replicas.internal_appends import CoordinatorAppends
+from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.record.transactions import Marker
-from minikafka.replication.reader import PartitionReader
 
 _SKIPPED_MAX: Final = 10
 """Maximum number of corrupt batches of one partition in a report."""
-
-
-class Replicas(Log, Protocol):
-    """The methods of the replica manager that a coordinator's host uses."""
-
-    roles: Roles
-    turns: Scheduler
-
-    def reader(self, tp: TopicPartition) -> PartitionReader:
-        """Return a reader of a partition that this broker leads. Raises KafkaError."""
-
-    def on_marker(self, callback: Callable[[TopicPartition, Marker], None]) -> None:
-        """Call `callback(tp, marker)` for every transaction marker that this broker appends, once it is committed."""
 
 
 class CoordinatorHost(Host):
@@ -55,7 +39,7 @@ class CoordinatorHost(Host):
         self,
         coordinator: Decider,
         topic: InternalTopic,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         clock: Clock,
         tasks: Tasks,
         own: CommandTable,
@@ -64,7 +48,15 @@ class CoordinatorHost(Host):
         self._name = topic.settings.name
         loading = replicas.turns.loading
         self._loader = Loader(self.handle, topic, replicas.reader, loading, clock, tasks)
-        self._appends = Appends(replicas, clock, topic.settings, self.handle)
+        settings = topic.settings
+        self._appends = CoordinatorAppends(
+            replicas.appends,
+            clock,
+            settings.name,
+            settings.codec,
+            settings.append_timeout_ms,
+            self.handle,
+        )
         table: CommandTable = {
             Answer: send_answer,
             Append: self._appends.add,
@@ -73,7 +65,7 @@ class CoordinatorHost(Host):
         }
         super().__init__(coordinator, table, clock)
         replicas.roles.add(self)
-        replicas.on_marker(self._marker_committed)
+        replicas.appends.on_marker.append(self._marker_committed)
 
     def skipped(self, partition: int | None = None) -> list[dict[str, Any]]:
         """Return the batches without which the state of a partition (None: of all) was loaded, for diagnosis."""

@@ -8,10 +8,11 @@ Kafka, a request with transactional batches needs a transactional id, and all of
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
+from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.large import Steps
 from minikafka.record.header import (
     HEADER,
@@ -54,17 +55,6 @@ Found: TypeAlias = Callable[[Part], int]
 """Function (partition) -> the guard of the partition's batch, or a negated error code if the batch is refused."""
 
 
-class Verifier(Protocol):
-    """The part of `TransactionVerifier` (`coordinators/transactions/verification.py`) that is used here."""
-
-    @property
-    def is_enabled(self) -> bool:
-        """False if batches are appended unverified (`transaction.partition.verification.enable`)."""
-
-    def verify(self, row: VerifyRow, done: Callable[[Mapping[TopicPartition, int]], None]) -> None:
-        """Ask the coordinator whether the producer's transaction contains the partitions."""
-
-
 class Guards:
     """The guards of the transactional batches on one connection. `resume()` is called when a question is answered.
 
@@ -76,7 +66,7 @@ class Guards:
     def __init__(
         self,
         find: Callable[[bytes, int], Partition | None],
-        verifier: Verifier,
+        verifier: TransactionVerifier,
         resume: Callable[[], None],
     ) -> None:
         self._find = find

@@ -41,8 +41,9 @@ from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.base.ports import Clock
+from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.batch_checks import BatchChecks
-from minikafka.broker.produce.guards import Found, Guards, Verifier
+from minikafka.broker.produce.guards import Found, Guards
 from minikafka.broker.produce.large import LargeProduce, Steps
 from minikafka.broker.produce.refused_batches import RETRIABLE, Refusal, producer_of
 from minikafka.broker.produce.response import Topics, encoder, leader_finder, single_pack
@@ -175,7 +176,7 @@ class ProduceApi:
         answers: AnswerQueue,
         clock: Clock,
         turns: Scheduler,
-        verifier: Verifier,
+        verifier: TransactionVerifier,
         close: Callable[[], None],
         resume: Callable[[], None],
     ) -> None:

@@ -7,7 +7,6 @@ changes nothing (R7).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
@@ -48,7 +47,6 @@ from minikafka.broker.turns.record_walks import RecordWalks
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.log.manager import Directory, LogManager
-from minikafka.record.transactions import Marker
 from minikafka.replication.hosted import HostedPartitions
 from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
@@ -57,7 +55,6 @@ from minikafka.replication.reader import PartitionReader
 from minikafka.replication.replica_selector import forget_former_readers
 from minikafka.replication.sessions import Session
 from minikafka.replication.throttle import RETRY_MS
-from minikafka.replication.verification import NO_GUARD
 
 logger = logging.getLogger(__name__)
 state_change_logger = logging.getLogger("state-change")
@@ -117,7 +114,7 @@ class ReplicaManager:
         self.isr_changes = IsrChanges(capabilities.isrs, clock, tasks, self._isr_committed, ledger)
         self.throttles = ReplicationThrottles(broker_id, config, clock)
         self.roles = Roles()
-        self._appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
+        self.appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
         self.fetch_sessions = FetchSessions(
             self.purgatory, self.find, self.propose_expansion, config, ports.rng
         )
@@ -176,26 +173,6 @@ class ReplicaManager:
     def error_for_wire(self, topic: bytes, number: int) -> int:
         """Return the result of `error_for` for a topic name as bytes, which may be invalid UTF-8."""
         return self.error_for(TopicPartition(topic.decode("utf-8", "replace"), number))
-
-    def append(
-        self, tp: TopicPartition, batch: bytes, guard: int = NO_GUARD
-    ) -> asyncio.Future[int]:
-        """Append one record batch of magic 2 as leader; return a future of its base offset.
-
-        The future is done when the batch is committed. The batch is in the log when `append` returns, so batches
-        are appended in the order of the calls. Can be called at any time, even while received requests are being
-        handled. The future raises KafkaError with a produce error code, such as NOT_LEADER_OR_FOLLOWER (also when
-        leadership ends before the batch is committed). `guard`: see `Partition.verification_of`. The future has no
-        timeout; the caller sets a timeout if necessary.
-        """
-        return self._appends.append(tp, batch, guard)
-
-    def on_marker(self, callback: Callable[[TopicPartition, Marker], None]) -> None:
-        """Call `callback(tp, marker)` for every transaction marker that `append` appends, once it is committed."""
-        self._appends.on_marker.append(callback)
-
-    def before_write(self, append: Callable[[], None]) -> None:
-        self.purgatory.before_write(append)
 
     def reader(self, tp: TopicPartition) -> PartitionReader:
         """Return a reader of the records from log start offset to high watermark in the current leader epoch.
@@ -563,7 +540,7 @@ class ReplicaManager:
         """Stop fetching, report every role as stopped, and write the high watermarks."""
         await self.fetchers.close()
         self.roles.stopped_all()
-        self._appends.close()
+        self.appends.close()
         self.purgatory.finish_tick(self.clock.now())
         self.checkpoints.close()
 

@@ -1,7 +1,6 @@
 """Two arguments of every request handler: the broker's services and the context of the request.
 
-Invariant: a handler accesses the broker only through `Services`, and uses only the members that the protocols
-in this module declare.
+Invariant: a handler accesses the broker only through `Services`.
 """
 
 from __future__ import annotations
@@ -9,49 +8,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.model import BrokerId, TopicPartition
+from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, ControlPlane, Rng
 from minikafka.broker.admin import Admin
 from minikafka.broker.capabilities import Administration
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.coordinators.groups import GroupService
-from minikafka.broker.coordinators.transactions import TransactionHost
-from minikafka.broker.coordinators.transactions.marker_appends import MarkerAppends
-from minikafka.broker.coordinators.transactions.verification import TransactionVerifier
-from minikafka.broker.replicas.refusals import Refusals
+from minikafka.broker.coordinators.markers import MarkerAppends
+from minikafka.broker.coordinators.transaction_host import TransactionHost
+from minikafka.broker.coordinators.verification import TransactionVerifier
+from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.turns.rotation import Pauses
-from minikafka.log.manager import Directory
-from minikafka.replication.partition import Partition
-
-
-class HostedReplicas(Protocol):
-    """The part of the replica manager (`broker/replicas/manager.py`) that handlers use."""
-
-    refusals: Refusals
-
-    def partition(self, tp: TopicPartition) -> Partition | None:
-        """Return this broker's replica of a partition, None if the broker does not host the partition."""
-
-    def error_for(self, tp: TopicPartition) -> int:
-        """Return 0 if this broker leads the partition, else an error code for the client.
-
-        The code is NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR.
-        """
-
-    def delete_records(self, partition: Partition, offset: int) -> None:
-        """Delete the records below `offset`, which must not exceed the high watermark."""
-
-    def log_directories(self) -> list[Directory]:
-        """Return every log directory with its replicas."""
-
-    def room(self, directory: str) -> tuple[int, int]:
-        """Return (total, usable) bytes of the disk that holds this log directory. Raises StorageFailed."""
 
 
 @dataclass(slots=True)
@@ -64,7 +37,7 @@ class Services:
     settings: DynamicConfig
     clock: Clock
     rng: Rng
-    replicas: HostedReplicas
+    replicas: ReplicaManager
     metadata: MetadataCache
     admin: Admin
     producer_ids: ProducerIds

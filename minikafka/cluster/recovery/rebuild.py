@@ -159,7 +159,7 @@ def _internal_settings(
 ) -> Mapping[str, Mapping[str, str]]:
     """Return the settings with which brokers create the internal topics, by topic. Raises ClusterError."""
     from minikafka.broker.coordinators.groups.service import offsets_topic
-    from minikafka.broker.coordinators.transactions.service import transactions_topic
+    from minikafka.broker.coordinators.transaction_host import transactions_topic
 
     config = directory.broker_config(broker_id)
     if config is None:

@@ -52,7 +52,7 @@ class Scene:
         leader, _ = await self.client.find()
         replicas = self.cluster.brokers[leader].replicas
         guard = replicas.partitions[P0].verification_of(memoryview(batch))
-        await replicas.append(P0, bytes(batch), guard)
+        await replicas.appends.append(P0, bytes(batch), guard)
 
     async def move(self) -> None:
         """Restart the coordinator's broker, so that the other broker loads the group."""

@@ -169,7 +169,7 @@ def test_producer_expiry_and_checkpoints_run_at_the_configured_intervals() -> No
         await until(lambda: T0 in replicas.partitions and replicas.partitions[T0].is_open)
         record = Record(timestamp=cluster.clock.wall_ms(), value=b"v")
         batch = build([record], producer_id=7, producer_epoch=0, base_sequence=0)
-        await replicas.append(T0, batch)
+        await replicas.appends.append(T0, batch)
         producers = replicas.partitions[T0].log.producers
         path = "/data/recovery-point-offset-checkpoint"
         await cluster.clock.sleep(9_000)

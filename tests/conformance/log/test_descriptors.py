@@ -114,10 +114,10 @@ async def test_records_without_an_fsync_for_lack_of_a_descriptor_are_refused() -
         replicas = cluster.brokers[0].replicas
         batch = build([Record(value=b"0001")])
         with pytest.raises(KafkaError) as refused:
-            await replicas.append(TopicPartition("t", 0), batch)
+            await replicas.appends.append(TopicPartition("t", 0), batch)
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         few.heal()
-        await replicas.append(TopicPartition("t", 0), batch)
+        await replicas.appends.append(TopicPartition("t", 0), batch)
         assert (offline(cluster), replicas.partitions[TopicPartition("t", 0)].offline) == (0, False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordinators import (
@@ -22,8 +22,9 @@ from minikafka.base.model import TopicPartition, version_4_uuid
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Clock, Ledger, Rng, Tasks
 from minikafka.broker.coordinators.groups.gauges import GroupGauges
-from minikafka.broker.coordinators.host import CoordinatorHost, Replicas
+from minikafka.broker.coordinators.host import CoordinatorHost
 from minikafka.broker.coordinators.internal_topic import InternalTopic, TopicSettings
+from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.groups.coordinator import GroupCoordinator
 from minikafka.groups.messages.append_errors import offsets_error
 from minikafka.groups.messages.commands import Note
@@ -43,7 +44,6 @@ from minikafka.groups.messages.responses import CommitResponse
 from minikafka.groups.settings import GroupSettings
 from minikafka.groups.state.group import Group
 from minikafka.ledger.record import GROUP
-from minikafka.replication.partition import Partition
 from minikafka.replication.verification import NO_GUARD
 
 Respond: TypeAlias = Callable[[Any], None]
@@ -55,13 +55,6 @@ Verify: TypeAlias = Callable[[TopicPartition, str, int, int, Callable[[int], Non
 producer's transaction contains the partition. Call `done(error)` once, now or later."""
 
 
-class HostedReplicas(Replicas, Protocol):
-    """The methods of the replica manager that the group coordinator uses."""
-
-    def partition(self, tp: TopicPartition) -> Partition | None:
-        """Return this broker's replica of a partition, None if the broker does not host the partition."""
-
-
 class GroupService:
     """The group coordinator of one broker. Each method handles one kind of request.
 
@@ -71,7 +64,7 @@ class GroupService:
     def __init__(
         self,
         config: BrokerConfig,
-        replicas: HostedReplicas,
+        replicas: ReplicaManager,
         topic: InternalTopic,
         clock: Clock,
         rng: Rng,

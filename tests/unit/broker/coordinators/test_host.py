@@ -110,13 +110,14 @@ class Replicas:
     """Replicas whose one log never ends while `ends` is False. `mark` reports a marker as committed."""
 
     def __init__(self) -> None:
+        self.appends = SimpleNamespace(on_marker=[])
         self.roles = Roles()
         self.turns = Scheduler(LoopClock(), lambda now: None)
         self.ends = False
-        self.mark: Any = None
 
-    def on_marker(self, callback: Any) -> None:
-        self.mark = callback
+    def mark(self, tp: TopicPartition, marker: Marker) -> None:
+        for callback in self.appends.on_marker:
+            callback(tp, marker)
 
     def reader(self, tp: TopicPartition) -> Any:
         return self

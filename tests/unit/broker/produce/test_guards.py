@@ -167,7 +167,7 @@ async def test_marker_between_verification_and_append_invalidates_the_verificati
     connected: Producing,
 ) -> None:
     connected.write(T0)
-    await connected.replicas.append(T0, bytes(end_marker()))
+    await connected.replicas.appends.append(T0, bytes(end_marker()))
     connected.coordinator.answer()
     assert await connected.results() == [ErrorCode.INVALID_TXN_STATE]
     assert connected.end_of(T0) == 1

@@ -116,7 +116,7 @@ async def test_opening_leader_serves_followers_and_refuses_every_client(cluster:
     epoch = await cluster.elect()
     assert await cluster.errors() == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 4
     with pytest.raises(KafkaError, match="NOT_LEADER"):
-        await cluster.brokers[0].replicas.append(T0, batch(b"m"))
+        await cluster.brokers[0].replicas.appends.append(T0, batch(b"m"))
     with pytest.raises(KafkaError, match="NOT_LEADER"):
         cluster.brokers[0].replicas.reader(T0)
     assert await cluster.orders.caught_up(T0, epoch, WAIT_MS) == (0, 1)

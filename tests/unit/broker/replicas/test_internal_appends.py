@@ -44,8 +44,8 @@ async def test_append_returns_the_base_offset_when_no_other_replica_is_in_sync(
     hosted: Hosted,
 ) -> None:
     await lead(hosted)
-    first = hosted.replicas.append(T0, batch(b"a", b"b"))
-    second = hosted.replicas.append(T0, batch(b"c"))
+    first = hosted.replicas.appends.append(T0, batch(b"a", b"b"))
+    second = hosted.replicas.appends.append(T0, batch(b"c"))
     assert await second == 2
     assert await first == 0
     data, _, _ = hosted.replicas.partitions[T0].log.read(0, 1 << 20, 1 << 20)
@@ -54,8 +54,8 @@ async def test_append_returns_the_base_offset_when_no_other_replica_is_in_sync(
 
 async def test_append_waits_for_the_high_watermark(hosted: Hosted) -> None:
     await lead(hosted, isr=(0, 9))
-    first = asyncio.ensure_future(hosted.replicas.append(T0, batch(b"a")))
-    second = asyncio.ensure_future(hosted.replicas.append(T0, batch(b"b")))
+    first = asyncio.ensure_future(hosted.replicas.appends.append(T0, batch(b"a")))
+    second = asyncio.ensure_future(hosted.replicas.appends.append(T0, batch(b"b")))
     await written(hosted, 2)
     hosted.follower_has(0)
     assert not first.done()
@@ -68,7 +68,7 @@ async def test_append_waits_for_the_high_watermark(hosted: Hosted) -> None:
 
 async def test_append_is_written_at_the_end_of_the_event_loop_tick(hosted: Hosted) -> None:
     await lead(hosted)
-    appended = hosted.replicas.append(T0, batch(b"a"))
+    appended = hosted.replicas.appends.append(T0, batch(b"a"))
     log = hosted.replicas.partitions[T0].log
     assert (log.log_end_offset, log.written_log_end_offset) == (1, 0)
     hosted.replicas.purgatory.finish_tick(hosted.broker.clock.now())
@@ -80,7 +80,7 @@ async def test_append_outside_of_a_tick_is_written_in_the_next_event_loop_iterat
     hosted: Hosted,
 ) -> None:
     await lead(hosted)
-    appended = hosted.replicas.append(T0, batch(b"a"))
+    appended = hosted.replicas.appends.append(T0, batch(b"a"))
     for _ in range(2):
         await asyncio.sleep(0)
     assert hosted.replicas.partitions[T0].log.written_log_end_offset == 1
@@ -93,13 +93,13 @@ async def test_failed_disk_does_not_fail_appends_to_another_disk() -> None:
         await lead(hosted, T0)
         await lead(hosted, T1, isr=(0, 9))
         partition = hosted.replicas.partitions[T1]
-        elsewhere = [hosted.replicas.append(T1, batch(value)) for value in (b"a", b"b")]
+        elsewhere = [hosted.replicas.appends.append(T1, batch(value)) for value in (b"a", b"b")]
         await written(hosted, 2, T1)
         partition.record_follower_fetch(partition.followers[9], 1, cluster.brokers[0].clock.now())
         hosted.replicas.purgatory.high_watermark_moved(partition)
         hosted.replicas.logs.storage.fail("/data")
         with pytest.raises(KafkaError, match="KAFKA_STORAGE_ERROR"):
-            await hosted.replicas.append(T0, batch(b"c"))
+            await hosted.replicas.appends.append(T0, batch(b"c"))
         assert await elsewhere[0] == 0
         hosted.follower_has(2, T1)
         assert await elsewhere[1] == 1
@@ -108,8 +108,8 @@ async def test_failed_disk_does_not_fail_appends_to_another_disk() -> None:
 async def test_append_does_not_change_the_bytes_of_the_caller(hosted: Hosted) -> None:
     await lead(hosted, epoch=4)
     data = batch(b"a")
-    assert await hosted.replicas.append(T0, data) == 0
-    assert await hosted.replicas.append(T0, data) == 1
+    assert await hosted.replicas.appends.append(T0, data) == 0
+    assert await hosted.replicas.appends.append(T0, data) == 1
 
 
 @pytest.mark.parametrize("change", ["follower", "deleted", "shutdown"])
@@ -117,8 +117,8 @@ async def test_append_fails_when_leadership_ends_before_it_is_committed(
     hosted: Hosted, change: str
 ) -> None:
     await lead(hosted, isr=(0, 9))
-    committed = hosted.replicas.append(T0, batch(b"a"))
-    appended = hosted.replicas.append(T0, batch(b"b"))
+    committed = hosted.replicas.appends.append(T0, batch(b"a"))
+    appended = hosted.replicas.appends.append(T0, batch(b"b"))
     await written(hosted, 2)
     hosted.follower_has(1)
     if change == "follower":
@@ -136,7 +136,7 @@ async def test_append_fails_when_leadership_ends_before_it_is_committed(
 async def test_append_is_written_before_its_replica_is_deleted(hosted: Hosted) -> None:
     """A write to the files of a deleted replica would fail, and take the whole log directory offline."""
     await lead(hosted)
-    appended = hosted.replicas.append(T0, batch(b"a"))
+    appended = hosted.replicas.appends.append(T0, batch(b"a"))
     log = hosted.replicas.partitions[T0].log
     await hosted.stop(T0, delete=True)
     assert log.written_log_end_offset == 1
@@ -147,7 +147,7 @@ async def test_append_is_acknowledged_in_a_later_leader_epoch_of_the_same_leader
     hosted: Hosted,
 ) -> None:
     await lead(hosted, isr=(0, 9))
-    appended = hosted.replicas.append(T0, batch(b"a"))
+    appended = hosted.replicas.appends.append(T0, batch(b"a"))
     await written(hosted, 1)
     await lead(hosted, epoch=2, isr=(0,))
     assert await appended == 0
@@ -157,13 +157,13 @@ async def test_append_fails_when_the_isr_falls_below_its_minimum() -> None:
     async with MemoryCluster(1, min_insync_replicas=2) as cluster:
         hosted = Hosted(cluster)
         await lead(hosted, isr=(0, 9))
-        appended = hosted.replicas.append(T0, batch(b"a"))
+        appended = hosted.replicas.appends.append(T0, batch(b"a"))
         await written(hosted, 1)
         await lead(hosted, epoch=2, isr=(0,))
         with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS_AFTER_APPEND"):
             await appended
         with pytest.raises(KafkaError) as raised:
-            await hosted.replicas.append(T0, batch(b"b"))
+            await hosted.replicas.appends.append(T0, batch(b"b"))
         assert raised.value.code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
@@ -179,7 +179,7 @@ async def test_append_is_refused_with_the_error_code_of_a_produce_request(hosted
         (T1, bytes(broken), ErrorCode.CORRUPT_MESSAGE),
     ):
         with pytest.raises(KafkaError) as raised:
-            await hosted.replicas.append(tp, data)
+            await hosted.replicas.appends.append(tp, data)
         assert raised.value.code == code
 
 
@@ -189,17 +189,17 @@ async def test_append_fails_with_a_storage_error_when_the_disk_fails(
     await lead(hosted)
     await lead(hosted, T1, isr=(0, 9))
     log = hosted.replicas.partitions[T0].log
-    await hosted.replicas.append(T0, batch(b"a"))  # creates the log's file
+    await hosted.replicas.appends.append(T0, batch(b"a"))  # creates the log's file
 
     def refuse(*_: Any) -> int:
         raise StorageFailed(log.directory, OSError("no space"))
 
-    elsewhere = asyncio.ensure_future(hosted.replicas.append(T1, batch(b"x")))
+    elsewhere = asyncio.ensure_future(hosted.replicas.appends.append(T1, batch(b"x")))
     await written(hosted, 1, T1)
     monkeypatch.setattr(log._active.file, "pwritev", refuse)
     for _ in range(2):
         with pytest.raises(KafkaError) as raised:
-            await hosted.replicas.append(T0, batch(b"a"))
+            await hosted.replicas.appends.append(T0, batch(b"a"))
         assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(KafkaError):  # T1 is in the same failed directory
         await elsewhere
@@ -209,7 +209,7 @@ async def test_cancelled_append_does_not_affect_other_appends(hosted: Hosted) ->
     await lead(hosted, isr=(0, 9))
 
     async def append(value: bytes) -> int:
-        return await hosted.replicas.append(T0, batch(value))
+        return await hosted.replicas.appends.append(T0, batch(value))
 
     first, second = asyncio.ensure_future(append(b"a")), asyncio.ensure_future(append(b"b"))
     await written(hosted, 2)
@@ -221,11 +221,11 @@ async def test_cancelled_append_does_not_affect_other_appends(hosted: Hosted) ->
 
 async def test_marker_of_a_transaction_is_reported_once_it_is_committed(hosted: Hosted) -> None:
     reported: list[tuple[TopicPartition, Marker]] = []
-    hosted.replicas.on_marker(lambda tp, marker: reported.append((tp, marker)))
+    hosted.replicas.appends.on_marker.append(lambda tp, marker: reported.append((tp, marker)))
     await lead(hosted, isr=(0, 9))
     for commit in (True, False):
-        hosted.replicas.append(T0, bytes(end_marker(commit=commit)))
-    appended = hosted.replicas.append(T0, batch(b"a"))
+        hosted.replicas.appends.append(T0, bytes(end_marker(commit=commit)))
+    appended = hosted.replicas.appends.append(T0, batch(b"a"))
     await written(hosted, 3)
     assert reported == []
     hosted.follower_has(1)

@@ -482,7 +482,7 @@ async def test_failed_read_by_a_partition_reader_takes_the_log_directory_offline
     hosted: Hosted,
 ) -> None:
     await hosted.tell(state(T0))
-    await hosted.replicas.append(T0, batch(b"v"))
+    await hosted.replicas.appends.append(T0, batch(b"v"))
     partition = hosted.replicas.partitions[T0]
     partition.log.segments[0].file.close()
     with pytest.raises(KafkaError) as refused:
@@ -499,7 +499,7 @@ async def test_failed_read_by_a_partition_reader_wakes_waiting_fetches(hosted: H
             attempts.append(1)
 
     await hosted.tell(state(T0))
-    await hosted.replicas.append(T0, batch(b"v"))
+    await hosted.replicas.appends.append(T0, batch(b"v"))
     partition = hosted.replicas.partitions[T0]
     partition.waiting[Fetch()] = None
     partition.log.segments[0].file.close()

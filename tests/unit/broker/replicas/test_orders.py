@@ -65,14 +65,14 @@ async def test_leader_whose_role_ends_fails_waiting_produce_requests_at_once(
     ordered: Ordered,
 ) -> None:
     await ordered.role(0, 3)
-    waiting = ordered.replicas.append(T0, batch(b"m"))
+    waiting = ordered.replicas.appends.append(T0, batch(b"m"))
     ordered.orders.end_roles([T0, T1])
     assert isinstance(waiting.exception(), KafkaError)
     partition = ordered.replicas.partitions[T0]
     assert partition.check_leader_epoch(-1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition.check_follower(3) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     with pytest.raises(KafkaError, match="NOT_LEADER"):
-        await ordered.replicas.append(T0, batch(b"m"))
+        await ordered.replicas.appends.append(T0, batch(b"m"))
     assert partition.log.log_end_offset == 1, "the files are kept"
 
 
@@ -139,7 +139,7 @@ async def test_end_offset_of_a_replica_is_forgotten_when_a_reassignment_adds_it(
 ) -> None:
     """The files of broker 9 may have been deleted between the roles: only a fetch counts it in sync again."""
     await ordered.role(0, 1, (0, 9), isr=(0,))
-    await ordered.replicas.append(T0, batch(b"m"))
+    await ordered.replicas.appends.append(T0, batch(b"m"))
     ordered.follower_has(9, 1)
     partition = ordered.replicas.partitions[T0]
     assert await ordered.role(0, 2, (0, 9), isr=(0,)) == 0

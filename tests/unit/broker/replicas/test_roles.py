@@ -192,7 +192,7 @@ class Registry:
         if self.values is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         record = Record(timestamp=self.broker.clock.wall_ms(), key=key, value=value)
-        offset = await self.broker.replicas.append(self.tp, build([record]))
+        offset = await self.broker.replicas.appends.append(self.tp, build([record]))
         if self.values is not None:
             self.values[key] = value
         return offset

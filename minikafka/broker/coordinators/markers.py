@@ -1,8 +1,11 @@
-"""The coordinator's side of markers: it sends them to the leaders of partitions until they are written.
+"""The markers that end transactions: coordinators send them to leaders, and leaders append them.
 
-Invariant: after `send`, each partition is reported as written once, or the transaction is reported as fenced, or its
-markers are dropped. A partition counts as written when its leader has committed the marker, and, as in Kafka, when the
-partition was deleted. Nothing is reported after `drop`.
+Invariants of the coordinator's side (`MarkerSender`): after `send`, each partition is reported as written once, or the
+transaction is reported as fenced, or its markers are dropped. A partition counts as written when its leader has
+committed the marker, and, as in Kafka, when the partition was deleted. Nothing is reported after `drop`.
+
+Invariants of the leader's side (`MarkerAppends`): a marker gets the error 0 only if the high watermark has passed it.
+While a marker is in the log but not committed, the same marker of the same coordinator is not appended again.
 """
 
 from __future__ import annotations
@@ -20,17 +23,18 @@ from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.capabilities import MetadataSource
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.step_gate import StepGate
-from minikafka.broker.coordinators.transactions.marker_appends import (
-    AT_ONCE,
-    CALL_WAIT_MS,
-    MarkerAppends,
-)
-from minikafka.broker.coordinators.transactions.peer_calls import PeerCalls, Peers
+from minikafka.broker.coordinators.peer_calls import PeerCalls, Peers
+from minikafka.broker.replicas.manager import ReplicaManager
+from minikafka.broker.turns.rotation import Pauses
+from minikafka.record.batch import build_marker
+from minikafka.rpc.fields import Body
 from minikafka.rpc.transactions import (
     WRITE_MARKERS,
     Errors,
     MarkerRow,
     decode_errors,
+    decode_markers,
+    encode_errors,
     encode_markers,
 )
 from minikafka.transactions.commands import DropMarkers, SendMarkers
@@ -39,11 +43,21 @@ from minikafka.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSA
 
 logger = logging.getLogger(__name__)
 
+CALL_WAIT_MS: Final = 2_000
+"""Time after which the call of a coordinator is answered with REQUEST_TIMED_OUT for markers that are not committed.
+The coordinator then asks again. The answers for other partitions need not wait longer."""
+AT_ONCE: Final = 64
+"""Number of markers that are appended at once, in about 2 ms. Then other requests are served."""
+ANY_EPOCH: Final = -1
+"""The leader epoch in a request that names none."""
 CALL_TIMEOUT_MS: Final = 2 * CALL_WAIT_MS
 RETRY_MS: Final = 100
 RETRY_MAX_MS: Final = 400
 """The wait before markers are sent again. It begins with `RETRY_MS` and doubles up to `RETRY_MAX_MS`. Metadata that are
 read after the first wait were not read before `send`: the source takes no metadata for new that are 100 ms old."""
+_UNKNOWN: Final = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_TIMED_OUT: Final = int(ErrorCode.REQUEST_TIMED_OUT)
 _NO_ANSWER: Final = int(ErrorCode.NETWORK_EXCEPTION)
 _FENCED: Final = frozenset(
     map(int, (ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH))
@@ -64,6 +78,110 @@ _USUAL: Final = frozenset(
     )
 )
 """Errors after which Kafka sends a marker again. Any other error has the same effect, and is logged."""
+
+
+# ---- the leader's side
+
+
+class _Marker(NamedTuple):
+    """A marker in one partition."""
+
+    tp: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    committed: bool
+
+
+class MarkerAppends:
+    """The markers that this broker appends as leader, for its own coordinator and for other brokers'."""
+
+    def __init__(self, replicas: ReplicaManager, clock: Clock, pauses: Pauses) -> None:
+        self._replicas = replicas
+        self._clock = clock
+        self._pauses = pauses
+        self._pending: dict[_Marker, asyncio.Future[int]] = {}
+        """The markers in the log that are not committed yet."""
+
+    def append(self, row: MarkerRow, written: Callable[[TopicPartition, int], None]) -> None:
+        """Append a marker to each of at most `AT_ONCE` partitions. Call `written(tp, error)` once for each, later."""
+        for tp, leader_epoch in row.partitions:
+            done = self._append(_Marker(tp, *row[:4]), leader_epoch)
+            done.add_done_callback(partial(_report, tp, written))
+
+    async def serve(self, body: Body) -> Body:
+        """Answer the call `write_markers` of another broker's coordinator. Raises KafkaError."""
+        return encode_errors(await self.write(decode_markers(body), CALL_WAIT_MS))
+
+    async def write(self, rows: Sequence[MarkerRow], wait_ms: int) -> Errors:
+        """Append markers to partitions. Return the errors when all are committed, at the latest after `wait_ms`."""
+        placed = ((number, *one) for number, row in enumerate(rows) for one in row.partitions)
+        appends: list[list[asyncio.Future[int]]] = [[] for _ in rows]
+        async for number, tp, epoch in self._pauses.each(placed, AT_ONCE):
+            appends[number].append(self._append(_Marker(tp, *rows[number][:4]), epoch))
+        waiting = {done for row in appends for done in row if not done.done()}
+        if waiting:
+            await asyncio.wait(waiting, timeout=wait_ms / 1_000)
+        return [[_error_of(done) for done in row] for row in appends]
+
+    def _append(self, marker: _Marker, leader_epoch: int) -> asyncio.Future[int]:
+        partition = self._replicas.partition(marker.tp)
+        if partition is None:
+            return _failed(_UNKNOWN)
+        if leader_epoch not in (ANY_EPOCH, partition.leader_epoch):
+            return _failed(_NOT_LEADER)
+        pending = self._pending.get(marker)
+        if pending is None:
+            pending = self._pending[marker] = self._replicas.appends.append(
+                marker.tp, self._batch(marker)
+            )
+            pending.add_done_callback(partial(self._forget, marker))
+        return pending
+
+    def _batch(self, marker: _Marker) -> bytes:
+        return build_marker(
+            marker.producer_id,
+            marker.producer_epoch,
+            committed=marker.committed,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp=self._clock.wall_ms(),
+        )
+
+    def _forget(self, marker: _Marker, done: asyncio.Future[int]) -> None:
+        _error_of(
+            done
+        )  # nobody may wait any longer, and asyncio reports exceptions that nobody has read
+        if self._pending.get(marker) is done:
+            del self._pending[marker]
+
+
+def _failed(error: int) -> asyncio.Future[int]:
+    done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    done.set_exception(KafkaError(ErrorCode(error), "append of a marker"))
+    return done
+
+
+def _report(
+    tp: TopicPartition, written: Callable[[TopicPartition, int], None], done: asyncio.Future[int]
+) -> None:
+    written(tp, _error_of(done))
+
+
+def _error_of(done: asyncio.Future[int]) -> int:
+    """Return the error code of an append, REQUEST_TIMED_OUT if it is not committed yet."""
+    if not done.done():
+        return _TIMED_OUT
+    if done.cancelled():
+        return _NOT_LEADER
+    failure = done.exception()
+    if failure is None:
+        return 0
+    if isinstance(failure, KafkaError):
+        return int(failure.code)
+    raise failure
+
+
+# ---- the coordinator's side
 
 
 class _Sending:

@@ -11,7 +11,7 @@ from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.coordinators.transactions.marker_appends import ANY_EPOCH, CALL_WAIT_MS
+from minikafka.broker.coordinators.markers import ANY_EPOCH, CALL_WAIT_MS
 from minikafka.client import NewTopic
 from minikafka.replication.partition import Partition
 from minikafka.rpc.transactions import WRITE_MARKERS, MarkerRow, decode_errors, encode_markers

@@ -13,10 +13,11 @@ from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.cluster.step_gate import StepGate
-from minikafka.broker.coordinators.host import CoordinatorHost, Replicas
+from minikafka.broker.coordinators.host import CoordinatorHost
 from minikafka.broker.coordinators.internal_topic import InternalTopic, TopicSettings
-from minikafka.broker.coordinators.transactions.markers import MarkerSender
+from minikafka.broker.coordinators.markers import MarkerSender
 from minikafka.broker.host import CommandTable
+from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.transactions.commands import AllocateProducerId, DropMarkers, SendMarkers
 from minikafka.transactions.context import TransactionSettings
 from minikafka.transactions.coordinator import TransactionCoordinator
@@ -32,7 +33,7 @@ class TransactionHost(CoordinatorHost):
     def __init__(
         self,
         config: BrokerConfig,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         topic: InternalTopic,
         clock: Clock,
         tasks: Tasks,

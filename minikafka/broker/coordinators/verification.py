@@ -18,8 +18,9 @@ from minikafka.base.model import NO_LEADER, BrokerId, TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Tasks
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinators.transactions.peer_calls import PeerCalls, Peers
-from minikafka.broker.coordinators.transactions.service import TransactionHost
+from minikafka.broker.coordinators.peer_calls import PeerCalls, Peers
+from minikafka.broker.coordinators.transaction_host import TransactionHost
+from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.rpc.fields import Body
 from minikafka.rpc.transactions import (
     VERIFY_TRANSACTIONS,
@@ -55,7 +56,8 @@ class _Question(NamedTuple):
 class TransactionVerifier:
     """The verification of producers' transactions, for this broker's leaders and by this broker's coordinator.
 
-    `own`: this broker's coordinator, which answers at once. Without `is_enabled()`, leaders ask no coordinator.
+    `own`: this broker's coordinator, which answers at once. `settings`: if they turn
+    `transaction.partition.verification.enable` off, leaders ask no coordinator.
     """
 
     def __init__(
@@ -65,18 +67,19 @@ class TransactionVerifier:
         peers: Peers,
         tasks: Tasks,
         own: TransactionHost,
-        is_enabled: Callable[[], bool],
+        settings: DynamicConfig,
     ) -> None:
         self._broker_id = broker_id
         self._metadata = metadata
         self._peers = peers
         self._own = own
-        self._is_enabled = is_enabled
+        self._settings = settings
         self._calls: PeerCalls[_Question] = PeerCalls(tasks, self._call, "verifications-by")
 
     @property
     def is_enabled(self) -> bool:
-        return self._is_enabled()
+        """False if batches are appended unverified (`transaction.partition.verification.enable`)."""
+        return self._settings.current.transaction_partition_verification_enable
 
     def verify(self, row: VerifyRow, done: Done) -> None:
         """Ask the coordinator whether a producer's transaction contains partitions. `done` may be called at once."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from support.seeded_loop import run_seeded
 
-from minikafka.broker.coordinators.transactions.peer_calls import CALLS_MAX, ITEMS_MAX, PeerCalls
+from minikafka.broker.coordinators.peer_calls import CALLS_MAX, ITEMS_MAX, PeerCalls
 from minikafka.runtime.tasks import TaskRegistry
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any
 
 from support.endpoints import endpoints
@@ -14,7 +15,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import Broker, ClusterMetadata, PartitionState, TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinators.transactions.verification import (
+from minikafka.broker.coordinators.verification import (
     CALL_TIMEOUT_MS,
     TransactionVerifier,
 )
@@ -40,7 +41,7 @@ class Scene:
     def __init__(self) -> None:
         self.metadata = MetadataCache(LoopClock())
         self.is_silent = False
-        self.is_enabled = True
+        self.current = SimpleNamespace(transaction_partition_verification_enable=True)
         self.calls: list[tuple[int, tuple[VerifyRow, ...]]] = []
         self.own: list[VerifyRequest] = []
         self.answers: list[Mapping[TopicPartition, int]] = []
@@ -50,7 +51,7 @@ class Scene:
             self,  # type: ignore[arg-type]
             TaskRegistry(),
             self,  # type: ignore[arg-type]
-            lambda: self.is_enabled,
+            self,  # type: ignore[arg-type]
         )
 
     def coordinate(self, leader: int) -> None:
@@ -137,7 +138,7 @@ def test_question_about_one_partition_is_answered_with_its_error() -> None:
         errors: list[int] = []
         scene.verifier.verify_one(A, "x", 7, 0, errors.append)
         scene.verifier.verify_one(B, "x", 7, 0, errors.append)
-        scene.is_enabled = False
+        scene.current.transaction_partition_verification_enable = False
         scene.verifier.verify_one(B, "x", 7, 0, errors.append)
         assert errors == [0, ABORTABLE, 0]
 

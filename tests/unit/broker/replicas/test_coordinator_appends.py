@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support.manual_clock import ManualClock
@@ -12,8 +13,7 @@ from minikafka.base.coordinators import Append, TransactionalProducer
 from minikafka.base.deciders import Outcome
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.broker.coordinators.appends import Appends
-from minikafka.broker.coordinators.internal_topic import TopicSettings
+from minikafka.broker.replicas.internal_appends import CoordinatorAppends
 from minikafka.record.batch import records
 from minikafka.record.header import ATTRIBUTES, HEADER, PRODUCER_EPOCH, PRODUCER_ID, TRANSACTIONAL
 
@@ -57,18 +57,14 @@ class Log:
 
 
 class Bench:
-    """The `Appends` under test, and `reports`: the (token, error) of each append that has ended."""
+    """The `CoordinatorAppends` under test, and `reports`: the (token, error) of each append that has ended."""
 
     def __init__(self) -> None:
         self.log = Log()
         self.clock = ManualClock()
         self.reports: list[Outcome] = []
-        self.appends = Appends(
-            self.log,
-            self.clock,
-            TopicSettings("c", 10, 1, "", {}, append_timeout_ms=TIMEOUT_MS),
-            self.reports.append,
-        )
+        log: Any = self.log
+        self.appends = CoordinatorAppends(log, self.clock, "c", 0, TIMEOUT_MS, self.reports.append)
 
     def add(
         self,
