@@ -34,8 +34,7 @@ from benchmarks.zookeeper_loads import (
 from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.processes.apache import ApacheZooKeeper
-from minikafka.zk.processes.child import ServerProcess
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess
 
 PAGE: Final = report.ROOT / "docs" / "zookeeper.md"
 OURS: Final = "minikafka zookeeper"

@@ -40,8 +40,7 @@ from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.spawning import die_with, start_child
 from minikafka.zk.processes.apache import ApacheZooKeeper, find_java
-from minikafka.zk.processes.child import ServerProcess
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess
 
 JARS = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 HOST = "127.0.0.1"

@@ -15,7 +15,7 @@ from types import ModuleType
 
 from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import EmbeddedZooKeeper
 
 TICK_MS = 2_000
 """The tick time that kazoo's own class sets."""

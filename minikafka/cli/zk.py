@@ -97,7 +97,7 @@ def _copy(source: str, logs: str | None, destination: str) -> Copied:
 def _refuse_running(source: str, logs: str | None) -> None:
     """Refuse the directory of a server that runs. Apache ZooKeeper has no lock, but keeps its log open."""
     from minikafka.runtime.descriptors import process_that_uses
-    from minikafka.zk.store.errors import DirectoryInUse
+    from minikafka.zk.store.files import DirectoryInUse
 
     for directory in filter(None, (source, logs)):
         if (pid := process_that_uses(directory)) is not None:

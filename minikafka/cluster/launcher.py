@@ -46,8 +46,7 @@ from minikafka.cluster.processes import (
 from minikafka.cluster.running import RunningProcesses
 from minikafka.rpc.messages import SettingChange
 from minikafka.zk.processes.apache import ApacheZooKeeper
-from minikafka.zk.processes.child import ServerProcess
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess
 
 PORT_WAIT_MS: Final = 2_000
 DYING_MS: Final = 500

@@ -65,7 +65,7 @@ class Verification(NamedTuple):
     verify: Callable[[bytes | None], None]
 
 
-class Session:
+class ZooKeeperSession:
     """One ZooKeeper client, with one session at a time.
 
     `servers`: (host, port) pairs. `timeout_ms`: the requested session timeout (the attribute later contains the

@@ -18,8 +18,7 @@ import pytest
 from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.processes.apache import ApacheZooKeeper, find_java
-from minikafka.zk.processes.child import ServerProcess
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess
 
 KAFKA: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 NEEDED: Final = ("zookeeper", "slf4j-api", "commons-cli", "netty-handler", "netty-common")

@@ -15,7 +15,7 @@ from support.hosts import Hosts, SpreadCluster, hosts, needs_hosts, spread_clust
 
 from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import EmbeddedZooKeeper
 
 pytestmark = [needs_hosts, pytest.mark.cluster]
 SESSION_MS = 6_000

@@ -15,7 +15,7 @@ from minikafka.base.model import topic_id_text
 from minikafka.client import Client, Record
 from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.runtime.clock import SystemClock
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import EmbeddedZooKeeper
 
 CONFIG = {"min.insync.replicas": 2, "default.replication.factor": 3, "num.partitions": 3}
 RECORDS = 600

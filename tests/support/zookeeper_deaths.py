@@ -19,8 +19,7 @@ from typing import Final
 from minikafka.base.ports import Create, Node, Set
 from minikafka.zk import calls
 from minikafka.zk.calls import Call
-from minikafka.zk.processes.child import HOST
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import HOST, EmbeddedZooKeeper
 
 SNAPSHOT_COUNT: Final = 4_000
 IN_FLIGHT: Final = 200

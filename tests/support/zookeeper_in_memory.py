@@ -39,9 +39,8 @@ from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import calls
 from minikafka.zk.client import ZooKeeperClient, close_session
-from minikafka.zk.core.paths import parent_of
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.core.tree import Node
+from minikafka.zk.core.tree import Node, parent_of
 from minikafka.zk.messages import codes, requests
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import ANYONE, Identity
@@ -500,7 +499,7 @@ class InMemoryClient(ZooKeeperClient):
         return {
             (kind, path)
             for kind, table in tables
-            for path in table.by_connection.get(connection, ())
+            for path in table.by_client.get(connection, ())
             if self._watches.is_registered(kind, path)
         }
 

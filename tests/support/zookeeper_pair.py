@@ -12,8 +12,7 @@ from unittest.mock import patch
 from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk.processes.apache import JVM_FLAGS, ApacheZooKeeper
-from minikafka.zk.processes.child import TICK_MS, ServerProcess
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import TICK_MS, EmbeddedZooKeeper, ServerProcess
 
 _FLAGS = " ".join(
     (

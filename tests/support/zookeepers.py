@@ -24,8 +24,7 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.processes.apache import ApacheZooKeeper, Member
-from minikafka.zk.processes.child import ServerProcess
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess
 
 ServerT = TypeVar("ServerT", bound=ServerProcess)
 

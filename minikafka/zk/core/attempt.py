@@ -12,15 +12,18 @@ from minikafka.base.ports import Stat
 from minikafka.zk.core import acl
 from minikafka.zk.core.acl import check_permission, resolved
 from minikafka.zk.core.changes import AclSet, Checked, Created, DataSet, Deleted
-from minikafka.zk.core.paths import (
+from minikafka.zk.core.tree import (
+    CONTAINER,
+    NOBODY,
     ROOT,
     SYSTEM_PATHS,
+    Node,
+    Tree,
     check_path,
     int32,
     parent_of,
     sequence_number,
 )
-from minikafka.zk.core.tree import CONTAINER, NOBODY, Node, Tree
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import Acl, Identity

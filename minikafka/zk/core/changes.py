@@ -1,9 +1,16 @@
-"""What a transaction changes: the content of a record of ZooKeeper's log. Applying one needs no further check."""
+"""What a transaction changes: the content of a record of ZooKeeper's log; and its replay after a restart.
+
+Applying a transaction needs no further check. A snapshot may already contain later transactions, because Apache
+ZooKeeper writes it while it serves. So each replay leaves the state as it is where the transaction was applied before.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from minikafka.zk.core.sessions import Sessions
+from minikafka.zk.core.tree import CONTAINER, NOBODY, Node, Tree, int32, parent_of
+from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import Acl
 
 
@@ -88,3 +95,77 @@ class Transaction(NamedTuple):
     zxid: int
     time_ms: int
     change: Change
+
+
+# ---- replay
+
+
+def replay(transaction: Transaction, tree: Tree, sessions: Sessions) -> None:
+    """Apply a transaction to the tree and the sessions."""
+    _apply(transaction.change, transaction, tree, sessions)
+
+
+def _apply(change: Change, header: Transaction, tree: Tree, sessions: Sessions) -> None:
+    if isinstance(change, DataSet):
+        _set_data(change, header, tree)
+    elif isinstance(change, Created):
+        _create(change, header, tree)
+    elif isinstance(change, Deleted):
+        _delete(change.path, header.zxid, tree)
+    elif isinstance(change, AclSet):
+        if node := tree.nodes.get(change.path):
+            node.acl, node.aversion = change.acl, change.version
+    elif isinstance(change, Multi):
+        # Apache ZooKeeper logs a refused multi with the valid operations in it.
+        if not any(isinstance(part, Failed) for part in change.changes):
+            for part in change.changes:
+                _apply(part, header, tree, sessions)
+    elif isinstance(change, SessionOpened):
+        sessions.add(header.session_id, change.timeout_ms)
+    elif isinstance(change, SessionClosed):
+        for path in dict.fromkeys((*change.paths, *tree.ephemerals.get(header.session_id, ()))):
+            _delete(path, header.zxid, tree)
+        sessions.remove(header.session_id)
+
+
+def _create(change: Created, header: Transaction, tree: Tree) -> None:
+    parent = tree.nodes.get(parent_of(change.path))
+    if parent is None:
+        return
+    created = change.created if change.created != -1 else int32(parent.created + 1)
+    if change.path not in tree.nodes:
+        owner = header.session_id if change.is_ephemeral else NOBODY
+        if change.kind == codes.CREATE_CONTAINER:
+            owner = CONTAINER
+        tree.add(change.path, Node(change.data, change.acl, header.zxid, header.time_ms, owner))
+    if int32(created - parent.created) > 0:  # also when the count has gone below zero
+        parent.created = created
+        parent.pzxid = header.zxid
+
+
+def _delete(path: str, zxid: int, tree: Tree) -> None:
+    """Delete a node. The snapshot may have the parent as it was before, and the node no longer, or again.
+
+    A node that was created again may have children. They go with it, because the log creates them again, too.
+    """
+    parent = tree.nodes.get(parent_of(path))
+    if parent is not None:
+        parent.pzxid = max(parent.pzxid, zxid)
+    if path in tree.nodes:
+        for below in reversed(_subtree(path, tree)):
+            tree.remove(below)
+
+
+def _subtree(path: str, tree: Tree) -> list[str]:
+    """Return the path and all paths below it, each parent before its children."""
+    found = [path]
+    for above in found:
+        found += [f"{above}/{name}" for name in tree.nodes[above].children or ()]
+    return found
+
+
+def _set_data(change: DataSet, header: Transaction, tree: Tree) -> None:
+    node = tree.nodes.get(change.path)
+    if node is not None:
+        node.data, node.version = change.data, change.version
+        node.mzxid, node.mtime = header.zxid, header.time_ms

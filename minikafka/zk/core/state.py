@@ -7,7 +7,7 @@ waits and reads no clock: `now` is monotonic ms, for expiry; `time_ms` is Unix m
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from minikafka.zk.core import acl
 from minikafka.zk.core.acl import check_permission, is_permitted
@@ -20,12 +20,11 @@ from minikafka.zk.core.changes import (
     SessionClosed,
     SessionOpened,
     Transaction,
+    replay,
 )
-from minikafka.zk.core.paths import ROOT, parent_of
-from minikafka.zk.core.replay import replay
 from minikafka.zk.core.sessions import Session, Sessions
-from minikafka.zk.core.tree import Node, Tree
-from minikafka.zk.core.watches import ANY, ONE_SHOT, PERSISTENT, RECURSIVE, Watcher, WatchTable
+from minikafka.zk.core.tree import ROOT, Node, Tree, parent_of
+from minikafka.zk.core.watches import ANY, ONE_SHOT, PERSISTENT, RECURSIVE, Client, WatchTable
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import ANYONE
@@ -40,12 +39,6 @@ _CHECK_MODES: Final = {
 }
 """Type of a checkWatches request → modes to look for in the child table and the data table."""
 _REMOVE_MODES: Final = {**_CHECK_MODES, 4: (PERSISTENT, PERSISTENT)}
-
-
-class Connection(Watcher, Protocol):
-    """A connected client. `session_id` 0: it has no session yet."""
-
-    session_id: int
 
 
 class ServerState:
@@ -72,25 +65,23 @@ class ServerState:
 
     # ---- writes
 
-    def write(
-        self, connection: Connection, cxid: int, operation: Operation, time_ms: int
-    ) -> Written:
+    def write(self, client: Client, cxid: int, operation: Operation, time_ms: int) -> Written:
         """Carry out a single write. Raises Refused."""
-        self.check_session(connection)
+        self.check_session(client)
         self.zxid += 1
-        attempt = Attempt(self.tree, connection, self.zxid, time_ms)
+        attempt = Attempt(self.tree, client, self.zxid, time_ms)
         try:
             result = attempt.apply(operation)
         except Refused as refused:
-            self._log(connection.session_id, cxid, time_ms, Failed(refused.code))
+            self._log(client.session_id, cxid, time_ms, Failed(refused.code))
             raise
-        self._log(connection.session_id, cxid, time_ms, attempt.changes[0])
+        self._log(client.session_id, cxid, time_ms, attempt.changes[0])
         self._fire(attempt)
         return result
 
     def multi(
         self,
-        connection: Connection,
+        client: Client,
         cxid: int,
         operations: Sequence[Operation],
         time_ms: int,
@@ -99,9 +90,9 @@ class ServerState:
 
         The code is 0 before the operation at fault, and RUNTIME_INCONSISTENCY after it.
         """
-        self.check_session(connection)
+        self.check_session(client)
         self.zxid += 1
-        attempt = Attempt(self.tree, connection, self.zxid, time_ms)
+        attempt = Attempt(self.tree, client, self.zxid, time_ms)
         results: list[Result | int] = []
         try:
             for operation in operations:
@@ -109,22 +100,22 @@ class ServerState:
                 results.append(Result(path, node.stat() if node is not None else None))
         except Refused as refused:
             attempt.roll_back()
-            self._log(connection.session_id, cxid, time_ms, Failed(refused.code))
+            self._log(client.session_id, cxid, time_ms, Failed(refused.code))
             untried = len(operations) - len(results) - 1
             return [
                 *(0 for _ in results),
                 refused.code,
                 *(codes.RUNTIME_INCONSISTENCY for _ in range(untried)),
             ]
-        self._log(connection.session_id, cxid, time_ms, Multi(tuple(attempt.changes)))
+        self._log(client.session_id, cxid, time_ms, Multi(tuple(attempt.changes)))
         self._fire(attempt)
         return results
 
-    def fail(self, connection: Connection, cxid: int, code: int, time_ms: int) -> None:
+    def fail(self, client: Client, cxid: int, code: int, time_ms: int) -> None:
         """Use up a zxid for a write that was refused before it could be tried, such as a malformed multi."""
-        self.check_session(connection)
+        self.check_session(client)
         self.zxid += 1
-        self._log(connection.session_id, cxid, time_ms, Failed(code))
+        self._log(client.session_id, cxid, time_ms, Failed(code))
 
     def remove_empty_containers(self, time_ms: int) -> None:
         """Delete each container that has had children and has none now."""
@@ -144,58 +135,56 @@ class ServerState:
 
     # ---- reads
 
-    def exists(self, connection: Connection, path: str | None, *, watch: bool) -> Node:
+    def exists(self, client: Client, path: str | None, *, watch: bool) -> Node:
         """Return a node. `watch`: set a watch, also if the node is missing. Raises Refused."""
-        self.check_session(connection)
+        self.check_session(client)
         if path is not None and "\0" in path:
             raise Refused(codes.BAD_ARGUMENTS)
         node = self.tree.nodes.get(path or ROOT) if path is not None else self._node(None)
         if node is not None:
-            check_permission(node.acl, acl.READ, connection.identities)
+            check_permission(node.acl, acl.READ, client.identities)
         if watch and path is not None:
-            self.data_watches.add(path, connection, ONE_SHOT)
+            self.data_watches.add(path, client, ONE_SHOT)
         if node is None:
             raise Refused(codes.NO_NODE)
         return node
 
-    def data(self, connection: Connection, path: str | None, *, watch: bool = False) -> Node:
+    def data(self, client: Client, path: str | None, *, watch: bool = False) -> Node:
         """Return a node for its data. `watch`: set a watch. Raises Refused."""
-        node = self.readable(connection, path)
+        node = self.readable(client, path)
         if watch:
             assert path is not None
-            self.data_watches.add(path, connection, ONE_SHOT)
+            self.data_watches.add(path, client, ONE_SHOT)
         return node
 
-    def children(self, connection: Connection, path: str | None, *, watch: bool = False) -> Node:
+    def children(self, client: Client, path: str | None, *, watch: bool = False) -> Node:
         """Return a node for its children. `watch`: set a watch. Raises Refused."""
-        node = self.readable(connection, path)
+        node = self.readable(client, path)
         if watch:
             assert path is not None
-            self.child_watches.add(path, connection, ONE_SHOT)
+            self.child_watches.add(path, client, ONE_SHOT)
         return node
 
-    def readable(
-        self, connection: Connection, path: str | None, permissions: int = acl.READ
-    ) -> Node:
-        """Return a node that the connection may read. Raises Refused."""
-        self.check_session(connection)
+    def readable(self, client: Client, path: str | None, permissions: int = acl.READ) -> Node:
+        """Return a node that the client may read. Raises Refused."""
+        self.check_session(client)
         node = self._node(path)
-        check_permission(node.acl, permissions, connection.identities)
+        check_permission(node.acl, permissions, client.identities)
         return node
 
-    def read_many(self, connection: Connection, paths: Iterable[str]) -> list[Node | int]:
+    def read_many(self, client: Client, paths: Iterable[str]) -> list[Node | int]:
         """Return a node or an error code (int) for each path. Raises Refused if the session is over."""
-        self.check_session(connection)
+        self.check_session(client)
         return [
             node
             if (node := self.tree.nodes.get(path)) is not None and node.acl is ANYONE
-            else self._readable_or_code(connection, path)
+            else self._readable_or_code(client, path)
             for path in paths
         ]
 
-    def _readable_or_code(self, connection: Connection, path: str) -> Node | int:
+    def _readable_or_code(self, client: Client, path: str) -> Node | int:
         try:
-            return self.readable(connection, path)
+            return self.readable(client, path)
         except Refused as refused:
             return refused.code
 
@@ -211,7 +200,7 @@ class ServerState:
 
     def set_watches(
         self,
-        connection: Connection,
+        client: Client,
         seen_zxid: int,
         data: Iterable[str],
         exists: Iterable[str],
@@ -220,73 +209,73 @@ class ServerState:
         recursive: Iterable[str] = (),
     ) -> None:
         """Set the watches of a client that has reconnected; send the events since `seen_zxid` at once."""
-        self.check_session(connection)
+        self.check_session(client)
         for path in data:
-            self._rewatch(connection, path, codes.DATA_CHANGED, seen_zxid)
+            self._rewatch(client, path, codes.DATA_CHANGED, seen_zxid)
         for path in exists:
             if path in self.tree.nodes:
-                connection.on_event(codes.NODE_CREATED, path, codes.UNKNOWN_ZXID)
+                client.on_event(codes.NODE_CREATED, path, codes.UNKNOWN_ZXID)
             else:
-                self.data_watches.add(path, connection, ONE_SHOT)
+                self.data_watches.add(path, client, ONE_SHOT)
         for path in children:
-            self._rewatch(connection, path, codes.CHILDREN_CHANGED, seen_zxid)
+            self._rewatch(client, path, codes.CHILDREN_CHANGED, seen_zxid)
         for path in persistent:
-            self._watch_persistently(connection, path)
+            self._watch_persistently(client, path)
         for path in recursive:
-            self.data_watches.add(path, connection, RECURSIVE)
+            self.data_watches.add(path, client, RECURSIVE)
 
-    def _rewatch(self, connection: Connection, path: str, change: int, seen_zxid: int) -> None:
+    def _rewatch(self, client: Client, path: str, change: int, seen_zxid: int) -> None:
         is_data = change == codes.DATA_CHANGED
         node = self.tree.nodes.get(path)
         if node is None:
-            connection.on_event(codes.NODE_DELETED, path, codes.UNKNOWN_ZXID)
+            client.on_event(codes.NODE_DELETED, path, codes.UNKNOWN_ZXID)
         elif (node.mzxid if is_data else node.pzxid) > seen_zxid:
-            connection.on_event(change, path, codes.UNKNOWN_ZXID)
+            client.on_event(change, path, codes.UNKNOWN_ZXID)
         else:
-            (self.data_watches if is_data else self.child_watches).add(path, connection, ONE_SHOT)
+            (self.data_watches if is_data else self.child_watches).add(path, client, ONE_SHOT)
 
-    def add_watch(self, connection: Connection, path: str | None, mode: int) -> None:
+    def add_watch(self, client: Client, path: str | None, mode: int) -> None:
         """Set a persistent watch (mode 0) or a recursive one (mode 1). Raises Refused for another mode."""
-        self.check_session(connection)
+        self.check_session(client)
         if mode == 0:
-            self._watch_persistently(connection, path)
+            self._watch_persistently(client, path)
         elif mode == 1:
-            self.data_watches.add(path, connection, RECURSIVE)
+            self.data_watches.add(path, client, RECURSIVE)
         else:
             raise Refused(codes.MARSHALLING_ERROR)
 
-    def _watch_persistently(self, connection: Connection, path: str | None) -> None:
-        self.data_watches.add(path, connection, PERSISTENT)
-        self.child_watches.add(path, connection, PERSISTENT)
+    def _watch_persistently(self, client: Client, path: str | None) -> None:
+        self.data_watches.add(path, client, PERSISTENT)
+        self.child_watches.add(path, client, PERSISTENT)
 
-    def check_watch(self, connection: Connection, path: str | None, kind: int) -> None:
-        """Raise Refused (NO_WATCHER) if the connection has no watch of this kind (1 to 5) on the path."""
-        child, data = self._modes(connection, kind, _CHECK_MODES)
-        has_child = self.child_watches.has(path, connection, child)
-        if not has_child and not self.data_watches.has(path, connection, data):
+    def check_watch(self, client: Client, path: str | None, kind: int) -> None:
+        """Raise Refused (NO_WATCHER) if the client has no watch of this kind (1 to 5) on the path."""
+        child, data = self._modes(client, kind, _CHECK_MODES)
+        has_child = self.child_watches.has(path, client, child)
+        if not has_child and not self.data_watches.has(path, client, data):
             raise Refused(codes.NO_WATCHER)
 
-    def remove_watch(self, connection: Connection, path: str | None, kind: int) -> None:
+    def remove_watch(self, client: Client, path: str | None, kind: int) -> None:
         """Remove watches of this kind (1 to 5). Raises Refused (NO_WATCHER) if there is none."""
-        child, data = self._modes(connection, kind, _REMOVE_MODES)
-        had_child = self.child_watches.remove(path, connection, child)
-        if not self.data_watches.remove(path, connection, data) and not had_child:
+        child, data = self._modes(client, kind, _REMOVE_MODES)
+        had_child = self.child_watches.remove(path, client, child)
+        if not self.data_watches.remove(path, client, data) and not had_child:
             raise Refused(codes.NO_WATCHER)
 
     def _modes(
-        self, connection: Connection, kind: int, modes: dict[int, tuple[int, int]]
+        self, client: Client, kind: int, modes: dict[int, tuple[int, int]]
     ) -> tuple[int, int]:
-        self.check_session(connection)
+        self.check_session(client)
         if kind not in modes:
             raise Refused(codes.MARSHALLING_ERROR)
         return modes[kind]
 
-    def drop(self, connection: Connection) -> None:
-        """Forget a connection that has ended: its watches go, its session stays."""
-        self.data_watches.drop(connection)
-        self.child_watches.drop(connection)
-        session = self.sessions.open.get(connection.session_id)
-        if session is not None and session.connection is connection:
+    def drop(self, client: Client) -> None:
+        """Forget a client whose connection has ended: its watches go, its session stays."""
+        self.data_watches.drop(client)
+        self.child_watches.drop(client)
+        session = self.sessions.open.get(client.session_id)
+        if session is not None and session.connection is client:
             session.connection = None
 
     def _fire(self, attempt: Attempt) -> None:
@@ -301,15 +290,15 @@ class ServerState:
             found = self.data_watches.fire(path)
             if change == codes.NODE_DELETED:
                 found.update(self.child_watches.fire(path))
-        for connection in found:
-            if is_permitted(node.acl, acl.READ, connection.identities):
-                connection.on_event(change, path, self.zxid)
+        for client in found:
+            if is_permitted(node.acl, acl.READ, client.identities):
+                client.on_event(change, path, self.zxid)
 
     # ---- sessions
 
-    def check_session(self, connection: Connection) -> None:
-        """Raise Refused (SESSION_EXPIRED) if the connection's session is over."""
-        if connection.session_id not in self.sessions.open:
+    def check_session(self, client: Client) -> None:
+        """Raise Refused (SESSION_EXPIRED) if the client's session is over."""
+        if client.session_id not in self.sessions.open:
             raise Refused(codes.SESSION_EXPIRED)
 
     def open_session(self, timeout_ms: int, now: int, time_ms: int) -> Session:

@@ -1,5 +1,7 @@
 """A ZooKeeper server as a child process: its start, its answers to four-letter commands, and its end.
 
+`EmbeddedZooKeeper` is minikafka's own server, the command `minikafka zookeeper`; `apache.py` has Apache's.
+
 Invariants: a restarted server has the same port and data directory, so clients see the same server. Signals are
 sent only to the process that this object has started, identified by pid and start time.
 """
@@ -12,6 +14,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +22,7 @@ from typing import ClassVar, Final
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.ports import Clock
-from minikafka.runtime.spawning import start_child
+from minikafka.runtime.spawning import own_environment, start_child
 
 logger = logging.getLogger(__name__)
 
@@ -234,3 +237,25 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+class EmbeddedZooKeeper(ServerProcess):
+    """One server of `minikafka zookeeper`. It needs no Java, and it has no replicas."""
+
+    def command(self) -> list[str]:
+        """Return the command that starts the server with this interpreter."""
+        arguments = {
+            "--data": str(self.data_dir / "data"),
+            "--host": HOST,
+            "--port": str(self.port),
+            "--tick-time": str(self._tick_time_ms),
+            "--max-session-timeout": str(SESSION_MAX_MS),
+        }
+        if self._attached:
+            arguments["--parent"] = str(os.getpid())
+        words = [word for option in arguments.items() for word in option]
+        return [sys.executable, "-m", "minikafka", "zookeeper", *words]
+
+    def environment(self) -> Mapping[str, str]:
+        """Return the environment in which Python finds this copy of minikafka."""
+        return own_environment()

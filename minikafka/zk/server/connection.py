@@ -67,7 +67,7 @@ class Shared(NamedTuple):
 
 
 class ClientConnection:
-    """The connection of one client (StreamHandler of the transport, Connection of the state)."""
+    """The connection of one client (StreamHandler of the transport, Client of the state)."""
 
     def __init__(self, shared: Shared) -> None:
         self.session_id = 0

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from minikafka.zk.core import acl
-from minikafka.zk.core.state import Connection, ServerState
+from minikafka.zk.core.state import ServerState
+from minikafka.zk.core.watches import Client
 from minikafka.zk.messages import codes, jute, replies, requests
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import JuteReader
@@ -28,8 +29,8 @@ from minikafka.zk.messages.requests import (
     WatchRequest,
 )
 
-Run: TypeAlias = Callable[[ServerState, Connection, int, Any, int], bytes]
-"""(state, connection, xid, decoded request, Unix ms) → body of the reply. Raises Refused."""
+Run: TypeAlias = Callable[[ServerState, Client, int, Any, int], bytes]
+"""(state, client, xid, decoded request, Unix ms) → body of the reply. Raises Refused."""
 
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
 """What Apache ZooKeeper strips from the prefix of getEphemerals: what Java's `trim` strips."""
@@ -47,116 +48,112 @@ class Handler(NamedTuple):
     is_scan: bool = False
 
 
-def _set(
-    state: ServerState, who: Connection, xid: int, op: SetData | SetAcl, time_ms: int
-) -> bytes:
-    node = state.write(who, xid, op, time_ms).node
+def _set(state: ServerState, client: Client, xid: int, op: SetData | SetAcl, time_ms: int) -> bytes:
+    node = state.write(client, xid, op, time_ms).node
     assert node is not None
     return replies.encode_stat(node)
 
 
-def _get_data(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
-    return replies.encode_data(state.data(who, op.path, watch=op.watch))
+def _get_data(state: ServerState, client: Client, xid: int, op: Read, time_ms: int) -> bytes:
+    return replies.encode_data(state.data(client, op.path, watch=op.watch))
 
 
-def _create(state: ServerState, who: Connection, xid: int, op: Create, time_ms: int) -> bytes:
-    written = state.write(who, xid, op, time_ms)
+def _create(state: ServerState, client: Client, xid: int, op: Create, time_ms: int) -> bytes:
+    written = state.write(client, xid, op, time_ms)
     assert written.node is not None
     return replies.encode_created(op.kind, written.path, written.node.stat())
 
 
 def _write_without_result(
-    state: ServerState, who: Connection, xid: int, op: Delete | Reconfig, time_ms: int
+    state: ServerState, client: Client, xid: int, op: Delete | Reconfig, time_ms: int
 ) -> bytes:
-    state.write(who, xid, op, time_ms)
+    state.write(client, xid, op, time_ms)
     return b""
 
 
-def _multi(state: ServerState, who: Connection, xid: int, ops: Multi, time_ms: int) -> bytes:
+def _multi(state: ServerState, client: Client, xid: int, ops: Multi, time_ms: int) -> bytes:
     if isinstance(ops, MalformedMulti):
-        state.fail(who, xid, codes.MARSHALLING_ERROR, time_ms)
+        state.fail(client, xid, codes.MARSHALLING_ERROR, time_ms)
         raise Refused(codes.MARSHALLING_ERROR)
-    return replies.encode_multi(ops, state.multi(who, xid, ops, time_ms))
+    return replies.encode_multi(ops, state.multi(client, xid, ops, time_ms))
 
 
-def _exists(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
-    return replies.encode_stat(state.exists(who, op.path, watch=op.watch))
+def _exists(state: ServerState, client: Client, xid: int, op: Read, time_ms: int) -> bytes:
+    return replies.encode_stat(state.exists(client, op.path, watch=op.watch))
 
 
-def _get_children(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
-    return replies.encode_children(state.children(who, op.path, watch=op.watch))
+def _get_children(state: ServerState, client: Client, xid: int, op: Read, time_ms: int) -> bytes:
+    return replies.encode_children(state.children(client, op.path, watch=op.watch))
 
 
-def _get_children2(state: ServerState, who: Connection, xid: int, op: Read, time_ms: int) -> bytes:
-    node = state.children(who, op.path, watch=op.watch)
+def _get_children2(state: ServerState, client: Client, xid: int, op: Read, time_ms: int) -> bytes:
+    node = state.children(client, op.path, watch=op.watch)
     return replies.encode_children(node) + replies.encode_stat(node)
 
 
-def _get_acl(
-    state: ServerState, who: Connection, xid: int, path: str | None, time_ms: int
-) -> bytes:
-    node = state.readable(who, path, acl.READ | acl.ADMIN)
-    return replies.encode_acl(acl.hidden(node.acl, who.identities), node)
+def _get_acl(state: ServerState, client: Client, xid: int, path: str | None, time_ms: int) -> bytes:
+    node = state.readable(client, path, acl.READ | acl.ADMIN)
+    return replies.encode_acl(acl.hidden(node.acl, client.identities), node)
 
 
 def _multi_read(
-    state: ServerState, who: Connection, xid: int, ops: list[tuple[int, str]], time_ms: int
+    state: ServerState, client: Client, xid: int, ops: list[tuple[int, str]], time_ms: int
 ) -> bytes:
-    return replies.encode_multi_read(ops, state.read_many(who, [path for _, path in ops]))
+    return replies.encode_multi_read(ops, state.read_many(client, [path for _, path in ops]))
 
 
-def _sync(state: ServerState, who: Connection, xid: int, path: str | None, time_ms: int) -> bytes:
-    state.check_session(who)
+def _sync(state: ServerState, client: Client, xid: int, path: str | None, time_ms: int) -> bytes:
+    state.check_session(client)
     return jute.string(path)
 
 
 def _set_watches(
-    state: ServerState, who: Connection, xid: int, op: SetWatches, time_ms: int
+    state: ServerState, client: Client, xid: int, op: SetWatches, time_ms: int
 ) -> bytes:
-    state.set_watches(who, *op)
+    state.set_watches(client, *op)
     return b""
 
 
 def _add_watch(
-    state: ServerState, who: Connection, xid: int, op: WatchRequest, time_ms: int
+    state: ServerState, client: Client, xid: int, op: WatchRequest, time_ms: int
 ) -> bytes:
-    state.add_watch(who, op.path, op.mode)
+    state.add_watch(client, op.path, op.mode)
     return jute.INT.pack(0)
 
 
 def _check_watches(
-    state: ServerState, who: Connection, xid: int, op: WatchRequest, time_ms: int
+    state: ServerState, client: Client, xid: int, op: WatchRequest, time_ms: int
 ) -> bytes:
-    state.check_watch(who, op.path, op.mode)
+    state.check_watch(client, op.path, op.mode)
     return b""
 
 
 def _remove_watches(
-    state: ServerState, who: Connection, xid: int, op: WatchRequest, time_ms: int
+    state: ServerState, client: Client, xid: int, op: WatchRequest, time_ms: int
 ) -> bytes:
-    state.remove_watch(who, op.path, op.mode)
+    state.remove_watch(client, op.path, op.mode)
     return b""
 
 
 def _get_ephemerals(
-    state: ServerState, who: Connection, xid: int, prefix: str | None, time_ms: int
+    state: ServerState, client: Client, xid: int, prefix: str | None, time_ms: int
 ) -> bytes:
-    state.check_session(who)
-    own = state.tree.ephemerals.get(who.session_id, ())
+    state.check_session(client)
+    own = state.tree.ephemerals.get(client.session_id, ())
     if prefix is None or prefix.strip(_TRIMMED) in ("", "/"):
         return replies.encode_names(own)
     return replies.encode_names(path for path in own if path.startswith(prefix))
 
 
 def _count_children(
-    state: ServerState, who: Connection, xid: int, path: str | None, time_ms: int
+    state: ServerState, client: Client, xid: int, path: str | None, time_ms: int
 ) -> bytes:
-    state.readable(who, path)
+    state.readable(client, path)
     return jute.INT.pack(state.tree.count_below(path or ""))
 
 
-def _who_am_i(state: ServerState, who: Connection, xid: int, op: None, time_ms: int) -> bytes:
-    return replies.encode_identities(who.identities)
+def _who_am_i(state: ServerState, client: Client, xid: int, op: None, time_ms: int) -> bytes:
+    return replies.encode_identities(client.identities)
 
 
 HANDLERS: Final[dict[int, Handler]] = {

@@ -174,7 +174,7 @@ class Words:
         watches = self._state.data_watches
         return _lines(
             [
-                f"{len(watches.by_connection)} connections watching {len(watches.by_path)} paths",
+                f"{len(watches.by_client)} connections watching {len(watches.by_path)} paths",
                 f"Total watches:{len(watches)}",
             ]
         )

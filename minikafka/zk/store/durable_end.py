@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from zlib import adler32
 
 from minikafka.base.ports import File, Storage
-from minikafka.zk.store.errors import CorruptData
+from minikafka.zk.store.files import CorruptData
 
 NAME: Final = "durable-end"
 SECOND_LINE_AT: Final = 4096

@@ -12,10 +12,23 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from minikafka.base.errors import MinikafkaError
 from minikafka.base.ports import Storage
 from minikafka.zk.messages.jute import Malformed
 from minikafka.zk.store import snapshots, transaction_log
-from minikafka.zk.store.errors import UnsupportedData
+
+
+class CorruptData(MinikafkaError):
+    """The files contradict what was made durable: starting with them would lose or invent changes."""
+
+
+class UnsupportedData(MinikafkaError):
+    """The data needs a feature of Apache ZooKeeper that this server does not have."""
+
+
+class DirectoryInUse(MinikafkaError):
+    """Another process uses the data directory."""
+
 
 VERSION: Final = "version-2"
 LOCK: Final = ".lock"

@@ -15,8 +15,7 @@ from minikafka.base.ports import File, Storage
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.store import durable_end
 from minikafka.zk.store.durable_end import DurableEnd
-from minikafka.zk.store.errors import CorruptData, DirectoryInUse
-from minikafka.zk.store.files import LOCK, VERSION, Entry
+from minikafka.zk.store.files import LOCK, VERSION, CorruptData, DirectoryInUse, Entry
 from minikafka.zk.store.recovery import Recovery
 
 _UNFINISHED: Final = f"{VERSION}.unfinished"

@@ -16,13 +16,14 @@ from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import Malformed
 from minikafka.zk.store import durable_end, transaction_log
 from minikafka.zk.store.durable_end import DurableEnd
-from minikafka.zk.store.errors import CorruptData, UnsupportedData
 from minikafka.zk.store.files import (
     BATCH_BYTES_MAX,
     LOG_HEADER,
+    CorruptData,
     Entry,
     Listing,
     LogRecords,
+    UnsupportedData,
     listing,
     read_snapshot,
     remove_unfinished,

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from zlib import adler32
 
-from minikafka.zk.core.paths import ROOT, SYSTEM_PATHS
-from minikafka.zk.core.tree import CONTAINER, Node, Tree
+from minikafka.zk.core.tree import CONTAINER, ROOT, SYSTEM_PATHS, Node, Tree
 from minikafka.zk.messages.jute import ANYONE, INT, NULL, Acl, JuteReader, Malformed, acl, string
 
 UNKNOWN_ZXID: Final = -1

@@ -15,12 +15,13 @@ from minikafka.zk.core.changes import Transaction
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.store import durable_end, snapshots, transaction_log
 from minikafka.zk.store.durable_end import DurableEnd, DurableNote
-from minikafka.zk.store.errors import CorruptData, DirectoryInUse
 from minikafka.zk.store.files import (
     BATCH_BYTES_MAX,
     LOCK,
     LOG_HEADER,
     VERSION,
+    CorruptData,
+    DirectoryInUse,
     listing,
     remove_unfinished,
 )

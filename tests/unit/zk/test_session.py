@@ -20,7 +20,7 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk import calls
 from minikafka.zk.messages import codes
-from minikafka.zk.session import Session
+from minikafka.zk.session import ZooKeeperSession
 
 TIMEOUT_MS = 600_000
 LEASE_EXPIRED, SUSPENDED = SessionState.LEASE_EXPIRED, SessionState.SUSPENDED
@@ -61,7 +61,7 @@ class Server:
 
 
 class Bench:
-    def __init__(self, clock: ManualClock, server: Server, session: Session) -> None:
+    def __init__(self, clock: ManualClock, server: Server, session: ZooKeeperSession) -> None:
         self.clock = clock
         self.server = server
         self.session = session
@@ -94,7 +94,7 @@ class Bench:
 async def bench() -> AsyncIterator[Bench]:
     clock, tasks, server = ManualClock(), TaskRegistry(), Server()
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    session = Session(
+    session = ZooKeeperSession(
         [listening.sockets[0].getsockname()[:2]],
         TIMEOUT_MS,
         clock,

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from minikafka.base.ports import WatchKind, WatchSignal
+from minikafka.zk.client import OneShot, Watches
 from minikafka.zk.messages import codes
-from minikafka.zk.watches import OneShot, Watches
 
 DATA, EXISTS, CHILDREN = WatchKind.DATA, WatchKind.EXISTS, WatchKind.CHILDREN
 

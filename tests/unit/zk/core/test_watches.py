@@ -21,8 +21,8 @@ def test_both_sides_of_a_table_of_watches_agree() -> None:
     assert not table.has("/a/b", one, ONE_SHOT)
     table.drop(one)
     assert table.by_path == {"/a": {two: PERSISTENT}, "/a/b": {two: PERSISTENT}}
-    assert table.by_connection == {two: {"/a", "/a/b"}}
+    assert table.by_client == {two: {"/a", "/a/b"}}
     assert table.remove("/a", two, ANY)
     table.drop(two)
-    assert table.by_path == table.by_connection == {}
+    assert table.by_path == table.by_client == {}
     assert set(table.fire("/a/b")) == set()

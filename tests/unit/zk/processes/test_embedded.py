@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.runtime.clock import SystemClock
-from minikafka.zk.processes.embedded import EmbeddedZooKeeper
+from minikafka.zk.processes.child import EmbeddedZooKeeper
 
 
 @pytest.mark.parametrize("is_attached", [True, False])

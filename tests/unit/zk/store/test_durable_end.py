@@ -15,7 +15,7 @@ from minikafka.zk.messages.codes import CREATE
 from minikafka.zk.messages.jute import ANYONE
 from minikafka.zk.store import durable_end
 from minikafka.zk.store.durable_end import DurableEnd
-from minikafka.zk.store.errors import CorruptData
+from minikafka.zk.store.files import CorruptData
 from minikafka.zk.store.moving import Source, copy
 from minikafka.zk.store.store import Store
 

@@ -11,7 +11,7 @@ from support.zookeeper_data import Writer, last_log, recovered
 
 from minikafka.base.errors import MinikafkaError, StorageFailed
 from minikafka.zk.store import snapshots
-from minikafka.zk.store.errors import CorruptData, DirectoryInUse
+from minikafka.zk.store.files import CorruptData, DirectoryInUse
 from minikafka.zk.store.moving import CannotMove, Copied, Source, copy, first_difference
 
 TARGET: Final = "/target"

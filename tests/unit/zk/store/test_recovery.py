@@ -31,8 +31,7 @@ from minikafka.zk.core.tree import Node
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import ANYONE
 from minikafka.zk.store import durable_end
-from minikafka.zk.store.errors import CorruptData, UnsupportedData
-from minikafka.zk.store.files import BATCH_BYTES_MAX, LOG_HEADER
+from minikafka.zk.store.files import BATCH_BYTES_MAX, LOG_HEADER, CorruptData, UnsupportedData
 from minikafka.zk.store.store import Store
 from minikafka.zk.store.transaction_log import encode
 

@@ -10,8 +10,7 @@ from support.zookeeper_data import DIRECTORY, FOLDER, Writer, logs, recovered
 
 from minikafka.base.errors import StorageFailed
 from minikafka.zk.core.changes import DataSet, SessionOpened, Transaction
-from minikafka.zk.store.errors import CorruptData, DirectoryInUse
-from minikafka.zk.store.files import BATCH_BYTES_MAX
+from minikafka.zk.store.files import BATCH_BYTES_MAX, CorruptData, DirectoryInUse
 from minikafka.zk.store.store import Store
 
 

@@ -37,8 +37,7 @@ from minikafka.base.ports import (
 )
 from minikafka.zk import calls
 from minikafka.zk.core.attempt import ANY_VERSION, Attempt
-from minikafka.zk.core.paths import ROOT, name_of, parent_of
-from minikafka.zk.core.tree import Tree
+from minikafka.zk.core.tree import ROOT, Tree, name_of, parent_of
 from minikafka.zk.messages import codes, requests
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import ANYONE, Identity
