@@ -26,10 +26,10 @@ from minikafka.base.model import (
     StopReplicaPartition,
     TopicPartition,
 )
-from minikafka.broker.modes.leaders.effects import Effects
-from minikafka.broker.modes.leaders.era import Era
+from minikafka.broker.modes.leaders.commands import OwnReplicas
+from minikafka.broker.modes.leaders.host import LeadersHost
+from minikafka.broker.modes.leaders.lease import Lease
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
-from minikafka.broker.modes.leaders.runner import Runner
 from minikafka.leaders import requests, shrinking
 from minikafka.leaders.commands import CloseReplica
 from minikafka.leaders.context import Replica
@@ -193,13 +193,14 @@ def run_page(
 def close_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 8 of the page: a close request closes and deletes the replica, whatever topic and replicas there are now."""
 
-    async def close(self: Effects, era: Era, effect: CloseReplica) -> None:
-        self.orders.end_roles([effect.tp])
-        stop = StopReplicaPartition(effect.tp, EPOCH_DURING_DELETE, delete=True)
+    async def close(self: OwnReplicas, lease: Lease, command: CloseReplica) -> bool:
+        self.orders.end_roles([command.tp])
+        stop = StopReplicaPartition(command.tp, EPOCH_DURING_DELETE, delete=True)
         await self.orders.stop_replicas([stop])
+        return False
 
     monkeypatch.setattr(requests, "_close_fence", lambda *_: "")
-    monkeypatch.setattr(Effects, "_close", close)
+    monkeypatch.setattr(OwnReplicas, "close", close)
 
 
 @pytest.mark.row("C7", "C15")
@@ -251,14 +252,16 @@ def test_start_request_that_a_full_queue_drops_leaves_a_record_with_one_copy_ins
     if rules == PAGE:
         monkeypatch.setattr(shrinking, "shrink", shrink_without_a_rescan)
     is_fast = asyncio.Event()
-    handle = Runner.handle_request
+    handle = LeadersHost.handle_request
 
-    async def handle_slowly(self: Runner, era: Era, entry: str, request: StateChange) -> None:
+    async def handle_slowly(
+        self: LeadersHost, lease: Lease, entry: str, request: StateChange
+    ) -> None:
         if self._broker_id == SLOW:
             await is_fast.wait()
-        await handle(self, era, entry, request)
+        await handle(self, lease, entry, request)
 
-    monkeypatch.setattr(Runner, "handle_request", handle_slowly)
+    monkeypatch.setattr(LeadersHost, "handle_request", handle_slowly)
 
     async def scenario(cluster: PageCluster) -> None:
         await cluster.add_topic("first", (SLOW,))

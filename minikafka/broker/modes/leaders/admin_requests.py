@@ -1,4 +1,4 @@
-"""The state-change requests that an administrator's side sends, without a leader (note of the design, rows 11 to 13).
+"""The state-change requests that an administrator's side sends, without a leader.
 
 Many requests are added to the queues in one multi, which does not return the names of their nodes: the sender waits
 for all nodes that the queues have then.
@@ -13,12 +13,12 @@ from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, Epoch, TopicPartition
-from minikafka.base.ports import MultiOp, ZooKeeper
+from minikafka.base.ports import MultiOp
+from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.queue import Entry, StateChangeQueue
 from minikafka.leaders import lifecycle
 from minikafka.leaders.commands import Note
 from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
-from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import queues
 
 logger = logging.getLogger(__name__)
@@ -52,15 +52,14 @@ class AdminRequests:
 
     def __init__(
         self,
-        zookeeper: ZooKeeper,
+        ports: Ports,
         queue: StateChangeQueue,
         note: Callable[[Note], None],
-        faults: Faults,
     ) -> None:
-        self._zookeeper = zookeeper
+        self._zookeeper = ports.zookeeper
         self._queue = queue
         self._note = note
-        self._faults = faults
+        self._faults = ports.faults
 
     async def check_receivers(self, receivers: Iterable[BrokerId]) -> None:
         """Raise KafkaError if one of these brokers has no queue. Raises CoordinationError."""

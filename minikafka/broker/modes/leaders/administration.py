@@ -1,7 +1,8 @@
 """The requests of administrators in the leader-coordinated mode. Every broker may carry them out.
 
 A reassignment is written below the reassignments, and the partition's leader carries it out. Elections are held by the
-brokers that host the replicas: this broker lets them look at their partitions.
+brokers that host the replicas: this broker lets them look at their partitions. In a controlled shutdown, this broker
+takes the one that stops out of ISRs and leaderships.
 """
 
 from __future__ import annotations
@@ -21,27 +22,33 @@ from minikafka.base.errors import (
     NoNode,
     OutcomeUnknown,
 )
-from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Call, Check, Gate, MultiOp, ZooKeeper
+from minikafka.base.model import (
+    Broker,
+    BrokerId,
+    PartitionResult,
+    ReplicaAssignment,
+    TopicPartition,
+)
+from minikafka.base.ports import Call, Check, MultiOp
 from minikafka.broker.admin.refusals import refusal
-from minikafka.broker.modes.leaders.handover import Handover
 from minikafka.broker.modes.leaders.peers import Peers
-from minikafka.broker.modes.leaders.requested_elections import RequestedElections
+from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.topic_store import assignment_of
 from minikafka.broker.turns.side_by_side import AT_ONCE, all_of
 from minikafka.leaders.model import PartitionView
-from minikafka.leaders.steps import REASSIGNMENT
+from minikafka.leaders.steps import CONTROLLED_SHUTDOWN, REASSIGNMENT
 from minikafka.rpc import coordination
-from minikafka.rpc.coordination import Look
-from minikafka.zk.nodes.faults import Faults
+from minikafka.rpc.coordination import PARTITIONS_MAX, Look
+from minikafka.zk.nodes import registrations
 from minikafka.zk.nodes.leaders import partitions, reassignments
+from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Target: TypeAlias = tuple[BrokerId, ...] | None
 LookHere: TypeAlias = Callable[[Look, Sequence[TopicPartition]], Awaitable[None]]
-"""Function that reads partitions of this broker again, for a reason; returns when their effects were carried out."""
+"""Function that reads partitions of this broker again, for a reason; returns when that has had its effects."""
 
 _ATTEMPTS: Final = 5
 UNKNOWN: Final = PartitionResult(
@@ -59,23 +66,20 @@ class LeadersAdministration:
 
     def __init__(
         self,
-        config: BrokerConfig,
-        zookeeper: ZooKeeper,
+        ports: Ports,
         peers: Peers,
-        gate: Gate,
-        faults: Faults,
         look_here: LookHere,
         on_unclean_default: Callable[[], None],
     ) -> None:
-        self._config = config
-        self._zookeeper = zookeeper
+        self._config = ports.config
+        self._zookeeper = ports.zookeeper
+        self._gate = ports.gate
+        self._faults = ports.faults
         self._peers = peers
-        self._gate = gate
-        self._faults = faults
         self._look_here = look_here
         self._on_unclean_default = on_unclean_default
-        self._elections = RequestedElections(zookeeper, peers, faults)
-        self._handover = Handover(zookeeper, peers, gate, faults)
+        self._elections = RequestedElections(ports, peers)
+        self._handover = Handover(ports, peers)
 
     @property
     def allows_unclean_elections(self) -> bool:
@@ -155,7 +159,7 @@ class LeadersAdministration:
     ) -> PartitionResult:
         for _ in range(_ATTEMPTS):
             view = (await self._views([tp]))[tp]
-            refusal = _refusal(view, target, live)
+            refusal = _not_reassignable(view, target, live)
             if refusal is not None:
                 return refusal
             await self._gate.reached(REASSIGNMENT, "request")
@@ -185,7 +189,7 @@ def _refused(about: str) -> Iterator[None]:
         raise KafkaError(*refusal(error, about)) from error
 
 
-def _refusal(
+def _not_reassignable(
     view: PartitionView, target: Target, live: Collection[BrokerId]
 ) -> PartitionResult | None:
     """Return why a reassignment is impossible, None if it is possible (K12)."""
@@ -250,3 +254,235 @@ def _request(tp: TopicPartition, view: PartitionView, target: Target) -> list[Mu
 
 def _ids(ids: Sequence[BrokerId]) -> str:
     return ",".join(map(str, ids))
+
+
+_Results: TypeAlias = dict[TopicPartition, PartitionResult]
+_Choice: TypeAlias = BrokerId | PartitionResult
+"""The broker that must look at a partition, or the result without a look."""
+_ELECTED: Final = PartitionResult()
+_NOT_NEEDED: Final = PartitionResult(
+    ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+)
+_CANNOT_GIVE_UP: Final = (
+    "has not given up its leadership, because it waits for the other in-sync replicas, or because the partition has"
+    " just changed; try again"
+)
+
+
+class RequestedElections:
+    """Elections that an administrator requests (KIP-460, R61).
+
+    Nobody elects a leader for others: a leader is asked to give up its leadership for the preferred replica, or a
+    replica outside the ISR is allowed to lead. Nothing is deleted without the leader.
+    """
+
+    def __init__(self, ports: Ports, peers: Peers) -> None:
+        self._zookeeper = ports.zookeeper
+        self._faults = ports.faults
+        self._peers = peers
+
+    async def preferred(self, chosen: Sequence[TopicPartition] | None) -> _Results:
+        """Let the leaders give up for the preferred replicas. Raises CoordinationError."""
+        return await self._hold(chosen, Look.PREFERRED, _for_preferred)
+
+    async def unclean(self, chosen: Sequence[TopicPartition] | None) -> _Results:
+        """Let a live replica lead each partition without a leader. Raises CoordinationError."""
+        return await self._hold(chosen, Look.UNCLEAN, _for_unclean)
+
+    async def _hold(
+        self,
+        chosen: Sequence[TopicPartition] | None,
+        look: Look,
+        choose: Callable[[TopicPartition, PartitionView, Mapping[BrokerId, Broker]], _Choice],
+    ) -> _Results:
+        if chosen is None:
+            chosen = await partitions.list_partitions(self._zookeeper, self._faults)
+        session_id = self._zookeeper.session_id
+        views = await partitions.read_views(self._zookeeper, chosen, session_id, self._faults)
+        live = await self._peers.live()
+        results: _Results = {}
+        asked: dict[BrokerId, list[TopicPartition]] = {}
+        for tp in chosen:
+            choice = _not_electable(views[tp]) or choose(tp, views[tp], live)
+            if isinstance(choice, PartitionResult):
+                results[tp] = choice
+            else:
+                asked.setdefault(choice, []).append(tp)
+        for broker_id, tps in asked.items():
+            results |= await self._ask(live[broker_id], look, tps)
+        if look is Look.PREFERRED:
+            results |= await self._kept(asked, results)
+        return results
+
+    async def _kept(
+        self, asked: Mapping[BrokerId, Sequence[TopicPartition]], results: _Results
+    ) -> _Results:
+        """Return a failure for each leadership that its leader was asked to give up, and has kept."""
+        leaders = {tp: leader for leader, tps in asked.items() for tp in tps}
+        chosen = [tp for tp in leaders if results[tp] == _ELECTED]
+        session_id = self._zookeeper.session_id
+        views = await partitions.read_views(self._zookeeper, chosen, session_id, self._faults)
+        return {
+            tp: _unavailable(Look.PREFERRED, f"the leader {leaders[tp]} {_CANNOT_GIVE_UP}")
+            for tp in chosen
+            if (leader := views[tp].leader) is not None and leader.broker_id == leaders[tp]
+        }
+
+    async def _ask(self, broker: Broker, look: Look, tps: Sequence[TopicPartition]) -> _Results:
+        results: _Results = {}
+        for first in range(0, len(tps), PARTITIONS_MAX):
+            part = tps[first : first + PARTITIONS_MAX]
+            answered = await self._peers.look_again(broker, look, part)
+            failed = _unavailable(look, f"broker {broker.id} does not answer")
+            results |= dict.fromkeys(part, _ELECTED if answered else failed)
+        return results
+
+
+def _not_electable(view: PartitionView) -> PartitionResult | None:
+    """Return why no election is held, None if one may be held."""
+    if view.is_being_deleted:
+        return DELETED
+    return UNKNOWN if view.replicas is None else None
+
+
+def _for_preferred(
+    tp: TopicPartition, view: PartitionView, live: Mapping[BrokerId, Broker]
+) -> _Choice:
+    assert view.replicas, tp
+    preferred, leader = view.replicas[0], view.leader
+    if leader is not None and leader.broker_id == preferred:
+        return _NOT_NEEDED
+    reason = ""
+    if preferred not in live:
+        reason = f"the preferred replica {preferred} is not alive"
+    elif view.isr is not None and preferred not in view.isr.ids:
+        reason = f"the preferred replica {preferred} is not in sync"
+    elif view.reassignment is not None:
+        reason = "the partition is being reassigned"
+    elif leader is not None and leader.broker_id not in live:
+        reason = f"the leader {leader.broker_id} is not alive, and its session has not ended yet"
+    if reason:
+        return _unavailable(Look.PREFERRED, reason)
+    return _ELECTED if leader is None else leader.broker_id  # without a leader, it elects itself
+
+
+def _for_unclean(
+    tp: TopicPartition, view: PartitionView, live: Mapping[BrokerId, Broker]
+) -> _Choice:
+    assert view.replicas, tp
+    if view.leader is not None:
+        return _NOT_NEEDED
+    isr = () if view.isr is None else view.isr.ids
+    if any(member in live for member in isr):
+        return _ELECTED  # this member elects itself
+    able = [replica for replica in view.replicas if replica in live]
+    return able[0] if able else _unavailable(Look.UNCLEAN, "no replica is alive")
+
+
+def _unavailable(look: Look, reason: str) -> PartitionResult:
+    is_unclean = look is Look.UNCLEAN
+    code = (
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        if is_unclean
+        else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    )
+    return PartitionResult(code, f"Failed to elect leader for the partition: {reason}.")
+
+
+_BATCH: Final = 100
+"""Partitions that a broker leaves in one multi."""
+
+
+class Handover:
+    """The controlled shutdown of a broker: it leaves ISRs and leaderships before it stops (R23).
+
+    Each batch of partitions is one multi. A broker never leaves the ISR of a partition that no other live replica can
+    lead: the partition would have no leader, also after the broker's return.
+    """
+
+    def __init__(self, ports: Ports, peers: Peers) -> None:
+        self._zookeeper = ports.zookeeper
+        self._gate = ports.gate
+        self._faults = ports.faults
+        self._peers = peers
+
+    async def leave(self, broker_id: BrokerId, broker_epoch: int) -> list[TopicPartition]:
+        """Take a broker out of all partitions with other replicas; return those that it still leads.
+
+        Raises KafkaError: STALE_BROKER_EPOCH for an earlier registration, BROKER_NOT_AVAILABLE without a
+        registration. Raises CoordinationError.
+        """
+        await self._check_registration(broker_id, broker_epoch)
+        tps = await partitions.list_partitions(self._zookeeper, self._faults)
+        hosts = await partitions.read_hosts(self._zookeeper, tps, self._faults)
+        hosted = [tp for tp, ids in hosts.items() if broker_id in ids]
+        for first in range(0, len(hosted), _BATCH):
+            await self._gate.reached(CONTROLLED_SHUTDOWN, "batch")
+            await self._leave(broker_id, hosted[first : first + _BATCH])
+        await self._gate.reached(CONTROLLED_SHUTDOWN, "answered")
+        views = await self._views(hosted)
+        return [tp for tp, view in views.items() if _is_led_with_others(view, broker_id)]
+
+    async def _check_registration(self, broker_id: BrokerId, broker_epoch: int) -> None:
+        stat = await registrations.stat(self._zookeeper, broker_id, REGISTRATIONS)
+        if stat is None:
+            message = f"broker {broker_id} is not registered"
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, message)
+        if stat.czxid != broker_epoch:
+            message = f"broker {broker_id} has epoch {stat.czxid}, not {broker_epoch}"
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, message)
+
+    async def _leave(self, broker_id: BrokerId, tps: Sequence[TopicPartition]) -> None:
+        for _ in range(_ATTEMPTS):
+            live = await self._peers.live()
+            views = await self._views(tps)
+            left = {tp: view for tp, view in views.items() if _may_leave(view, broker_id, live)}
+            if not left:
+                return
+            multi = [
+                operation
+                for tp, view in left.items()
+                for operation in partitions.leave(tp, view, broker_id)
+            ]
+            try:
+                await self._zookeeper.multi(multi)
+            except (MultiFailed, OutcomeUnknown) as error:
+                logger.info("broker %d leaves its partitions again: %s", broker_id, error)
+                await self._zookeeper.sync(REGISTRATIONS)
+                continue
+            await self._inform_leaders(broker_id, left, live)
+            return
+
+    async def _inform_leaders(
+        self,
+        broker_id: BrokerId,
+        left: Mapping[TopicPartition, PartitionView],
+        live: Mapping[BrokerId, Broker],
+    ) -> None:
+        """Let the leaders of other brokers read the ISR again: they would wait for the broker's fetches in vain."""
+        by_leader: dict[BrokerId, list[TopicPartition]] = {}
+        for tp, view in left.items():
+            if view.leader is not None and view.leader.broker_id in live:
+                by_leader.setdefault(view.leader.broker_id, []).append(tp)
+        by_leader.pop(broker_id, None)
+        await all_of(
+            self._peers.look_again(live[leader], Look.ISR, tps) for leader, tps in by_leader.items()
+        )
+
+    async def _views(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionView]:
+        session_id = self._zookeeper.session_id
+        return await partitions.read_views(self._zookeeper, tps, session_id, self._faults)
+
+
+def _may_leave(view: PartitionView, broker_id: BrokerId, live: Collection[BrokerId]) -> bool:
+    """True if another replica can lead: it is assigned, in sync and alive."""
+    if not view.is_readable or view.isr is None or broker_id not in view.isr.ids:
+        return False
+    able = set(view.isr.ids).intersection(view.replicas or (), live) - {broker_id}
+    return bool(able)
+
+
+def _is_led_with_others(view: PartitionView, broker_id: BrokerId) -> bool:
+    """True if the broker leads the partition, and the partition has other replicas."""
+    is_led = view.leader is not None and view.leader.broker_id == broker_id
+    return is_led and len(view.replicas or ()) > 1

@@ -1,4 +1,4 @@
-"""The deletion of topics and partitions by an administrator's side (C22 to C25; note of the design, rows 12 and 13).
+"""The deletion of topics and partitions by an administrator's side (C22 to C25).
 
     request      each partition's node below the reassignments becomes empty: the partition is to be deleted
     close        each replica gets a close request without a leader, also on brokers that are down
@@ -28,16 +28,15 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.base.ports import Clock, Delete, Gate, MultiOp, Tasks, ZooKeeper
+from minikafka.base.ports import Delete, MultiOp
 from minikafka.broker.modes.leaders import admin_requests
 from minikafka.broker.modes.leaders.admin_requests import AT_ONCE, AdminRequests
 from minikafka.broker.modes.leaders.peers import Peers
+from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.queue import Entry
-from minikafka.broker.modes.leaders.topics_in_work import TopicsInWork
 from minikafka.leaders.model import PartitionView
 from minikafka.leaders.steps import CREATION, DELETION
 from minikafka.zk.nodes import configs
-from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import reassignments, topics
 from minikafka.zk.nodes.leaders.topics import TopicView
 
@@ -60,26 +59,20 @@ class Deletions:
 
     def __init__(
         self,
-        broker_id: BrokerId,
-        zookeeper: ZooKeeper,
-        clock: Clock,
-        tasks: Tasks,
+        ports: Ports,
         requests: AdminRequests,
-        gate: Gate,
-        work: TopicsInWork,
         peers: Peers,
-        faults: Faults,
         refresh: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
-        self._broker_id = broker_id
-        self._zookeeper = zookeeper
-        self._clock = clock
-        self._tasks = tasks
+        self._broker_id = ports.broker_id
+        self._zookeeper = ports.zookeeper
+        self._clock = ports.clock
+        self._tasks = ports.tasks
+        self._gate = ports.gate
+        self._faults = ports.faults
         self._requests = requests
-        self._gate = gate
-        self._work = work
         self._peers = peers
-        self._faults = faults
+        self._work = peers.work
         self._refresh = refresh
         self._deleting: dict[str, asyncio.Event] = {}
         """Topics that have a task of this broker, and an event at its end."""

@@ -20,19 +20,19 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import Closed, CoordinationError
 from minikafka.base.model import (
     LEADER_DURING_DELETE,
+    NO_EPOCH,
+    NO_LEADER,
     Broker,
     BrokerId,
     ClusterMetadata,
     PartitionState,
     TopicPartition,
 )
-from minikafka.base.ports import Clock, Tasks, ZooKeeper
 from minikafka.broker.capabilities import Orders
+from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.reads import PartitionReads
-from minikafka.broker.modes.leaders.role_states import metadata_of
 from minikafka.leaders.model import PartitionView
 from minikafka.zk.nodes import registrations
-from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders import partitions
 from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
 
@@ -68,19 +68,15 @@ class LeadersMetadata:
 
     def __init__(
         self,
-        broker_id: BrokerId,
-        zookeeper: ZooKeeper,
-        clock: Clock,
-        tasks: Tasks,
+        ports: Ports,
         reads: PartitionReads,
-        faults: Faults,
     ) -> None:
-        self._broker_id = broker_id
-        self._zookeeper = zookeeper
-        self._clock = clock
-        self._tasks = tasks
+        self._broker_id = ports.broker_id
+        self._zookeeper = ports.zookeeper
+        self._clock = ports.clock
+        self._tasks = ports.tasks
+        self._faults = ports.faults
         self._reads = reads
-        self._faults = faults
         self._orders: Orders
         self.on_read: Callable[[Mapping[TopicPartition, PartitionView], Collection[BrokerId]], bool]
         """Called after each read of all partitions, with the registered brokers.
@@ -385,3 +381,37 @@ def _age(state: PartitionState) -> tuple[int, int]:
 
 def _hidden(state: PartitionState) -> PartitionState:
     return state._replace(leader=LEADER_DURING_DELETE)
+
+
+def role_of(tp: TopicPartition, view: PartitionView, *, is_new: bool = False) -> PartitionState:
+    """Return the role that a view gives to the replicas of its partition, which has a leader and an ISR."""
+    assert view.leader is not None, view
+    return _state(tp, view)._replace(is_new=is_new)
+
+
+def metadata_of(
+    tp: TopicPartition, view: PartitionView, live: frozenset[BrokerId]
+) -> PartitionState:
+    """Return what clients see of a partition. A partition that is not complete, or is being deleted, is hidden."""
+    state = _state(tp, view)
+    if view.topic_id is None or view.replicas is None or view.is_being_deleted:
+        return state._replace(leader=LEADER_DURING_DELETE)
+    return state._replace(offline=tuple(id_ for id_ in state.replicas if id_ not in live))
+
+
+def _state(tp: TopicPartition, view: PartitionView) -> PartitionState:
+    assigned = view.replicas or ()
+    target = assigned if view.reassignment is None else view.reassignment.replicas
+    adding = tuple(id_ for id_ in target if id_ not in assigned)
+    isr = view.isr
+    return PartitionState(
+        tp,
+        NO_LEADER if view.leader is None else view.leader.broker_id,
+        view.epoch if view.leader is None else view.leader.epoch,
+        () if isr is None else isr.ids,
+        -1 if isr is None else isr.version,
+        NO_EPOCH,
+        (*assigned, *adding),
+        adding,
+        tuple(id_ for id_ in assigned if id_ not in target),
+    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.ports import (
+    Check,
     Clock,
     ControlPlane,
     Gate,
     Ledger,
+    MultiOp,
+    Node,
     Rng,
     Storage,
     Tasks,
@@ -20,20 +23,16 @@ from minikafka.base.ports import (
 from minikafka.broker.capabilities import Capabilities
 from minikafka.broker.modes.leaders.admin_requests import AdminRequests
 from minikafka.broker.modes.leaders.administration import LeadersAdministration
-from minikafka.broker.modes.leaders.config_writes import LeadersConfigWrites
-from minikafka.broker.modes.leaders.creation import Creations
 from minikafka.broker.modes.leaders.deletion import Deletions
 from minikafka.broker.modes.leaders.diagnostics import LeadersDiagnostics
-from minikafka.broker.modes.leaders.isr_store import LeadersIsrs
-from minikafka.broker.modes.leaders.lifecycle import LeadersLifecycle
+from minikafka.broker.modes.leaders.host import LeadersHost, LeadersIsrs
+from minikafka.broker.modes.leaders.lifecycle import LeadersLifecycle, LeadersRoles
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.peers import Peers
+from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import PartitionReads
-from minikafka.broker.modes.leaders.roles import LeadersRoles
-from minikafka.broker.modes.leaders.runner import Runner
 from minikafka.broker.modes.leaders.topic_store import LeadersTopics
-from minikafka.broker.modes.leaders.topics_in_work import TopicsInWork
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.rpc.coordination import LOOK_AGAIN, TOPIC_IN_WORK
@@ -79,77 +78,81 @@ class LeadersMode:
         return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16))
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
-        config, session, clock, tasks = self._config, self.zookeeper, self._clock, self._tasks
-        faults = Faults()
-        listener = config.endpoints.control.name
+        session, clock, tasks = self.zookeeper, self._clock, self._tasks
+        ports = Ports(self._config, session, clock, tasks, ledger, gate, Faults())
         queue = StateChangeQueue(
-            session, clock, config.broker_id, config.minikafka_leaders_queue_max
+            session, clock, ports.broker_id, ports.config.minikafka_leaders_queue_max
         )
-        reads = PartitionReads(
-            session, tasks, faults, lambda: administration.allows_unclean_elections
-        )
-        metadata = LeadersMetadata(config.broker_id, session, clock, tasks, reads, faults)
-        runner = Runner(config, session, clock, tasks, ledger, gate, queue, reads, metadata, faults)
-        roles = LeadersRoles(config, session, clock, tasks, ledger, queue, runner, metadata)
-        peers = Peers(config.broker_id, session, control_plane, listener, faults)
-        work = TopicsInWork()
-        administration = LeadersAdministration(
-            config, session, peers, gate, faults, runner.look_again, runner.poke_all
-        )
+        reads = PartitionReads(ports, lambda: administration.allows_unclean_elections)
+        metadata = LeadersMetadata(ports, reads)
+        host = LeadersHost(ports, queue, reads, metadata)
+        roles = LeadersRoles(ports, queue, host, metadata)
+        peers = Peers(ports, control_plane)
+        administration = LeadersAdministration(ports, peers, host.look_again, host.poke_all)
         roles.calls = {
-            TOPIC_IN_WORK: work.answer,
+            TOPIC_IN_WORK: peers.work.answer,
             LOOK_AGAIN: administration.answer,
         }
-        diagnostics = LeadersDiagnostics(config.broker_id, clock, runner.machine, metadata, queue)
+        diagnostics = LeadersDiagnostics(ports.broker_id, clock, host.machine, metadata, queue)
         tasks.spawn(diagnostics.run(), "backlog")
+        config_writes = LeadersConfigWrites(session, host.poke_all)
         return Capabilities(
-            lifecycle=LeadersLifecycle(
-                session, self._session_file, clock, tasks, ledger, roles, runner, metadata
-            ),
+            lifecycle=LeadersLifecycle(ports, self._session_file, roles, host, metadata),
             roles=roles,
-            isrs=LeadersIsrs(session, runner.isr_written),
-            topics=self._topics(gate, queue, metadata, runner, peers, work, faults),
-            configs=ZooKeeperConfigs(
-                session,
-                clock,
-                tasks,
-                config.broker_id,
-                LeadersConfigWrites(session, runner.poke_all),
-            ),
+            isrs=LeadersIsrs(session, host.isr_written),
+            topics=_topics(ports, AdminRequests(ports, queue, host.note), peers, metadata),
+            configs=ZooKeeperConfigs(session, clock, tasks, ports.broker_id, config_writes),
             administration=administration,
             diagnostics=diagnostics,
             claim_producer_ids=partial(
-                ids.claim_producer_ids, session, config.broker_id, PRODUCER_ID_BLOCK
+                ids.claim_producer_ids, session, ports.broker_id, PRODUCER_ID_BLOCK
             ),
             metadata=metadata,
         )
 
-    def _topics(
-        self,
-        gate: Gate,
-        queue: StateChangeQueue,
-        metadata: LeadersMetadata,
-        runner: Runner,
-        peers: Peers,
-        work: TopicsInWork,
-        faults: Faults,
-    ) -> LeadersTopics:
-        """Return the store of topics. Each read of all metadata shows it the deletions that nobody performs."""
-        session, broker_id = self.zookeeper, self._config.broker_id
-        requests = AdminRequests(session, queue, runner.lines.note, faults)
-        refresh = metadata.refresh_topics
-        deletions = Deletions(
-            broker_id,
-            session,
-            self._clock,
-            self._tasks,
-            requests,
-            gate,
-            work,
-            peers,
-            faults,
-            refresh,
-        )
-        metadata.on_read = deletions.noticed
-        creations = Creations(session, requests, gate, faults)
-        return LeadersTopics(session, creations, deletions, work, peers, faults, refresh)
+
+def _topics(
+    ports: Ports, requests: AdminRequests, peers: Peers, metadata: LeadersMetadata
+) -> LeadersTopics:
+    """Return the store of topics. Each read of all metadata shows it the deletions that nobody performs."""
+    deletions = Deletions(ports, requests, peers, metadata.refresh_topics)
+    metadata.on_read = deletions.noticed
+    return LeadersTopics(ports, requests, deletions, peers, metadata.refresh_topics)
+
+
+class LeadersConfigWrites:
+    """ConfigWrites of the mode, without a fence: every broker acts, and none decides alone.
+
+    `on_unclean_election(topics)` reads the leaderless partitions of these topics again.
+
+    Every broker deletes old notifications. Of the brokers that do so at once, one succeeds with all its deletions, and
+    the others with none.
+    """
+
+    fence_paths: Final = ()
+
+    def __init__(
+        self, zookeeper: ZooKeeper, on_unclean_election: Callable[[Sequence[str]], None]
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._on_unclean_election = on_unclean_election
+
+    def fence(self, nodes: Sequence[Node | None]) -> list[Check]:
+        """Return no check: the version of the settings node is enough."""
+        return []
+
+    async def write(self, fence: list[Check], operations: Sequence[MultiOp]) -> None:
+        """Write all operations or none. Raises CoordinationError."""
+        await self._zookeeper.multi([*fence, *operations])
+
+    def acts_on_changes(self) -> bool:
+        """Return True: an election concerns every broker that hosts a replica."""
+        return True
+
+    def unclean_election_enabled(self, topics: Sequence[str]) -> None:
+        """Read the leaderless partitions of these topics again."""
+        self._on_unclean_election(topics)
+
+    async def purge(self, operations: Sequence[MultiOp]) -> None:
+        """Delete old notifications. Raises CoordinationError, for example if another broker has deleted them."""
+        await self._zookeeper.multi(operations)

@@ -1,19 +1,21 @@
-"""Calls of this broker to the other brokers of the cluster, with their addresses from ZooKeeper."""
+"""What the brokers of a cluster ask each other, with their addresses from ZooKeeper."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
-from minikafka.base.errors import KafkaError
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, TopicPartition
-from minikafka.base.ports import ControlPlane, ZooKeeper
+from minikafka.base.ports import Call, ControlPlane
+from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.rpc import coordination
 from minikafka.rpc.coordination import Look
 from minikafka.zk.nodes import registrations
-from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
 
 logger = logging.getLogger(__name__)
@@ -22,21 +24,15 @@ _CALL_MS: Final = 5_000
 
 
 class Peers:
-    """The registered brokers as one broker calls them. `listener`: the name of the control listener."""
+    """The registered brokers as one broker calls them, and the topics in work that they ask this broker for."""
 
-    def __init__(
-        self,
-        broker_id: BrokerId,
-        zookeeper: ZooKeeper,
-        control_plane: ControlPlane,
-        listener: str,
-        faults: Faults,
-    ) -> None:
-        self._broker_id = broker_id
-        self._zookeeper = zookeeper
+    def __init__(self, ports: Ports, control_plane: ControlPlane) -> None:
+        self._broker_id = ports.broker_id
+        self._zookeeper = ports.zookeeper
         self._control_plane = control_plane
-        self._listener = listener
-        self._faults = faults
+        self._listener = ports.config.endpoints.control.name
+        self._faults = ports.faults
+        self.work = TopicsInWork()
 
     async def live(self) -> dict[BrokerId, Broker]:
         """Return the registered brokers. Raises CoordinationError."""
@@ -86,3 +82,37 @@ class Peers:
             target_id=broker.id,
             timeout_ms=_CALL_MS,
         )
+
+
+class TopicsInWork:
+    """The topics that this broker creates, extends or deletes now.
+
+    Other brokers ask for them: what a living broker has begun is no failed attempt.
+    """
+
+    def __init__(self) -> None:
+        self._works: Counter[str] = Counter()
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._works
+
+    @contextmanager
+    def hold(self, topic: str) -> Iterator[None]:
+        """Count the topic as in work."""
+        self._works[topic] += 1
+        try:
+            yield
+        finally:
+            self._works[topic] -= 1
+            if not self._works[topic]:
+                del self._works[topic]
+
+    async def answer(self, call: Call) -> dict[str, Any]:
+        """Handle the call `TOPIC_IN_WORK` of another broker. Raises KafkaError."""
+        return coordination.encode_answer(in_work=coordination.decode_topic(call.body) in self)
+
+
+def in_work(topic: str) -> KafkaError:
+    """Return the error of a request for a topic that another request works on."""
+    message = f"the topic '{topic}' is being changed by another request; retry"
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)

@@ -7,7 +7,7 @@ from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import NO_EPOCH, LeaderAndIsr, TopicPartition
 from minikafka.broker.capabilities import IsrOutcome, IsrWrite
-from minikafka.broker.modes.leaders.isr_store import LeadersIsrs
+from minikafka.broker.modes.leaders.host import LeadersIsrs
 
 TP = TopicPartition("t", 0)
 ISR = "/leaders/brokers/topics/t/0/ISR"
