@@ -1,6 +1,6 @@
 """How far a replica can be read: its high watermark and last stable offset, with their byte positions in the log.
 
-`Waiter` and `Reader` are the interfaces of those who wait for the limits to move.
+`Waiter` and `ConsumerItem` are the interfaces of those who wait for the limits to move.
 
 Invariant: neither offset lies above the log end, or below the log start offset.
 """
@@ -36,7 +36,7 @@ class ReadLimits:
         self._high_watermark_position = self._last_stable_position = UNKNOWN_OFFSET
         self._positions_generation = _NO_GENERATION
         self.waiting: dict[Waiter, None] = {}
-        self.readers: dict[Reader, None] = {}
+        self.readers: dict[ConsumerItem, None] = {}
         """Consumer sessions to mark dirty, and remove, when the next fetch of the partition may have a new result."""
 
     def read_limit(self, read_committed: bool) -> tuple[int, int]:
@@ -124,7 +124,7 @@ class Waiter(Protocol):
         """Send the response if the request need not wait any longer."""
 
 
-class Reader(Protocol):
+class ConsumerItem(Protocol):
     """A partition in a consumer's fetch session. `mark_dirty` is called when the replica has something new to read."""
 
     def mark_dirty(self) -> None:

@@ -76,7 +76,7 @@ class Item:
         "topic",
     )
 
-    def __init__(self, session: Session, topic: bytes, number: int) -> None:
+    def __init__(self, session: FollowerSession, topic: bytes, number: int) -> None:
         self.session = session
         self.topic = topic
         self.number = number
@@ -123,7 +123,7 @@ class Item:
         self.partition = self.progress = None
 
 
-class Session:
+class FollowerSession:
     """The partitions that one follower fetches over one connection.
 
     `epoch` is the session epoch that the next request must have. `lookup(topic, partition)` finds hosted

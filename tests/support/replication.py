@@ -18,7 +18,7 @@ from minikafka.record.batch import Record, build, records
 from minikafka.replication.follower import Follower
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Purgatory
-from minikafka.replication.sessions import Session, Topics
+from minikafka.replication.sessions import FollowerSession, Topics
 from minikafka.wire.fetch import finished
 
 TP = TopicPartition("t", 0)
@@ -74,7 +74,7 @@ class Replica:
         self.answers = AnswerQueue(
             self.purgatory, lambda slices: self.sent.extend(bytes(part) for part in slices)
         )
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, FollowerSession] = {}
         self.responses: dict[int, Topics] = {}
 
     def new_follower(self) -> Follower:
@@ -242,11 +242,11 @@ class Replicas:
         if not lose_answer:
             self._deliver(follower, session.id, target.responses.pop(follower))
 
-    def _session(self, follower: int, target: Replica, machine: Follower) -> Session:
+    def _session(self, follower: int, target: Replica, machine: Follower) -> FollowerSession:
         session = target.sessions.get(follower)
         if session is None or machine.session_id == 0:
             lookup = {KEY: target.partition}
-            session = Session(
+            session = FollowerSession(
                 1,
                 follower,
                 target.purgatory,

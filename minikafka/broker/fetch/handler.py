@@ -80,7 +80,7 @@ from minikafka.replication.sessions import (
     INITIAL_EPOCH,
     INVALID_SESSION_EPOCH,
     SESSION_NOT_FOUND,
-    Session,
+    FollowerSession,
     Topics,
 )
 from minikafka.wire.fetch import (
@@ -135,7 +135,7 @@ class FetchApi:
         self.answers = answers
         self.requests = requests
         self.now = 0
-        self.session: Session | None = None
+        self.session: FollowerSession | None = None
         self.slot = Slot()
         """The queue entry of the response to a follower, whose session has at most one fetch in flight."""
         self.correlation = 0
@@ -217,7 +217,9 @@ class FetchApi:
 
     # ---- followers
 
-    def _follower_again(self, session: Session, single: SingleRequest, correlation: int) -> bool:
+    def _follower_again(
+        self, session: FollowerSession, single: SingleRequest, correlation: int
+    ) -> bool:
         """Handle a follower's fetch of one partition of its session. Return False for any other request."""
         (replica_id, max_wait_ms, max_bytes, session_id, session_epoch), topic, row = single
         if replica_id < 0 or session_id != session.id or session_epoch != session.epoch:

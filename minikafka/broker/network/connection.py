@@ -45,7 +45,7 @@ ENTRIES_MAX: Final = 4096
 stops reading until fewer than half are left."""
 
 
-class Connection(FramedStream):
+class AcceptedConnection(FramedStream):
     """The stream handler of one accepted connection.
 
     `closed(connection)` is called once, when the connection has ended.
@@ -85,7 +85,7 @@ class Connection(FramedStream):
         sends: SendTurns,
         rooms: FrameRooms,
         buffers: LargeBuffers,
-        closed: Callable[[Connection], None],
+        closed: Callable[[AcceptedConnection], None],
     ) -> None:
         super().__init__(services.config.socket_request_max_bytes, buffers)
         self.client = client

@@ -31,7 +31,7 @@ from minikafka.broker.apis import (
     transactions,
     versions,
 )
-from minikafka.broker.network.connection import Connection
+from minikafka.broker.network.connection import AcceptedConnection
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.frame_room import SWEEP_MS, frame_rooms
 from minikafka.broker.network.outbox import ReadAhead, SendTurns
@@ -100,13 +100,13 @@ class KafkaListener:
         self._buffers = LargeBuffers()
         self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)
         self._listening: list[Listener] = []
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[AcceptedConnection, None] = {}
         self._room = room
-        self._silent: dict[Connection, None] = {}
+        self._silent: dict[AcceptedConnection, None] = {}
         """Connections that had not sent a request when they were last looked at, the oldest first."""
         self._last_id = 0
         self._freed_at = self._looked_at = -_SWEEP_MS
-        self._unused: list[Connection] = []
+        self._unused: list[AcceptedConnection] = []
         """Connections that had been idle for `_UNUSED_MS` at the time `_looked_at`, the longest idle one last."""
 
     async def start(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
@@ -121,7 +121,7 @@ class KafkaListener:
         self._tasks.spawn(self._sweep(), "connections")
         return ports
 
-    def _accept(self, listener: str) -> Connection | None:
+    def _accept(self, listener: str) -> AcceptedConnection | None:
         """Return the handler of a new connection; None to refuse it, if there is no room.
 
         Without room, a new connection replaces the oldest connection that has never sent a request, or else a
@@ -134,7 +134,7 @@ class KafkaListener:
                 return None
             self._replace(replaced)
         self._last_id += 1
-        connection = Connection(
+        connection = AcceptedConnection(
             ClientConnection(self._last_id, listener),
             self._services,
             self._replicas,
@@ -151,7 +151,7 @@ class KafkaListener:
         self._connections[connection] = self._silent[connection] = None
         return connection
 
-    def _oldest_silent(self) -> Connection | None:
+    def _oldest_silent(self) -> AcceptedConnection | None:
         """Return the oldest connection without a request; None if it was opened less than `_SETTLED_MS` ago."""
         while self._silent:
             oldest = next(iter(self._silent))
@@ -161,7 +161,7 @@ class KafkaListener:
             del self._silent[oldest]
         return None
 
-    def _longest_idle(self) -> Connection | None:
+    def _longest_idle(self) -> AcceptedConnection | None:
         """Return a connection that has been idle for `_UNUSED_MS`, the longest idle one first; None without one."""
         now = self._services.clock.now()
         if not self._unused and now - self._looked_at >= _SWEEP_MS:
@@ -174,17 +174,17 @@ class KafkaListener:
                 return longest
         return None
 
-    def _idle(self, since: int) -> list[Connection]:
+    def _idle(self, since: int) -> list[AcceptedConnection]:
         """Return the connections without a request in progress that have been idle since this time."""
         return [one for one in self._connections if one.last_active <= since and one.is_idle()]
 
-    def _replace(self, connection: Connection) -> None:
+    def _replace(self, connection: AcceptedConnection) -> None:
         """Close a connection to free its file descriptor for another use."""
         self._room.replaced += 1
         connection.link.abort()
         self._closed(connection)
 
-    def _closed(self, connection: Connection) -> None:
+    def _closed(self, connection: AcceptedConnection) -> None:
         self._connections.pop(connection, None)
         self._silent.pop(connection, None)
 
@@ -245,7 +245,7 @@ class KafkaListener:
         if longest_ms < 0:
             return
         idle_since = now - longest_ms
-        idle: list[Connection] = []
+        idle: list[AcceptedConnection] = []
         for connection in tuple(self._connections):
             if connection.last_active >= idle_since:
                 continue

@@ -12,7 +12,7 @@ from minikafka.replication.consumer_sessions import FetchSessionCache
 from minikafka.replication.partition import Partition
 from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
-from minikafka.replication.sessions import Responder, Session
+from minikafka.replication.sessions import FollowerSession, Responder
 
 
 class FetchSessions:
@@ -36,20 +36,20 @@ class FetchSessions:
         self._purgatory = purgatory
         self._lookup = lookup
         self._expand = expand
-        self._of_followers: dict[int, Session] = {}
+        self._of_followers: dict[int, FollowerSession] = {}
         self._last_id = 0
 
-    def open(self, broker_id: BrokerId, responder: Responder, now: int) -> Session:
+    def open(self, broker_id: BrokerId, responder: Responder, now: int) -> FollowerSession:
         """Open a session for the connection of one follower."""
         self.consumers.add_follower(now)
         self._last_id += 1
-        session = Session(
+        session = FollowerSession(
             self._last_id, broker_id, self._purgatory, self._lookup, responder, self._expand
         )
         self._of_followers[session.id] = session
         return session
 
-    def close(self, session: Session) -> None:
+    def close(self, session: FollowerSession) -> None:
         """Close the session of a follower that has disconnected or opens a new session."""
         session.close()
         self._purgatory.sessions.pop(session, None)

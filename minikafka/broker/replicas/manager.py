@@ -53,7 +53,7 @@ from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
 from minikafka.replication.reader import PartitionReader
 from minikafka.replication.replica_selector import forget_former_readers
-from minikafka.replication.sessions import Session
+from minikafka.replication.sessions import FollowerSession
 from minikafka.replication.throttle import RETRY_MS
 
 logger = logging.getLogger(__name__)
@@ -526,7 +526,7 @@ class ReplicaManager:
 
     # ---- followers
 
-    def follower_disconnected(self, session: Session) -> None:
+    def follower_disconnected(self, session: FollowerSession) -> None:
         """Close the session of a follower whose connection has ended, and report the end."""
         self.fetch_sessions.close(session)
         self._lifecycle.report_lost_connection(session.broker_id)
