@@ -108,6 +108,7 @@ class LogDirectory:
         marker = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
         clean = self.storage.exists(marker)
         if clean:
+            # Durably gone before a log changes: after a crash, every log is recovered (R25).
             self.storage.remove(marker)
             self.storage.sync_directory(self.path)
         recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
@@ -212,6 +213,7 @@ class LogDirectory:
         path = f"{self.path}/{tp}"
         if self.storage.is_link(path):
             raise ConfigError(_link_refused(path))
+        # Before the log exists: a crash must not give it the offsets of an earlier log.
         self._forget_predecessor(tp)
         log = Log.open(self.storage, path, tp, config, clean=True)
         self._adopt(log)
@@ -334,7 +336,9 @@ class LogDirectory:
             offsets, before = self.first_dirty_offsets(), self._written.get(name)
             data = checkpoints.encode_offsets(offsets)
             await executor.run(partial(self.storage.write_atomically, following, data))
-            is_current = self._written.get(name) is before
+            is_current = (
+                self._written.get(name) is before
+            )  # the event loop may have written the file meanwhile
         self.storage.rename(following, path, sync=False)
         self._written[name] = data
         self._named[name] = frozenset(offsets)
@@ -363,6 +367,7 @@ class LogDirectory:
             log.close()
         self.write_recovery_points(sync=True)
         self.write_log_starts(sync=True)
+        # Last: the marker says that all of this is durable.
         marker = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
         self.storage.write_atomically(marker, checkpoints.CLEAN_SHUTDOWN_CONTENT)
         self.retired.close()

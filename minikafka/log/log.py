@@ -110,6 +110,7 @@ class Log(LogEnd):
             or timestamp > self._roll_timestamp
             or last_offset > self._roll_last_offset
         ):
+            # Before any change: if the file of a new segment cannot be created, nothing is appended.
             self._before_append(base_offset, timestamp, end_position, last_offset, wall_ms)
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
@@ -142,14 +143,16 @@ class Log(LogEnd):
         )
         if stop != end or not headers:
             headers, next_offset = self._restart_below_start(buf, view, start, end)
-        if self.pending:
+        if self.pending:  # from its time as leader, in the same tick
             self.flush()
         if (
             accept_gaps
             and gaps.first_dirty_offset is None
             and has_gap(headers, self.log_end_offset)
         ):
-            gaps.mark(self.log_start_offset)
+            gaps.mark(
+                self.log_start_offset
+            )  # durable before the gap is: recovery would cut the log at it
         position = self.position
         end_position = position + end - start
         if (
@@ -322,6 +325,7 @@ class Log(LogEnd):
             return
         self.flush()
         with self.failing_for_good(is_repeatable=True):
+            # First, and durable: after a crash, no checkpoint may lie above the log end.
             self._lower_checkpoints(self.segments.batch_begin(offset))
         with self.failing_for_good():
             while self.segments[-1].base_offset > offset:

@@ -152,6 +152,7 @@ class LogEnd:
         traffic.produce_requests += len(pending)
         traffic.bytes_in += size
         traffic.messages_in += end - self.written_log_end_offset
+        # Last: records below the written end may be sent to followers and acknowledged.
         self.written_position, self.written_log_end_offset = self.position, end
 
     def sync(self) -> None:
@@ -171,6 +172,7 @@ class LogEnd:
             sync_name(self.storage, self.directory)
             self.has_durable_name = True
         self.segments.all_synced()
+        # Last: after a crash, nothing below the recovery point is checked.
         self.recovery_point = self.log_end_offset
 
     def _note_in_segment(

@@ -387,6 +387,7 @@ class LogManager:
             unsynced = log.segments.unsynced
             if unsynced:
                 log.epochs.ensure_file()
+                # Read before the fsync, during which the log may roll, truncate or delete segments.
                 count, removals = len(unsynced), log.segments.removals
                 await self._sync(log, unsynced)
                 log.sealed_synced(count, removals)
@@ -407,6 +408,7 @@ class LogManager:
             if now - since >= log.config.flush_ms:
                 del unsynced[log]
                 log.epochs.ensure_file()
+                # Read before the fsync, during which the log may grow or truncate.
                 end_offset, generation = log.written_log_end_offset, log.layout_generation
                 segments = [*log.segments.unsynced, log.segments[-1]]
                 await self._sync(log, segments)
@@ -433,7 +435,9 @@ class LogManager:
             topic_id = log.topic_id
             with _unless_moved():
                 await self.executor.run(partial(sync_name, self.storage, log.directory))
-            log.has_durable_name = log.topic_id == topic_id
+            log.has_durable_name = (
+                log.topic_id == topic_id
+            )  # it may have got its topic id during the fsync
 
     # Failure and close.
 

@@ -101,7 +101,7 @@ def load(
     if epochs.entries != (known or []):
         epochs.sync()
     producers = ProducerStates(storage, directory)
-    if not clean:
+    if not clean:  # a snapshot above the recovery point may describe batches that were cut
         producers.remove_snapshots_above(max(recovery_point, segments[0].base_offset))
     rebuild_transaction_indexes(producers, segments, end_position)
     reload_producers(producers, segments, end_offset, end_position)

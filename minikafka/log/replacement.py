@@ -38,6 +38,7 @@ class Replacement:
         self._slot()
         if log.gaps.first_dirty_offset is None:
             log.gaps.mark(log.log_start_offset)
+        # The renames are half done after any failure, so the log is not used again before the next start.
         with log.failing_for_good():
             swap.begin(self._segments[0])
         log.before_removal = self.end

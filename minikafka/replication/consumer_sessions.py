@@ -212,7 +212,9 @@ class ConsumerSession:
 
         A fetch that waits is answered, because no change of a partition would wake it any more.
         """
-        self.is_open = False
+        self.is_open = (
+            False  # first, because the last read of the waiting fetch must not subscribe again
+        )
         for item in self.items.values():
             item.unsubscribe()
         if self.waiting is not None:

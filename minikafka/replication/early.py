@@ -64,7 +64,7 @@ class EarlyBatches:
         refused = self._refused.get(producer_id)
         if refused is None or refused.after != after or now - refused.last_at > WAIT_MS:
             if len(self._refused) >= _PRODUCERS_MAX:
-                self._refused.clear()
+                self._refused.clear()  # their waits begin again
             first_at = now
         else:
             first_at = refused.first_at

@@ -218,6 +218,9 @@ class Follower:
         return key[0], self._row(key, followed)
 
     def _row(self, key: Key, followed: Followed) -> RequestRow:
+        assert followed.state == FETCHING, (
+            followed.state
+        )  # a log is reconciled before it is fetched (R39)
         log = followed.partition.log
         offset = followed.sent_offset = log.log_end_offset
         epoch = log.epochs.latest
@@ -238,7 +241,7 @@ class Follower:
             listed.add(key)
         self.to_list.clear()
         forgotten: dict[bytes, list[int]] = {}
-        if self.session_id:
+        if self.session_id:  # a request that begins a session has nothing to forget
             for topic, number in self.forgotten:
                 forgotten.setdefault(topic, []).append(number)
         for key in self.forgotten:
@@ -304,9 +307,11 @@ class Follower:
                 self.to_list[key] = followed
             else:
                 self._count_throttled(key, followed, end - start, high_watermark)
+        # After the append, because the high watermark is at most the end of the own log.
         if partition.follow_high_watermark(high_watermark):
             self.on_awaited(partition)
         if log_start_offset > partition.log.log_start_offset:
+            # This replica may not have fetched up to the leader's log start offset yet.
             partition.advance_log_start_offset(min(log_start_offset, partition.high_watermark))
             # The next fetch tells the leader the new log start offset. Without it, DeleteRecords would wait until the
             # partition has new records.
@@ -439,6 +444,7 @@ def reconcile(partition: Partition, epoch: int, end_offset: int) -> bool:
     is truncated to the end of its own largest epoch below `epoch`, and the leader must be asked again (KIP-279).
     Raises StorageFailed.
     """
+    assert not partition.is_leader, partition  # others reconcile their logs with a leader's log
     log = partition.log
     lost_from = log.gaps.lost_from
     if lost_from is not None:  # the leader has the missing records and all later records
@@ -479,9 +485,10 @@ def _agreed_end(partition: Partition, epoch: int, end_offset: int) -> tuple[int,
         log.epochs.forget_above(partition.leader_epoch)
         return end, False
     if end_offset < 0:
+        # The leader knows no such epoch: only records below the high watermark are certainly in its log (KIP-101).
         return min(partition.high_watermark, end), True
     own_epoch, own_end = log.epochs.end_offset_for(epoch, end)
-    if own_epoch < 0:
+    if own_epoch < 0:  # records of the oldest format have no leader epoch
         return min(end_offset, end), True
     if own_epoch != epoch:
         return min(own_end, end), False

@@ -164,6 +164,7 @@ class Partition(ReadLimits):
         """
         new_epoch = state.leader_epoch > self.leader_epoch
         assert state.leader == self.broker_id, state
+        assert self.broker_id in state.isr, state
         self._set_state(state)
         self.is_leader, self.is_follower = True, False
         if opens_later:
@@ -171,8 +172,10 @@ class Partition(ReadLimits):
         else:
             self.open(now)
         if new_epoch:
+            # Where the epoch begins: a follower joins the ISR only when its log has reached this offset (S10).
             self.epoch_start_offset = self.log.log_end_offset
             self.log.epochs.assign(state.leader_epoch, self.epoch_start_offset)
+            assert self.log.epochs.latest == self.leader_epoch, self
             self.verifications.begin_leader_epoch()
         # Keep the progress of a replica that a reassignment removes: it can be elected until it leaves the ISR.
         others = dict.fromkeys((*state.replicas, *state.isr))
@@ -184,8 +187,10 @@ class Partition(ReadLimits):
             }
         )
         if new_epoch:
+            # What a follower acknowledged in an earlier epoch does not count: it may have lost its files since (S51).
             for progress in self.followers.values():
                 progress.restart(now)
+        # First, because the high watermark must not move while the ISR is smaller than min.insync.replicas.
         self._isr_changed()
         self.maybe_advance_high_watermark(now)
         return new_epoch
@@ -241,6 +246,9 @@ class Partition(ReadLimits):
 
     def _set_state(self, state: PartitionState) -> None:
         assert state.leader_epoch >= self.leader_epoch, (state, self.leader_epoch)
+        # An epoch has one leader: two of them would append different records at the same offsets.
+        is_resumed = state.leader_epoch == self.leader_epoch and self.leader != NO_LEADER
+        assert not is_resumed or state.leader == self.leader, (state, self.leader)
         self.leader = state.leader
         self.followed_before = NO_LEADER
         self.leader_epoch = state.leader_epoch
@@ -271,6 +279,7 @@ class Partition(ReadLimits):
         """
         assert offset <= self.high_watermark, (offset, self)
         self.log.advance_log_start_offset(offset)
+        # It does not move, but the last stable offset may lie below the new log start offset.
         self._set_high_watermark(self.high_watermark)
         for progress in self.followers.values():
             if progress.item is not None:
@@ -352,7 +361,7 @@ class Partition(ReadLimits):
         if len(field) > self.max_message_bytes and not header[ATTRIBUTES] & CONTROL:
             return -_TOO_LARGE
         if header[PRODUCER_ID] >= 0:
-            if not internal:
+            if not internal:  # a coordinator's markers have no sequence numbers
                 known = log.producers.check(header)
                 if known != APPEND and (result := result_of_unexpected(self, header, known, now)):
                     return result
@@ -361,6 +370,7 @@ class Partition(ReadLimits):
                 if error := self.verifications.refusal(log.producers, *transactional):
                     return -error
         if self.log_append_time:
+            # After all checks: a batch that is refused must keep the bytes that its checksum covers.
             stamp_append_time(field, wall_ms)
             header = _unpack_header(field)
         self.appended_base = log.append(field, header, self.leader_epoch, wall_ms)
@@ -399,6 +409,8 @@ class Partition(ReadLimits):
         Return True if the high watermark moved. Raises StorageFailed.
         """
         log = self.log
+        # A fetch beyond the log end would acknowledge records that this leader does not have.
+        assert offset <= log.log_end_offset, (offset, self)
         end = log.written_log_end_offset
         old = progress.offset
         progress.offset = offset
@@ -409,6 +421,7 @@ class Partition(ReadLimits):
         if offset >= end:
             progress.last_caught_up = now
         elif offset >= progress.caught_up_to >= 0:
+            # It now has all that the log had at its last fetch, so it was caught up at that time (R30).
             progress.last_caught_up = max(progress.last_caught_up, progress.last_fetch)
         progress.caught_up_to = end
         progress.last_fetch = now
@@ -443,7 +456,7 @@ class Partition(ReadLimits):
             ):
                 lowest = progress.offset
                 slowest = progress
-        if lowest <= self.high_watermark:
+        if lowest <= self.high_watermark:  # consumers may have read up to it
             return False
         if slowest is None:
             self._move_high_watermark(lowest, log.written_position, log.layout_generation)
@@ -501,6 +514,8 @@ class Partition(ReadLimits):
 
     def expand_isr(self, broker_id: BrokerId) -> None:
         """Propose the ISR with this replica added; no other change may be pending."""
+        assert broker_id in self.followers, (broker_id, self)
+        assert broker_id not in self.isr_state.isr, (broker_id, self)
         self._propose(PendingExpand(self.isr_state.isr, broker_id))
 
     def maybe_shrink_isr(
@@ -522,6 +537,7 @@ class Partition(ReadLimits):
             id_
             for id_ in followers.keys() & self.isr_state.isr
             if id_ in behind
+            # With every record it does not lag, however long ago it fetched them.
             or (followers[id_].offset != end and followers[id_].last_caught_up < oldest)
         }
         change = self.isr_state.without(lagging, suspects & followers.keys(), self._required_isr)
@@ -532,6 +548,9 @@ class Partition(ReadLimits):
     def _propose(self, change: PendingExpand | PendingShrink) -> None:
         assert type(self.isr_state) is Committed, self.isr_state
         assert set(change.maximal) == {*change.isr, *change.proposed}, change
+        # The ISR of a leader without itself would elect a replica that lacks what the leader acknowledged.
+        assert self.is_leader, self
+        assert self.broker_id in change.proposed, (change, self)
         self.isr_state = change
 
     def proposed_state(self) -> LeaderAndIsr:
@@ -547,6 +566,7 @@ class Partition(ReadLimits):
     def isr_committed(self, state_version: int, now: int) -> bool:
         """Commit the proposed ISR, which was stored at `state_version`; return True if the high watermark moved."""
         assert type(self.isr_state) is not Committed, self
+        assert state_version > self.state_version, (state_version, self.state_version)
         self.isr_state = Committed(self.isr_state.proposed)
         self.state_version = state_version
         self._isr_changed()
@@ -554,6 +574,7 @@ class Partition(ReadLimits):
 
     def isr_not_written(self) -> None:
         """Withdraw the proposed ISR, because it was certainly not stored."""
+        assert type(self.isr_state) is not Committed, self
         self.isr_state = Committed(self.isr_state.isr)
 
     def configure(self, config: TopicConfig) -> None:

@@ -87,5 +87,5 @@ class FollowerProgress:
     def locate(self) -> None:
         """Look up the byte position of `offset` in the leader's log. Raises StorageFailed."""
         self.position = self.log.locate(self.offset)
-        self.next_offset = UNKNOWN
+        self.next_offset = UNKNOWN  # `next_position` is of the former layout
         self.generation = self.log.layout_generation

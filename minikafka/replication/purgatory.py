@@ -194,6 +194,7 @@ class AnswerQueue:
 
     def add_part(self, multi: MultiProduce, part: PendingPartition) -> None:
         """Let a queued response wait for one more partition."""
+        assert multi.deadline == NEVER, multi.deadline  # `take` may have sent it otherwise
         multi.parts.append(part)
         self.rows += part.rows()
         if part.partition is not None:
@@ -286,7 +287,7 @@ class AnswerQueue:
         The records of these requests remain in the log.
         """
         entries = self.entries
-        while entries:
+        while entries:  # only the head: later responses wait for it in any case
             entry = entries[0]
             if isinstance(entry, tuple):
                 partition, required, deadline, correlation, _, pack = entry
@@ -385,7 +386,9 @@ class Purgatory:
         The bytes of `field`, the records field of a produce request, must not change until then. Return the result
         of `Partition.append_as_leader`, or -KAFKA_STORAGE_ERROR if the disk fails.
         """
-        if not partition.log.pending:
+        if (
+            not partition.log.pending
+        ):  # asked before the append, after which it always has pending batches
             self.dirty.append(partition)
         try:
             return partition.append_as_leader(
@@ -441,6 +444,8 @@ class Purgatory:
             self._append_gathered()
         if self.dirty:
             self._write(now)
+        # Only written records may be sent or acknowledged. Followers come first: their next fetch commits the records.
+        # Each step takes its dictionary away: what it adds is done in the next tick, so this tick ends.
         if self.sessions:
             sessions, self.sessions = self.sessions, {}
             for session in sessions:

@@ -62,6 +62,8 @@ class ReadLimits:
 
     def _set_high_watermark(self, offset: int) -> None:
         """Set high watermark and last stable offset; their byte positions are looked up at the next read."""
+        log = self.log
+        assert log.log_start_offset <= offset <= log.log_end_offset, (offset, log)
         self._move_high_watermark(offset, UNKNOWN_OFFSET, _NO_GENERATION)
         self.wake_readers()
 
@@ -78,6 +80,7 @@ class ReadLimits:
         if log.producers.transactions:
             first = log.producers.first_unstable_offset(offset)
             if first is not None and first < offset:
+                # DeleteRecords may have removed the beginning of the transaction.
                 self.last_stable_offset = max(first, log.log_start_offset)
                 self._positions_generation = _NO_GENERATION
 
@@ -112,6 +115,7 @@ class ReadLimits:
 
     def wake_readers(self) -> None:
         """Mark the partition dirty in the sessions of consumers, so that their fetches read it again."""
+        # A new dictionary, because a reader that is marked may add itself again.
         readers, self.readers = self.readers, {}
         for reader in readers:
             reader.mark_dirty()

@@ -195,6 +195,7 @@ class FollowerSession:
         """
         yield from self._forget(forgotten)
         self._begin(max_bytes, deadline, now)
+        # Parked only after the last step: a tick between two steps would answer a part of the request.
         self.parked = False
         at = 0
         for topic, rows in topics:
@@ -268,6 +269,7 @@ class FollowerSession:
         item.sent_high_watermark = -1  # send it again: the follower may have missed it
         log = partition.log
         item.diverging = None
+        # Before the offset counts as an acknowledgement: a diverging log has other records below it (R40).
         if last_epoch != log.epochs.latest or offset > log.log_end_offset:
             self._compare(item, partition, last_epoch, offset)
             if item.diverging is not None or item.error:
@@ -287,6 +289,7 @@ class FollowerSession:
             self.purgatory.high_watermark_moved(partition)
         if start != progress.log_start_offset:
             progress.log_start_offset = start
+            # A DeleteRecords request may wait for it.
             self.purgatory.waiting.update(partition.waiting)
         if self.broker_id not in partition.isr_state.isr:
             self._maybe_expand(partition, progress)
@@ -353,6 +356,7 @@ class FollowerSession:
     def _release(self, item: Item) -> None:
         self.size -= 1
         self.held.pop(item, None)
+        # The progress may already belong to the item of a newer session of this follower.
         if item.progress is not None and item.progress.item is item:
             item.progress.item = None
         item.dirty = False
@@ -457,7 +461,9 @@ class FollowerSession:
             if room < 0:
                 self.held[item] = None
                 return None
-            limit = max(min(limit, room), 1)
+            limit = max(
+                min(limit, room), 1
+            )  # at least 1, with which the first batch is sent (KIP-74)
         try:
             position = progress.position
             if progress.generation != log.layout_generation:

@@ -107,7 +107,7 @@ def test_follower_asks_with_its_next_smaller_epoch_if_it_lacks_the_leaders_epoch
     world.produce(1, b"x")
     world.elect(0, isr=(0,), to=(0,))
     world.produce(0, b"d")
-    world.elect(1)
+    world.elect(1, isr=(1,))
     machine = world[0].follower
     asked = [machine.epoch_questions()]
     machine.on_epoch_answer(KEY, 0, *world[1].partition.epoch_end_offset(2))

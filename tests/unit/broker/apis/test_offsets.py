@@ -11,7 +11,7 @@ from support.logs import transactional_batch
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
-from minikafka.base.model import TopicPartition
+from minikafka.base.model import PartitionState, TopicPartition
 from minikafka.broker.apis.offsets import list_offsets, offset_for_leader_epoch
 from minikafka.log.log import Log
 from minikafka.record.batch import Record, build
@@ -160,13 +160,18 @@ def test_request_is_refused_when_its_leader_epoch_is_above_the_current_one(
     assert epoch_end(cold, 0, epoch).error_code == code
 
 
+def followed_state() -> PartitionState:
+    """Return the state of the partition in the next leader epoch, in which broker 2 leads."""
+    return state("t", 0, (2, 1))._replace(leader_epoch=1)
+
+
 def test_broker_that_is_not_the_leader_returns_an_error(tmp_path: Path) -> None:
     cold = Cold()
     assert ask(cold, LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     cold.logs.offline.add(TP)
     assert ask(cold, LATEST).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert epoch_end(cold, 0).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    leader(cold, tmp_path).become_follower(state("t", 0, (2, 1)))
+    leader(cold, tmp_path).become_follower(followed_state())
     assert ask(cold, LATEST).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert epoch_end(cold, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -174,7 +179,7 @@ def test_broker_that_is_not_the_leader_returns_an_error(tmp_path: Path) -> None:
 def test_follower_answers_list_offsets_of_a_debugging_consumer(tmp_path: Path) -> None:
     cold = Cold()
     partition = leader(cold, tmp_path, 100, 200)
-    partition.become_follower(state("t", 0, (2, 1)))
+    partition.become_follower(followed_state())
     assert ask(cold, LATEST, replica_id=-2).offset == 2
     assert ask(cold, 150, replica_id=-2).offset == 1
     partition.stop()

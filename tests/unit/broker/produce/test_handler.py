@@ -119,7 +119,7 @@ async def test_truncated_record_is_not_acknowledged_by_the_record_that_replaces_
     buf = bytearray(other)
     partition.log.append_replicated(buf, memoryview(buf), 0, len(buf))
     partition.follow_high_watermark(2)
-    commit(connected, T0, 2)
+    commit(connected, T0, 1 + len(also))
     refused = {T1: int(ErrorCode.NOT_LEADER_OR_FOLLOWER)} | dict.fromkeys(also, 0)
     assert connected.answered == [{T0: 0}, {T1: 0}, refused]
 

@@ -96,6 +96,7 @@ def partition(epoch: int, number: int = 0, leader: int = 3) -> Any:
         tp=tp,
         leader=leader,
         leader_epoch=epoch,
+        is_leader=False,
         log=log,
         high_watermark=0,
         follower_throttle=None,
