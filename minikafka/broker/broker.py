@@ -31,13 +31,16 @@ from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.cluster.clock_offsets import ClockOffsets
 from minikafka.broker.cluster.controller_client import ControllerClient
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.groups import GroupLags, GroupService, offsets_topic
 from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.markers import MarkerAppends, MarkerSender
 from minikafka.broker.coordinators.peer_calls import Peers
-from minikafka.broker.coordinators.transaction_host import TransactionHost, transactions_topic
+from minikafka.broker.coordinators.transaction_host import (
+    ProducerIds,
+    TransactionHost,
+    transactions_topic,
+)
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata

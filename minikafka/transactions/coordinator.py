@@ -29,8 +29,7 @@ from minikafka.transactions.commands import (
     EndResponse,
 )
 from minikafka.transactions.context import Context, Load, TransactionalId, TransactionSettings
-from minikafka.transactions.deadlines import Deadlines
-from minikafka.transactions.ending import Ending, Waiting
+from minikafka.transactions.ending import Deadlines, Ending, Waiting
 from minikafka.transactions.events import (
     AddPartitionsRequest,
     DescribeRequest,

@@ -19,11 +19,10 @@ DescribeProducers 61, version 0.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from minikafka.base.errors import CoordinationError, ErrorCode
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.broker.requests.services import (
     LATER,
@@ -41,8 +40,6 @@ from minikafka.transactions.states import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from minikafka.wire.codec import response
 from minikafka.wire.in_steps import response_in_steps
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
-
-logger = logging.getLogger(__name__)
 
 _FENCED_SINCE: Final = 4
 
@@ -70,11 +67,9 @@ def init_producer_id(
 
 
 async def _new_producer_id(services: Services, context: RequestContext) -> Entity:
-    try:
-        producer_id = await services.producer_ids.next()
-    except (CoordinationError, ValueError) as error:
-        logger.warning("cannot allocate a producer id: %s: %s", type(error).__name__, error)
-        return _refused(context.version, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    producer_id = await services.producer_ids.allocate()
+    if isinstance(producer_id, ErrorCode):
+        return _refused(context.version, producer_id)
     return response(INIT_PRODUCER_ID, context.version, producer_id=producer_id, producer_epoch=0)
 
 

@@ -18,7 +18,18 @@ DescribeTransactions 65, version 0. ListTransactions 66, versions 0–1.
 - Each broker returns the transactional ids that it coordinates. Version 1 of ListTransactions filters by duration
   (KIP-994). State filters that are no state are returned, and match nothing.
 
-Any request about a transactional id gets NOT_COORDINATOR if another broker coordinates it, and
+WriteTxnMarkers 27, versions 0–1.
+- Appends a marker to each partition, which ends the producer's transaction there. The response is sent when all
+  markers are on all in-sync replicas. Markers that take longer than 30 s get REQUEST_TIMED_OUT.
+- A partition without a replica on this broker gets UNKNOWN_TOPIC_OR_PARTITION. A follower answers
+  NOT_LEADER_OR_FOLLOWER.
+- A marker of an earlier producer epoch gets INVALID_PRODUCER_EPOCH. If the log has a marker of a later coordinator, the
+  marker gets TRANSACTION_COORDINATOR_FENCED.
+- The offsets that a transaction has committed in `__consumer_offsets` become visible with its marker there.
+- As in Kafka, the response has one entry for each producer id, and a request with a negative producer id gets
+  UNKNOWN_SERVER_ERROR.
+
+Any other request about a transactional id gets NOT_COORDINATOR if another broker coordinates it, and
 COORDINATOR_LOAD_IN_PROGRESS while this broker reads the id's partition after an election. A producer with an older
 epoch gets PRODUCER_FENCED, and INVALID_PRODUCER_EPOCH in versions 0 and 1.
 """
@@ -34,6 +45,7 @@ from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
+from minikafka.broker.coordinators.markers import ANY_EPOCH
 from minikafka.broker.requests.group_parts import answer_in_parts, in_rows
 from minikafka.broker.requests.services import (
     LATER,
@@ -44,6 +56,7 @@ from minikafka.broker.requests.services import (
     Services,
     Steps,
 )
+from minikafka.rpc.transactions import Errors, MarkerRow
 from minikafka.transactions.commands import (
     AddPartitionsResponse,
     DescribedTransaction,
@@ -66,12 +79,15 @@ from minikafka.wire.versions import (
     DESCRIBE_TRANSACTIONS,
     END_TXN,
     LIST_TRANSACTIONS,
+    WRITE_TXN_MARKERS,
 )
 
 _TRANSACTIONS_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
 _FENCED: Final = ErrorCode.PRODUCER_FENCED
 _ANY_DURATION: Final = -1
+_MARKER_WAIT_MS: Final = 30_000
+"""Kafka's default of `request.timeout.ms`."""
 _CLIENT_ID_MAX: Final = 255
 """Longest client id, in characters, that is kept for diagnosis."""
 
@@ -292,10 +308,60 @@ def _listed(version: int, listed: ListResponse) -> Steps:
     )
 
 
+async def write_txn_markers(services: Services, request: Entity, context: RequestContext) -> Steps:
+    """Handle a WriteTxnMarkers request."""
+    rows = [_marker_row(marker) for marker in request.markers]
+    errors: Errors
+    if any(row.producer_id < 0 for row in rows):
+        errors = [[ErrorCode.UNKNOWN_SERVER_ERROR] * len(row.partitions) for row in rows]
+    else:
+        errors = await services.marker_appends.write(rows, _MARKER_WAIT_MS)
+    results: dict[int, dict[str, dict[int, int]]] = {}
+    for row, codes in zip(rows, errors, strict=True):
+        topics = results.setdefault(row.producer_id, {})
+        for (tp, _), code in zip(row.partitions, codes, strict=True):
+            topics.setdefault(tp.topic, {})[tp.partition] = code
+    return response_in_steps(
+        WRITE_TXN_MARKERS,
+        context.version,
+        markers=(
+            {
+                "producer_id": producer_id,
+                "topics": (
+                    {
+                        "name": topic,
+                        "partitions": (
+                            {"partition_index": number, "error_code": code}
+                            for number, code in partitions.items()
+                        ),
+                    }
+                    for topic, partitions in topics.items()
+                ),
+            }
+            for producer_id, topics in results.items()
+        ),
+    )
+
+
+def _marker_row(marker: Entity) -> MarkerRow:
+    return MarkerRow(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        marker.transaction_result,
+        [
+            (TopicPartition(topic.name, number), ANY_EPOCH)
+            for topic in marker.topics
+            for number in topic.partition_indexes
+        ],
+    )
+
+
 HANDLERS: Final[dict[int, Handler]] = {
     ADD_PARTITIONS_TO_TXN: add_partitions_to_txn,
     ADD_OFFSETS_TO_TXN: add_offsets_to_txn,
     END_TXN: end_txn,
     DESCRIBE_TRANSACTIONS: describe_transactions,
     LIST_TRANSACTIONS: list_transactions,
+    WRITE_TXN_MARKERS: write_txn_markers,
 }

@@ -1,8 +1,11 @@
-"""The transaction coordinator of a broker: the decider in `minikafka.transactions`, its host and its topic."""
+"""The transaction coordinator of a broker: `minikafka.transactions` in its host, with its topic and producer ids."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
@@ -11,7 +14,6 @@ from minikafka.base.errors import CoordinationError, ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Clock, Tasks
-from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.host import CoordinatorHost
 from minikafka.broker.coordinators.internal_topic import InternalTopic, TopicSettings
@@ -25,6 +27,48 @@ from minikafka.transactions.events import EndRequest
 from minikafka.transactions.steps import PREPARE, TRANSACTION
 
 logger = logging.getLogger(__name__)
+
+
+class ProducerIds:
+    """The source of new producer ids on one broker, unique in the cluster (R72).
+
+    `claim` claims a block of ids of the coordination service, and returns the first and the last id of the block.
+    Invariant: an id is returned to at most one producer. A broker does not use a block if the outcome of its claim is
+    uncertain.
+    """
+
+    def __init__(self, claim: Callable[[], Awaitable[tuple[int, int]]]) -> None:
+        self._claim = claim
+        self._lock = asyncio.Lock()
+        self._next = 0
+        self._last = -1
+
+    async def prepare(self) -> None:
+        """Claim the first block, so that producers can start even if the coordination service fails later.
+
+        A failed claim is ignored. `next` claims again and raises the error if this claim fails too.
+        """
+        async with self._lock:
+            if self._next > self._last:
+                with suppress(CoordinationError, ValueError):
+                    self._next, self._last = await self._claim()
+
+    async def next(self) -> int:
+        """Return an unused producer id. Raises CoordinationError or ValueError if a claim fails."""
+        async with self._lock:
+            if self._next > self._last:
+                self._next, self._last = await self._claim()
+            producer_id = self._next
+            self._next += 1
+            return producer_id
+
+    async def allocate(self) -> int | ErrorCode:
+        """Return an unused producer id, or the error for a producer, which tries again."""
+        try:
+            return await self.next()
+        except (CoordinationError, ValueError) as error:
+            logger.warning("cannot allocate a producer id: %s: %s", type(error).__name__, error)
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class TransactionHost(CoordinatorHost):
@@ -74,13 +118,7 @@ class TransactionHost(CoordinatorHost):
         self._tasks.spawn(self._allocated(command.token), "producer id")
 
     async def _allocated(self, token: int) -> None:
-        producer_id: int | ErrorCode
-        try:
-            producer_id = await self._producer_ids.next()
-        except (CoordinationError, ValueError) as error:
-            logger.warning("cannot allocate a producer id: %s: %s", type(error).__name__, error)
-            producer_id = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        self.handle(Outcome(token, producer_id))
+        self.handle(Outcome(token, await self._producer_ids.allocate()))
 
 
 def transactions_topic(config: BrokerConfig) -> TopicSettings:

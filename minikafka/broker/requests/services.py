@@ -16,10 +16,9 @@ from minikafka.base.ports import Clock, ControlPlane, Rng
 from minikafka.broker.admin import Admin
 from minikafka.broker.capabilities import Administration
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.cluster.producer_ids import ProducerIds
 from minikafka.broker.coordinators.groups import GroupService
 from minikafka.broker.coordinators.markers import MarkerAppends
-from minikafka.broker.coordinators.transaction_host import TransactionHost
+from minikafka.broker.coordinators.transaction_host import ProducerIds, TransactionHost
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.request_metrics import RequestMetrics
