@@ -173,6 +173,7 @@ class Context:
     def set_leadership(self, tp: TopicPartition, state: LeaderAndIsr) -> None:
         """Record a leader and ISR that ZooKeeper accepted or returned."""
         assert tp in self.assignments, tp
+        assert state.state_version >= 0, (tp, state)  # a proposed state is not known yet
         self._forget_leader(tp)
         self.leadership[tp] = state
         self.led.setdefault(state.leader, {})[tp] = None

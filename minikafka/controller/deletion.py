@@ -303,6 +303,8 @@ class Deletions:
         if not topics:
             return
         context = self._context
+        # A replica that is left would come back as a replica of a later topic with this name.
+        assert all(map(self._is_gone, topics)), topics
         self._emit_step("replicas-gone", topics)
         gone: dict[BrokerId, list[TopicPartition]] = {}
         for tp in (tp for topic in topics for tp in context.topics[topic]):

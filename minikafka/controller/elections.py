@@ -70,7 +70,7 @@ def offline(
     """Elect the first live replica in the ISR, after the leader has failed (H1).
 
     If no live replica is in the ISR and `unclean` is True, elect the first live replica (H3). A live ISR
-    member on a suspect is no candidate, but it may have every record: it forbids the unclean election.
+    member on a suspect is not elected. It may have every record, so that it prevents the unclean election.
     """
     if not replicas:
         return Refusal.NO_REPLICAS_ASSIGNED
@@ -96,7 +96,7 @@ def suspected(
 ) -> Verdict:
     """Elect the first candidate in the ISR, because the leader's broker has probably died.
 
-    The ISR members that are no candidates leave the ISR if at least `min_isr` members stay. Then acks=all does
+    ISR members that are not candidates leave the ISR if at least `min_isr` members stay. Then acks=all does
     not wait for them. Otherwise they stay: a suspect may be alive, and writes must not be refused because of it.
     A `min_isr` above the number of replicas counts as the number of replicas. The suspect receives the request
     too, because a suspect that is alive must stop being the leader.

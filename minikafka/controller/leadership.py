@@ -58,21 +58,21 @@ def change_leadership(
 
 def _check(context: Context, tp: TopicPartition, proposed: LeaderAndIsr) -> None:
     """Assert that the controller may write this state."""
-    known = context.leadership.get(tp)
-    isr = set(proposed.isr)
+    known, isr = context.leadership.get(tp), proposed.isr
     assert proposed.controller_epoch == context.epoch, (tp, proposed)
     if known is None:
         assert proposed.leader_epoch == 0, (tp, proposed)
         assert proposed.leader in isr, (tp, proposed)
-        assert isr <= set(context.replicas(tp)), (tp, proposed)
+        assert all(member in context.replicas(tp) for member in isr), (tp, proposed)
         return
     # What does not change may break these rules: a tool has written it, and the controller must be able to go on.
     if proposed.leader != known.leader:
-        assert proposed.leader in (NO_LEADER, *isr), (tp, known, proposed)
-    if proposed.isr != known.isr:
-        # Only a leader adds members. An unclean election leaves the new leader alone in the ISR.
+        assert proposed.leader == NO_LEADER or proposed.leader in isr, (tp, known, proposed)
+    if isr != known.isr:
         assert isr, (tp, known, proposed)
-        assert isr <= set(known.isr) or isr == {proposed.leader}, (tp, known, proposed)
+        # Only a leader adds members. An unclean election leaves the new leader alone in the ISR.
+        is_smaller = all(member in known.isr for member in isr)
+        assert is_smaller or isr == (proposed.leader,), (tp, known, proposed)
     assert proposed.leader_epoch == known.leader_epoch + 1, (tp, known, proposed)
     assert proposed.controller_epoch >= known.controller_epoch, (tp, known, proposed)
     assert proposed.state_version == known.state_version, (tp, known, proposed)

@@ -440,8 +440,9 @@ class ControllerMachine:
             self._emit_update_metadata(context.brokers, changed)
         if event.notifications:
             self._procedures.emit(DeleteIsrChanges(event.notifications))
-        yield from self._reassignments.on_isr_changed(event.states)
-        yield from self._deletions.resume_after_reassignments()
+        if context.reassigning:
+            yield from self._reassignments.on_isr_changed(event.states)
+            yield from self._deletions.resume_after_reassignments()
 
     def _on_log_dirs_failed(self, event: LogDirsFailed) -> Procedure[None]:
         """Send LeaderAndIsr again to brokers that lost a log directory; their answers show the lost replicas (R67)."""

@@ -78,9 +78,9 @@ class Suspicions:
             )
 
     def _mark(self, broker_id: BrokerId, broker_epoch: int, evidence: str) -> bool:
-        """Record a new suspicion; return False if the broker is not to be suspected in this epoch.
+        """Record a new suspicion. Return False, and record nothing, about another registration or a known suspect.
 
-        A broker that is shutting down hands over its leaderships itself.
+        A broker that is shutting down is not suspected, because it hands over its leaderships itself.
         """
         context = self._context
         broker = context.brokers.get(broker_id)

@@ -158,7 +158,10 @@ class MetadataCache:
             self._waiters.pop(future, None)
 
     def read_soon(self, topics: Collection[str]) -> None:
-        """Let the mode read these topics, if it passes on their changes late: what is known of them has been wrong."""
+        """Ask the mode to read these topics again, because their known metadata has been wrong.
+
+        No effect in a mode that passes every change on at once.
+        """
         if self.source is not None:
             self.source.asked(topics, is_missing=False)
 

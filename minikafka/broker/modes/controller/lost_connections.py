@@ -88,7 +88,7 @@ class LostConnections:
         try:
             while self._is_enabled and self._is_registered(broker_id, broker_epoch):
                 try:
-                    await self._tell_controller(body)
+                    await self._send_report(body)
                     return
                 except (OSError, KafkaError) as error:
                     logger.info(
@@ -102,7 +102,7 @@ class LostConnections:
         broker = self._requests.brokers.get(broker_id)
         return broker is not None and broker.epoch == broker_epoch
 
-    async def _tell_controller(self, body: dict[str, Any]) -> None:
+    async def _send_report(self, body: dict[str, Any]) -> None:
         """Send a report to the controller. Raises OSError, KafkaError."""
         controller = self._requests.brokers.get(self._controller.controller_id)
         endpoint = controller.endpoint(self._listener) if controller else None

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReceivedRequests:
-    """The RoleSource of the controller mode: it gives the orders that the controller's requests contain."""
+    """The RoleSource of the controller mode. Its orders are those that the controller's requests contain."""
 
     def __init__(
         self, broker_id: BrokerId, zookeeper: ZooKeeper, ledger: Ledger, gate: Gate
@@ -61,7 +61,7 @@ class ReceivedRequests:
         self._orders = orders
 
     def registered(self, broker_epoch: int) -> None:
-        """Accept only requests to the registration with this broker epoch, after this call."""
+        """Refuse requests to earlier registrations, and carry out the requests that waited for this one."""
         self.broker_epoch = broker_epoch
         self._has_registered.set()
 

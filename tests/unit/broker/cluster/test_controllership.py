@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.broker.cluster.controllership import Controllership
+from minikafka.broker.modes.controller.terms.controllership import Controllership
 
 
 async def answer(value: str) -> str:

@@ -76,7 +76,7 @@ Result = TypeVar("Result")
 
 
 class ZooKeeperController:
-    """ZooKeeper implementation of the Controller port, for one broker."""
+    """The capabilities Administration and Diagnostics of the controller mode, for one broker."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ from minikafka.base.ports import (
     WatchSignal,
     ZooKeeper,
 )
-from minikafka.broker.cluster.controllership import Controllership
+from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.ledger.record import ELECTION, WRITE
 from minikafka.zk.nodes import election, registrations

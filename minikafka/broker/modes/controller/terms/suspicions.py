@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import Broker, BrokerId
 from minikafka.base.ports import Clock, Ledger, Tasks
-from minikafka.broker.cluster.controllership import Controllership
+from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.controller.events import BrokerSuspected, SuspicionEnded
 from minikafka.ledger.record import BROKER
 from minikafka.rpc.liveness import Presence, Probe

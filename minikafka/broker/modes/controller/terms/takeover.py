@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from minikafka.base.errors import Closed, CoordinationError, KafkaError
 from minikafka.base.model import Broker, BrokerId
 from minikafka.base.ports import Clock, Stat, Tasks, ZooKeeper
-from minikafka.broker.cluster.controllership import Controllership
+from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.election import NOBODY, Former
 from minikafka.broker.modes.controller.terms.suspicions import Prober
 from minikafka.rpc.liveness import Presence
@@ -70,9 +70,9 @@ class Attendance:
         self._former: Former | None = None
 
     def attend(self, controller_id: BrokerId, stat: Stat | None) -> None:
-        """Attend at the controller that `/controller` names, where `stat` is the node's Stat, instead of any other.
+        """Keep a call open to the controller that `/controller` names, and to no other. `stat`: the Stat of the node.
 
-        At none if this broker is the controller, or if there is no controller.
+        Open no call if this broker is the controller, or if there is no controller.
         """
         is_other = stat is not None and controller_id not in (NOBODY, self._id)
         attended = (controller_id, stat.ephemeral_owner) if stat and is_other else _NONE
@@ -84,7 +84,7 @@ class Attendance:
             self._tasks.spawn(self._attend(self._time), "controller-attendance")
 
     def leave(self) -> None:
-        """Attend at no controller."""
+        """Keep no call to a controller open."""
         self.attend(NOBODY, None)
 
     def connection_lost(self) -> None:
@@ -101,7 +101,7 @@ class Attendance:
             await time.wait_for(self._watch(*self._attended))
 
     async def _watch(self, controller_id: BrokerId, owner: int) -> None:
-        """Attend at one controller, and report each evidence that its process has died."""
+        """Keep calls to one controller open, and report each evidence that its process has died."""
         while True:
             try:
                 await self._watch_once(controller_id, owner)
@@ -110,7 +110,7 @@ class Attendance:
             await self._clock.sleep(_PAUSE_MS)
 
     async def _watch_once(self, controller_id: BrokerId, owner: int) -> None:
-        """Attend at the controller until the connection ends, probe the controller, and report a refusal."""
+        """Keep a call open until the connection ends; then probe the controller, and report a refused connection."""
         controller = await registrations.read_of_session(
             self._zookeeper, controller_id, owner, self._faults
         )
@@ -127,7 +127,7 @@ class Attendance:
         self._on_evidence()
 
     async def _is_answered(self, controller: Broker) -> bool:
-        """Keep a call to the controller open; True if the controller has answered that it is the controller."""
+        """Keep a call to the controller open. Return True when it answers that it still is the controller."""
         self._connection = Controllership()
         try:
             await self._connection.wait_for(self._call(controller))

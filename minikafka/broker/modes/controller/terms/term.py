@@ -35,8 +35,8 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Clock, Gate, Ledger, ZooKeeper
-from minikafka.broker.cluster.controllership import Controllership
 from minikafka.broker.host import AwaitedCommands, AwaitingHost
+from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.lines import (
     answer_lines,
     decision_lines,
@@ -112,7 +112,7 @@ class Channels(Protocol):
 
 
 class Term:
-    """The runner of one `ControllerMachine`, from the election until the controller resigns or `end` is called.
+    """The host of one `ControllerMachine`, from the election until the controller resigns or `end` is called.
 
     `holds_node`: a function that sets the watch on `/controller`, reads the node, and returns True if this session
     still owns the node.

@@ -13,7 +13,7 @@ from support.recording_ledger import RecordingLedger
 from support.until import until
 
 from minikafka.base.model import Broker
-from minikafka.broker.cluster.controllership import Controllership
+from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.suspicions import Suspicions
 from minikafka.controller.events import BrokerSuspected, SuspicionEnded
 from minikafka.ledger.record import BROKER
