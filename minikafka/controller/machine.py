@@ -277,6 +277,7 @@ class ControllerMachine:
     def _on_broker_failure(self, dead: list[BrokerId]) -> Procedure[None]:
         """Forget dead brokers and take their replicas offline (R20)."""
         logger.info("Broker failure callback for %s", sorted(dead))
+        # All of them first: an election for one dead broker must not choose another one.
         for broker in dead:
             self.context.forget_broker(broker)
             self._procedures.emit(StopChannel(broker))
@@ -313,6 +314,7 @@ class ControllerMachine:
         for broker in started:
             self._add_broker(broker)
         self._emit_update_metadata(others, ())
+        # Before the roles of their replicas (R18).
         self._emit_update_metadata(new, context.assignments)
         yield from self._replicas.handle_state_changes(
             self._not_deleted_yet(context.replicas_on(new)), ReplicaStatus.ONLINE
@@ -335,6 +337,7 @@ class ControllerMachine:
     # Topics.
 
     def _on_topics_changed(self, event: TopicsChanged) -> Procedure[None]:
+        # A topic may be in both fields: nothing of the deleted one may be left when the new one is added.
         self._deletions.on_topics_removed(event.removed)
         self._reassignments.on_topics_removed(event.removed)
         for topic in event.removed:

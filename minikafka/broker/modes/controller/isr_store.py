@@ -56,6 +56,7 @@ class ZooKeeperIsrs:
         with suppress(Closed):
             while self._to_announce:
                 await self._clock.sleep(ANNOUNCE_AFTER_MS)
+                # Taken before the write: a partition that changes during the write is announced again.
                 changed, self._to_announce = self._to_announce, set()
                 try:
                     await notifications.announce_isrs(self._zookeeper, changed)

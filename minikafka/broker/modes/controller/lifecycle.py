@@ -65,6 +65,7 @@ class ZooKeeperLifecycle:
             broker,
             registered,
         )
+        # A controller belongs to the cluster: a broker campaigns only after its registration (R9).
         await registration.start()
         await self._controller.start()
 
@@ -90,6 +91,7 @@ class ZooKeeperLifecycle:
 
     async def resign(self) -> None:
         """Resign if this broker is the controller, and take part in no further election."""
+        # This broker is going to close its own connections: their ends say nothing about other brokers.
         self._lost_connections.close()
         await self._controller.resign()
 

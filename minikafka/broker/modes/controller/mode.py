@@ -60,8 +60,10 @@ class ControllerMode:
         self._session_file = SessionFile(storage, config.log_dirs[0])
 
     async def join(self, known: str | None) -> str:
+        # The registration of the former session would refuse this broker until that session has expired.
         await self._session_file.end_former(self._close_session)
         await self.zookeeper.start()
+        # Before the first write: this may be the ZooKeeper of another cluster, or of a cluster in the other mode.
         await ids.verify(self.zookeeper, known)
         self._session_file.write(self.zookeeper)
         await coordination.claim(self.zookeeper, coordination.CONTROLLER)

@@ -44,11 +44,13 @@ async def compare_and_set(
             stat = await zookeeper.set(*operation)
             return IsrWrite(IsrOutcome.WRITTEN, stat.version, stat.mzxid)
         except NotConnected:
+            # Certainly not written: the leader proposes the change again, with the ISR of that time.
             return IsrWrite(IsrOutcome.NOT_SENT)
         except NoNode:
             return IsrWrite(IsrOutcome.ABANDONED)
         except (OutcomeUnknown, BadVersion):
             data, stat = await _read_until_answered(zookeeper, operation.path)
+        # The data contains this leader's epoch and the ISR that it proposes: no other client writes the same.
         if data == operation.data:
             return IsrWrite(IsrOutcome.WRITTEN, stat.version)
         if stat.version != operation.version:

@@ -322,6 +322,7 @@ class ZooKeeperController:
                 logger.warning("resigning as controller: the session is %s", event.state.value)
                 self._term.end()
             self._changed.set()
+            # Without a connection the node cannot be deleted: a shutdown must not wait for the session to end.
             if self._is_closing and event.state is not SessionState.CONNECTED:
                 self._may_close.set()
 
@@ -355,6 +356,7 @@ class ZooKeeperController:
         if not await self._election.is_registered():
             await self._clock.sleep(_REGISTRATION_POLL_MS)
             return
+        # Cleared before the read: a change that comes later sets it again.
         self._changed.clear()
         former = self._election.controller_id
         stat = await self._election.look()
@@ -435,6 +437,7 @@ class ZooKeeperController:
             term.machine.shutdown()
             self._term = self._suspicions = None
         self._election.note("resigned", *self._won, reason)
+        # As in Kafka, the watches go before the node (D10): the node may let this broker win again at once.
         await term.reader.disarm()
         await self._election.resign(self.generation)
         if broke:

@@ -102,6 +102,7 @@ class _Batch:
     async def _operations(self) -> list[MultiOp]:
         self._attempt += 1
         if self._attempt > 1:
+            # Another batch may have failed to create the parents that it had claimed.
             self._parents = await _absent_parents(self._session, self._pending)
         self._written = []
         for tp, state in self._pending.items():

@@ -204,6 +204,7 @@ class Term:
         """End the term at once: send nothing more, empty the queue, answer callers with NOT_CONTROLLER (R9, R13)."""
         if self.over:
             return
+        # First of all: each later step of this term checks `over`, and no request may be sent after the channels stop.
         self.controllership.end()
         self._channels.stop()
         self._queue.clear()
@@ -219,6 +220,7 @@ class Term:
             await self.process_queue()
             self.state = "Idle"
             self._filled.clear()
+            # `end` may have set `_filled` just before it was cleared.
             if not self.over:
                 await self._filled.wait()
 
