@@ -132,7 +132,7 @@ def produce(
     """Return a Produce request with the same batch for each partition."""
     rows = [{"index": number, "records": data} for number in partitions]
     topics = [{"name": topic, "partition_data": rows}]
-    body = codec.request(PRODUCE, 7, acks=-1, timeout=30_000, topic_data=topics)
+    body = codec.request(PRODUCE, 7, acks=-1, timeout_ms=30_000, topic_data=topics)
     return codec.encode_request(PRODUCE, 7, 1, client, body)
 
 

@@ -81,17 +81,17 @@ def _configs(target: Target) -> bytes:
 
 
 def _delete_topics(_: Target) -> bytes:
-    return _encoded(DELETE_TOPICS, 4, topic_names=_names(20_000), timeout=1_000)
+    return _encoded(DELETE_TOPICS, 4, topic_names=_names(20_000), timeout_ms=1_000)
 
 
 def _create_topics(_: Target) -> bytes:
     topics = [{"name": n, "num_partitions": 1, "replication_factor": 1} for n in _names(10_000)]
-    return _encoded(CREATE_TOPICS, 5, topics=topics, timeout=1_000, validate_only=True)
+    return _encoded(CREATE_TOPICS, 5, topics=topics, timeout_ms=1_000, validate_only=True)
 
 
 def _create_partitions(_: Target) -> bytes:
     topics = [{"name": name, "count": 2, "assignments": None} for name in _names(10_000)]
-    return _encoded(CREATE_PARTITIONS, 3, topics=topics, timeout=1_000, validate_only=True)
+    return _encoded(CREATE_PARTITIONS, 3, topics=topics, timeout_ms=1_000, validate_only=True)
 
 
 def _alter_configs(_: Target) -> bytes:
@@ -116,13 +116,13 @@ def _leader_epochs(_: Target) -> bytes:
 
 def _delete_records(_: Target) -> bytes:
     topics = [{"name": UNKNOWN, "partitions": _rows("partition_index", range(20_000), offset=0)}]
-    return _encoded(DELETE_RECORDS, 2, topics=topics, timeout=1_000)
+    return _encoded(DELETE_RECORDS, 2, topics=topics, timeout_ms=1_000)
 
 
 def _reassignments(topic: str, partitions: int, replicas: int) -> bytes:
     rows = _rows("partition_index", range(partitions), replicas=list(range(1, replicas + 1)))
     topics = [{"name": topic, "partitions": rows}]
-    return _encoded(ALTER_PARTITION_REASSIGNMENTS, 0, timeout=1_000, topics=topics)
+    return _encoded(ALTER_PARTITION_REASSIGNMENTS, 0, timeout_ms=1_000, topics=topics)
 
 
 def _commits(target: Target) -> bytes:
@@ -155,7 +155,7 @@ def _produce(topic: str, partitions: int) -> bytes:
     """Return a Produce request of one record for each partition."""
     rows = _rows("index", range(partitions), records=batch_of(RECORD_BYTES))
     topics = [{"name": topic, "partition_data": rows}]
-    return _encoded(PRODUCE, 7, acks=1, timeout=1_000, topic_data=topics)
+    return _encoded(PRODUCE, 7, acks=1, timeout_ms=1_000, topic_data=topics)
 
 
 def _fetch(topics: Mapping[str, Sequence[int]], size: int, replica: int = -1) -> bytes:
@@ -165,7 +165,7 @@ def _fetch(topics: Mapping[str, Sequence[int]], size: int, replica: int = -1) ->
         {"topic": name, "partitions": _rows("partition", numbers, fetch_offset=0, **fields)}
         for name, numbers in topics.items()
     ]
-    limits = {"max_wait": 0, "min_bytes": 1, "max_bytes": size, "session_epoch": -1}
+    limits = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": size, "session_epoch": -1}
     return _encoded(FETCH, 11, replica_id=replica, topics=rows, **limits)
 
 

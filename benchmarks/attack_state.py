@@ -43,8 +43,8 @@ def _join(
         JOIN_GROUP,
         version,
         group_id=group.format(number),
-        session_timeout=SESSION_MS,
-        rebalance_timeout=REBALANCE_MS,
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=REBALANCE_MS,
         protocol_type="consumer",
         protocols=[{"name": "range", "metadata": metadata}],
     )

@@ -117,7 +117,7 @@ def _create(
     controller: tuple[str, int], topic: str, partitions: int, views: Sequence[View]
 ) -> Created:
     wanted = {"name": topic, "num_partitions": partitions, "replication_factor": REPLICAS}
-    body = codec.request(CREATE_TOPICS, 2, topics=[wanted], timeout=60_000)
+    body = codec.request(CREATE_TOPICS, 2, topics=[wanted], timeout_ms=60_000)
     with Session(*controller) as session:
         started = time.perf_counter()
         session.socket.sendall(codec.encode_request(CREATE_TOPICS, 2, 1, CLIENT_ID, body))

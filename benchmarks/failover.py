@@ -181,7 +181,7 @@ class Run:
         view = self._view()
         addresses = {broker.node_id: (broker.host, broker.port) for broker in view.brokers}
         with kafka.Session(*addresses[view.controller_id]) as session:
-            session.ask(ELECT_LEADERS, 1, election_type=0, topic_partitions=None, timeout=30_000)
+            session.ask(ELECT_LEADERS, 1, election_type=0, topic_partitions=None, timeout_ms=30_000)
         deadline = time.monotonic() + peer.START_SECONDS
         while any(
             row.leader_id != row.replica_nodes[0] for row in self._view().topics[0].partitions

@@ -143,8 +143,8 @@ def join_body(group: str, member_id: str) -> dict[str, Any]:
     """Return the fields of a JoinGroup request with one protocol."""
     return {
         "group_id": group,
-        "session_timeout": SESSION_MS,
-        "rebalance_timeout": SESSION_MS,
+        "session_timeout_ms": SESSION_MS,
+        "rebalance_timeout_ms": SESSION_MS,
         "member_id": member_id,
         "protocol_type": "consumer",
         "protocols": [{"name": "range", "metadata": METADATA}],

@@ -67,7 +67,7 @@ def produce_request(
         PRODUCE,
         version,
         acks=-1,
-        timeout=PRODUCE_TIMEOUT_MS,
+        timeout_ms=PRODUCE_TIMEOUT_MS,
         topic_data=[{"name": topic, "partition_data": partitions}],
     )
     return codec.encode_request(PRODUCE, version, correlation, CLIENT_ID, body)
@@ -188,7 +188,7 @@ async def new_topic(
 def delete_topic(bootstrap: tuple[str, int], topic: str) -> None:
     """Delete a topic. Brokers delete the topic's files about a second later. Raises LoadError."""
     with Session(*_controller(bootstrap)) as session:
-        answer = session.ask(DELETE_TOPICS, 1, topic_names=[topic], timeout=DELETE_TIMEOUT_MS)
+        answer = session.ask(DELETE_TOPICS, 1, topic_names=[topic], timeout_ms=DELETE_TIMEOUT_MS)
     if code := int(answer.responses[0].error_code):
         raise LoadError(f"{topic} was not deleted: error {code}")
 
@@ -218,7 +218,7 @@ def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> lis
         ],
     }
     with Session(*_controller(bootstrap)) as session:
-        answer = session.ask(CREATE_TOPICS, 2, topics=[wanted], timeout=30_000)
+        answer = session.ask(CREATE_TOPICS, 2, topics=[wanted], timeout_ms=30_000)
     if code := int(answer.topics[0].error_code):
         raise LoadError(f"{topic} was not created: error {code}")
     leaders = leaders_of(bootstrap, topic)
@@ -260,7 +260,7 @@ def fetch_request(
         FETCH,
         11,
         replica_id=-1,
-        max_wait=wait_ms,
+        max_wait_ms=wait_ms,
         min_bytes=1,
         max_bytes=total_bytes,
         isolation_level=0,

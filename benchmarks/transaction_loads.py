@@ -122,7 +122,7 @@ class Batches:
             7,
             transactional_id=name,
             acks=-1,
-            timeout=kafka.PRODUCE_TIMEOUT_MS,
+            timeout_ms=kafka.PRODUCE_TIMEOUT_MS,
             topic_data=[{"name": topic, "partition_data": rows}],
         )
         self._request = bytearray(codec.encode_request(PRODUCE, 7, 1, CLIENT_ID, body))
@@ -209,7 +209,7 @@ class Producer:
                         INIT_PRODUCER_ID,
                         1,
                         transactional_id=self._name,
-                        transaction_timeout=TRANSACTION_MS,
+                        transaction_timeout_ms=TRANSACTION_MS,
                     )
                 if not given.error_code:
                     return address, (given.producer_id, given.producer_epoch)
@@ -383,7 +383,7 @@ class Consumer:
             FETCH,
             11,
             replica_id=-1,
-            max_wait=500,
+            max_wait_ms=500,
             min_bytes=1,
             max_bytes=1 << 20,
             isolation_level=1,

@@ -42,7 +42,7 @@ def test_every_import_contract_is_kept():
 def test_pyproject_defines_the_expected_number_of_import_contracts():
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-    assert len(config["tool"]["importlinter"]["contracts"]) == 22
+    assert len(config["tool"]["importlinter"]["contracts"]) == 21
 
 
 def test_importing_the_spark_package_loads_no_broker():

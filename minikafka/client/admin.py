@@ -137,7 +137,7 @@ class Admin:
             return request(
                 versions.CREATE_TOPICS,
                 topics=[_creatable(topic) for topic in pending],
-                timeout=self._request_timeout_ms,
+                timeout_ms=self._request_timeout_ms,
                 validate_only=validate_only,
             )
 
@@ -155,7 +155,7 @@ class Admin:
             versions.DELETE_TOPICS,
             several(str, names),
             lambda pending: request(
-                versions.DELETE_TOPICS, topic_names=pending, timeout=self._request_timeout_ms
+                versions.DELETE_TOPICS, topic_names=pending, timeout_ms=self._request_timeout_ms
             ),
             lambda response: _by_name(response.responses),
         )
@@ -178,7 +178,7 @@ class Admin:
                 topics.append({"name": name, "count": counts[name], "assignments": new or None})
             timeout = self._request_timeout_ms
             return request(
-                versions.CREATE_PARTITIONS, topics=topics, timeout=timeout, validate_only=False
+                versions.CREATE_PARTITIONS, topics=topics, timeout_ms=timeout, validate_only=False
             )
 
         return await self._controller.send_items(
@@ -208,7 +208,7 @@ class Admin:
                     }
                     for topic, numbers in _by_topic(pending).items()
                 ],
-                timeout=self._request_timeout_ms,
+                timeout_ms=self._request_timeout_ms,
             )
 
         return await self._controller.send_items(
@@ -226,7 +226,9 @@ class Admin:
                 for topic, numbers in _by_topic(several(TopicPartition, partitions)).items()
             ]
         body = request(
-            versions.LIST_PARTITION_REASSIGNMENTS, topics=topics, timeout=self._request_timeout_ms
+            versions.LIST_PARTITION_REASSIGNMENTS,
+            topics=topics,
+            timeout_ms=self._request_timeout_ms,
         )
 
         async def attempt() -> dict[TopicPartition, ReplicaAssignment]:
@@ -339,7 +341,7 @@ class Admin:
             versions.ELECT_LEADERS,
             election_type=int(unclean),
             topic_partitions=topics,
-            timeout=self._request_timeout_ms,
+            timeout_ms=self._request_timeout_ms,
         )
 
     # Records
@@ -356,7 +358,7 @@ class Admin:
         body = request(
             versions.DELETE_RECORDS,
             topics=[{"name": tp.topic, "partitions": [row]}],
-            timeout=self._request_timeout_ms,
+            timeout_ms=self._request_timeout_ms,
         )
 
         async def attempt() -> Deleted:

@@ -351,7 +351,7 @@ class Client:
         body = request(
             versions.INIT_PRODUCER_ID,
             transactional_id=None,
-            transaction_timeout=self._request_timeout_ms,
+            transaction_timeout_ms=self._request_timeout_ms,
             producer_id=-1,
             producer_epoch=-1,
         )
@@ -521,7 +521,7 @@ def _produce_request(tp: TopicPartition, batch: bytes, acks: int, timeout_ms: in
         versions.PRODUCE,
         transactional_id=None,
         acks=acks,
-        timeout=timeout_ms,
+        timeout_ms=timeout_ms,
         topic_data=[{"name": tp.topic, "partition_data": [partition]}],
     )
 

@@ -44,7 +44,7 @@ class Connection:
         return len(self._pending)
 
     def request(
-        self, api: int, version: int, body: codec.Entity, timeout_ms: int
+        self, api: int, version: int, body: bytes, timeout_ms: int
     ) -> asyncio.Future[bytes]:
         """Send a request; return a future with the bytes of the response from the correlation id on.
 
@@ -57,7 +57,7 @@ class Connection:
         future.add_done_callback(partial(_stop_timer, timer))
         return future
 
-    def send_unanswered(self, api: int, version: int, body: codec.Entity) -> None:
+    def send_unanswered(self, api: int, version: int, body: bytes) -> None:
         """Send a request that has no response (Produce with acks=0). Raises OSError."""
         self._send(api, version, body)
 
@@ -99,7 +99,7 @@ class Connection:
     def drained(self) -> None:
         """Do nothing: no caller waits for the send queue to become shorter (StreamHandler)."""
 
-    def _send(self, api: int, version: int, body: codec.Entity) -> int:
+    def _send(self, api: int, version: int, body: bytes) -> int:
         if self._link is None:
             raise self._error or ConnectionError("not connected")
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF

@@ -323,7 +323,7 @@ def fetch_request(
     return request(
         FETCH,
         replica_id=-1,
-        max_wait=max_wait_ms,
+        max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=max(FETCH_BYTES, partition_bytes),
         isolation_level=isolation_level,

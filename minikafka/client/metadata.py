@@ -16,7 +16,7 @@ from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import Node, TopicPartition
 from minikafka.client.network import Address, Network, Unreachable, request
 from minikafka.client.waits import Waits
-from minikafka.wire import codec
+from minikafka.messages.decoder import Entity
 from minikafka.wire.versions import METADATA
 
 REFRESH_TIMEOUT_MS: Final = 5_000
@@ -184,7 +184,7 @@ class Metadata:
                 errors[info.name] = error
         return errors
 
-    async def _request(self, names: Iterable[str] | None, *, create: bool) -> codec.Entity:
+    async def _request(self, names: Iterable[str] | None, *, create: bool) -> Entity:
         """Return the Metadata response of the first broker that answers. Raises OSError."""
         topics = None if names is None else [{"name": name} for name in sorted(names)]
         body = request(METADATA, topics=topics, allow_auto_topic_creation=create)
@@ -210,7 +210,7 @@ class Metadata:
         return self._network.least_loaded(known) + self._network.least_loaded(rest)
 
 
-def read_metadata(response: codec.Entity) -> tuple[ClusterInfo, list[tuple[TopicInfo, ErrorCode]]]:
+def read_metadata(response: Entity) -> tuple[ClusterInfo, list[tuple[TopicInfo, ErrorCode]]]:
     """Return the cluster in a Metadata response, and the topics with their error codes."""
     return _cluster_info(response), [
         (_topic_info(entity), error_code(entity.error_code)) for entity in response.topics
@@ -244,5 +244,5 @@ def _topic_info(entity: Any) -> TopicInfo:
             tuple(map(int, p.offline_replicas)),
             int(p.error_code),
         )
-    topic_id = codec.id_bytes(entity.topic_id)
+    topic_id = entity.topic_id
     return TopicInfo(entity.name or "", topic_id, partitions, entity.is_internal)

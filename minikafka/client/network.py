@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from minikafka.base.errors import ConfigError, ProtocolViolation
 from minikafka.base.ports import Clock, Transport
 from minikafka.client.connection import Connection
+from minikafka.messages.decoder import Entity
 from minikafka.wire import codec, versions
 
 VERSIONS: Final = {
@@ -77,9 +78,7 @@ class Network:
         self._failed: set[Address] = set()
         self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def call(
-        self, address: Address, api: int, timeout_ms: int, body: codec.Entity
-    ) -> codec.Entity:
+    async def call(self, address: Address, api: int, timeout_ms: int, body: bytes) -> Entity:
         """Send a request and return its response. Raises OSError, also for a malformed response."""
         try:
             connection = await self.connection(address, timeout_ms)
@@ -136,12 +135,12 @@ class Network:
         return handler
 
 
-def request(api: int, **values: Any) -> codec.Entity:
-    """Return a request with these field values, in the version of the API that the client uses."""
+def request(api: int, **values: Any) -> bytes:
+    """Return an encoded request with these field values, in the version of the API that the client uses."""
     return codec.request(api, VERSIONS[api], **values)
 
 
-def decode(api: int, data: bytes) -> codec.Entity:
+def decode(api: int, data: bytes) -> Entity:
     """Decode a response of the API version that the client uses. Raises OSError for a malformed response."""
     try:
         return codec.decode_response(api, VERSIONS[api], data)

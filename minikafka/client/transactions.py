@@ -168,7 +168,7 @@ class TransactionAdmin:
         body = request(
             api,
             transactional_id=name,
-            transaction_timeout=known.timeout_ms,
+            transaction_timeout_ms=known.timeout_ms,
             producer_id=-1,
             producer_epoch=-1,
         )
@@ -281,8 +281,8 @@ def _description(state: Any, node: Node) -> TransactionDescription:
         int(state.producer_id),
         state.producer_epoch,
         state.transaction_state,
-        state.transaction_timeout,
-        _known(state.transaction_start_time),
+        state.transaction_timeout_ms,
+        _known(state.transaction_start_time_ms),
         tuple(sorted(partitions)),
     )
 

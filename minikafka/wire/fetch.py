@@ -10,11 +10,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Generator, Iterator, Sequence
 from struct import Struct
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.fetch_rows import PartitionData, RequestRow
 from minikafka.base.ports import Slice
+from minikafka.messages.steps import finished
 from minikafka.record.varints import read_uvarint, uvarint
 from minikafka.wire.current_leaders import Leaders
 from minikafka.wire.primitives import skip_tags, tags
@@ -31,7 +32,6 @@ LEADERS_SINCE: Final = 16
 
 STEP_ROWS: Final = 256
 """Number of partitions that are encoded or decoded in one step, in at most 0.3 ms."""
-Result = TypeVar("Result")
 _ReadTopic: TypeAlias = Callable[[bytearray, int, int], tuple[bytes, int]]
 """(buffer, position, end of the request) -> (topic, position after it)."""
 
@@ -77,16 +77,6 @@ def decode(buf: bytearray, view: memoryview, body: int, end: int, version: int) 
     beyond `end` is detected after the last field. Raises ProtocolViolation if a field exceeds `end`.
     """
     return finished(decode_in_steps(buf, view, body, end, version))
-
-
-def finished(steps: Generator[None, None, Result]) -> Result:
-    """Run a generator of steps to its end; return the generator's result."""
-    try:
-        while True:
-            next(steps)
-    except StopIteration as done:
-        result: Result = done.value
-        return result
 
 
 def decode_in_steps(

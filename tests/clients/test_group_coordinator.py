@@ -56,7 +56,7 @@ def prepare(host: str, port: int) -> None:
             2,
             lambda a: a.topics[0].error_code,
             topics=[topic],
-            timeout=10_000,
+            timeout_ms=10_000,
         )
         session.ask(FIND_COORDINATOR, 0, key="g0")
         wait(

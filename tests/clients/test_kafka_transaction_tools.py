@@ -111,7 +111,7 @@ async def write_ghost(cluster: LocalCluster, tp: TopicPartition) -> None:
         PRODUCE,
         transactional_id="ghost",
         acks=-1,
-        timeout=30_000,
+        timeout_ms=30_000,
         topic_data=[
             {"name": tp.topic, "partition_data": [{"index": tp.partition, "records": batch}]}
         ],

@@ -49,12 +49,12 @@ def compare(host: str, port: int) -> None:
 def prepare(session: Session) -> None:
     """Create a topic, and wait until the coordinator serves."""
     topic = {"name": "t", "num_partitions": 3, "replication_factor": 1}
-    session.ask(CREATE_TOPICS, 2, topics=[topic], timeout=10_000)
+    session.ask(CREATE_TOPICS, 2, topics=[topic], timeout_ms=10_000)
     deadline = time.monotonic() + 30
     while True:
         found = session.ask(FIND_COORDINATOR, 2, key="first", key_type=1)
         started = session.ask(
-            INIT_PRODUCER_ID, 4, transactional_id="first", transaction_timeout=60_000
+            INIT_PRODUCER_ID, 4, transactional_id="first", transaction_timeout_ms=60_000
         )
         if not found.error_code and not started.error_code:
             return

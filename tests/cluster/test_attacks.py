@@ -39,7 +39,7 @@ def fetch(number: int, topic: str) -> bytes:
     partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 50 << 20}
     topics = [{"topic": topic, "partitions": [partition]}]
     body = request(
-        FETCH, 4, replica_id=-1, max_wait=0, min_bytes=1, max_bytes=50 << 20, topics=topics
+        FETCH, 4, replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=50 << 20, topics=topics
     )
     return encode_request(FETCH, 4, number, "attacker", body)
 

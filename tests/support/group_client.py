@@ -221,8 +221,8 @@ class Member(GroupClient):
         return await self.ask(
             JOIN_GROUP,
             group_id=self.group,
-            session_timeout=self.session_ms,
-            rebalance_timeout=self.session_ms,
+            session_timeout_ms=self.session_ms,
+            rebalance_timeout_ms=self.session_ms,
             member_id=self.member_id,
             group_instance_id=self.instance,
             protocol_type="consumer",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from support.cold import Cold, context, decoded
+from support.entities import entity
 
 from minikafka.broker.network.listener import HANDLERS
 from minikafka.broker.requests.services import LATER
-from minikafka.wire import codec
 
 
 class GroupRecorder:
@@ -43,13 +43,11 @@ def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) ->
     recorder: Any = GroupRecorder(outcome, cold.groups.topic)
     cold.services.groups = cold.services.transactions = recorder
     answers: list[Any] = []
-    body = codec.encode_body(codec.request(api, version, **values))
-    head = b"\x00" if codec.is_flexible(api, version) else b""
     asked = context(version)
     asked.answer = answers.append
     asked.client_id = "tester"
     asked.connection.peer = "10.1.2.3:4567"
-    returned = HANDLERS[api](cold.services, codec.decode_request(api, version, head + body), asked)
+    returned = HANDLERS[api](cold.services, entity(api, version, **values), asked)
     if returned is not LATER:
         answers.append(returned)
     (answer,) = answers
@@ -72,7 +70,7 @@ def parts_of(
     asked = context(version)
     answers: list[Any] = []
     asked.answer = answers.append
-    steps: Any = HANDLERS[api](cold.services, codec.request(api, version, **values), asked)
+    steps: Any = HANDLERS[api](cold.services, entity(api, version, **values), asked)
     count = 0
     try:
         while True:

@@ -151,7 +151,7 @@ def produce_request() -> bytes:
     """Return a request with one batch of one record, acks=all."""
     row = {"index": 0, "records": build([Record(0, 1000, b"key", b"value" * 20, ())])}
     topics = [{"name": "t", "partition_data": [row]}]
-    body = request(PRODUCE, 9, transactional_id=None, acks=-1, timeout=60_000, topic_data=topics)
+    body = request(PRODUCE, 9, transactional_id=None, acks=-1, timeout_ms=60_000, topic_data=topics)
     return encode_request(PRODUCE, 9, 7, "producer", body)
 
 
@@ -160,7 +160,7 @@ def consumer_fetch(offset: int, version: int = 11, topic_id: bytes | None = None
     row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     topics = [{"topic": "t", "topic_id": topic_id, "partitions": [row]}]
     body = request(
-        FETCH, version, replica_id=-1, max_wait=0, min_bytes=1, max_bytes=1 << 20, topics=topics
+        FETCH, version, replica_id=-1, max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, topics=topics
     )
     return encode_request(FETCH, version, 7, "consumer", body)
 

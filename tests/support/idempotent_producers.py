@@ -153,7 +153,7 @@ class IdempotentProducer(abc.ABC):
             VERSION,
             transactional_id=None,
             acks=-1,
-            timeout=REQUEST_TIMEOUT_MS,
+            timeout_ms=REQUEST_TIMEOUT_MS,
             topic_data=[{"name": TOPIC, "partition_data": rows}],
         )
         try:

@@ -80,7 +80,7 @@ class Connected:
                 for topic in answer.responses
                 for row in topic.partition_responses
             }
-            self.append_times += [row.log_append_time for row in self.rows.values()]
+            self.append_times += [row.log_append_time_ms for row in self.rows.values()]
             self.answered.append({tp: int(row.error_code) for tp, row in self.rows.items()})
             leaders = {tp: getattr(row, "current_leader", None) for tp, row in self.rows.items()}
             self.leaders.append(
@@ -126,7 +126,7 @@ class Connected:
             self.version,
             transactional_id=self.transactional_id,
             acks=acks,
-            timeout=60_000,
+            timeout_ms=60_000,
             topic_data=topics,
         )
         self.buf = bytearray(encode_request(PRODUCE, self.version, 7, "client", body))

@@ -85,7 +85,7 @@ class SessionConsumer:
             FETCH,
             self.version,
             replica_id=-1,
-            max_wait=max_wait_ms,
+            max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             isolation_level=0,
@@ -114,7 +114,7 @@ class SessionConsumer:
         self.nodes = {node.node_id: (node.host, node.port) for node in found}
         names = {topic_id: name for name, topic_id in self.ids.items()}
         for topic in response.responses:
-            name = names[topic.topic_id.bytes] if self.version >= TOPIC_IDS_SINCE else topic.topic
+            name = names[topic.topic_id] if self.version >= TOPIC_IDS_SINCE else topic.topic
             for row in topic.partitions:
                 key = (name, row.partition_index)
                 self.answered.append(key)
@@ -134,7 +134,7 @@ class SessionConsumer:
             FETCH,
             self.version,
             replica_id=-1,
-            max_wait=30_000,
+            max_wait_ms=30_000,
             min_bytes=1,
             max_bytes=1,
             isolation_level=0,

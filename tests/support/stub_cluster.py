@@ -306,7 +306,7 @@ class StubConnection:
         elif api == versions.FETCH:
             found, topics = answer
             slices = fetch.encode_response(correlation, version, 0, 0, topics)
-            wait_ms = 0 if found else request.max_wait
+            wait_ms = 0 if found else request.max_wait_ms
             asyncio.get_running_loop().call_later(wait_ms / 1000, self._link.send, slices)
         elif api != versions.PRODUCE or request.acks != 0:
             body = codec.response(api, version, **answer)

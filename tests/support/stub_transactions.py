@@ -45,8 +45,8 @@ class StubTransactions(StubCluster):
         self.transactions[name] = {
             "transactional_id": name,
             "transaction_state": "Ongoing",
-            "transaction_timeout": 60_000,
-            "transaction_start_time": 500,
+            "transaction_timeout_ms": 60_000,
+            "transaction_start_time_ms": 500,
             "producer_id": producer.producer_id,
             "producer_epoch": producer.producer_epoch,
             "topics": [{"topic": tp.topic, "partitions": [tp.partition]} for tp in partitions],
@@ -106,7 +106,7 @@ class StubTransactions(StubCluster):
     def init_producer_id(self, broker: int, request: Any, error: int) -> Any:
         """Fence the producer of an id. While its transaction is open, abort it, and let the client try again."""
         found = self.transactions[request.transactional_id]
-        assert request.transaction_timeout == found["transaction_timeout"]
+        assert request.transaction_timeout_ms == found["transaction_timeout_ms"]
         if broker != self.coordinator:
             error = ErrorCode.NOT_COORDINATOR
         if not error and found["transaction_state"] == "Ongoing":

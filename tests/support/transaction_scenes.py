@@ -83,7 +83,7 @@ class Scenes:
                 self.note(f"FindCoordinator {version} type {key_type}", found)
 
     async def init(self, name: str = "tx", version: int = 5, **values: Any) -> Any:
-        fields = {"transactional_id": name, "transaction_timeout": 60_000, **values}
+        fields = {"transactional_id": name, "transaction_timeout_ms": 60_000, **values}
         answer = await self.until_ready(INIT_PRODUCER_ID, version, **fields)
         if not answer.error_code:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -96,9 +96,9 @@ class Scenes:
             answer = await self.init("", version)
             self.note(f"InitProducerId {version} of an empty id", int(answer.error_code))
         for timeout in (0, -1, MAX_TIMEOUT_MS + 1, 2**31 - 1, -(2**31)):
-            answer = await self.init(transaction_timeout=timeout)
+            answer = await self.init(transaction_timeout_ms=timeout)
             self.note(f"InitProducerId with timeout {timeout}", int(answer.error_code))
-        longest = await self.init(ID_MAX, transaction_timeout=MAX_TIMEOUT_MS)
+        longest = await self.init(ID_MAX, transaction_timeout_ms=MAX_TIMEOUT_MS)
         self.note("InitProducerId of the longest id", int(longest.error_code))
         await self.init()
         await self.recover()
@@ -201,7 +201,7 @@ class Scenes:
             fields.pop("version", 11),
             transactional_id=transactional_id,
             acks=-1,
-            timeout=10_000,
+            timeout_ms=10_000,
             topic_data=[
                 {"name": "t", "partition_data": [{"index": number, "records": batch}]},
             ],
@@ -359,8 +359,8 @@ class Scenes:
                 f"DescribeTransactions {row.transactional_id!r} {when}",
                 int(row.error_code),
                 row.transaction_state,
-                row.transaction_timeout,
-                row.transaction_start_time > 0,
+                row.transaction_timeout_ms,
+                row.transaction_start_time_ms > 0,
                 row.producer_id == self.producer_id,
                 row.producer_epoch == self.epoch,
                 sorted((topic.topic, sorted(topic.partitions)) for topic in row.topics),
@@ -419,7 +419,7 @@ async def answers_of(send: Send) -> list[list[Any]]:
     """Send all requests to a broker without topics; return the answers as they are in JSON."""
     scenes = Scenes(send)
     topic = {"name": "t", "num_partitions": 2, "replication_factor": 1}
-    await send(CREATE_TOPICS, 5, topics=[topic], timeout=30_000)
+    await send(CREATE_TOPICS, 5, topics=[topic], timeout_ms=30_000)
     for _ in range(TRIES):  # the group coordinator creates its topic too
         found = await send(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["g"])
         if not found.coordinators[0].error_code:

@@ -108,7 +108,7 @@ class Twins:
             INIT_PRODUCER_ID,
             4,
             transactional_id=self.name,
-            transaction_timeout=timeout_ms,
+            transaction_timeout_ms=timeout_ms,
             producer_id=self.theirs.id_of(producer[0]),
             producer_epoch=producer[1],
         )
@@ -234,7 +234,7 @@ class Twins:
             found.transaction_state,
             self.theirs.label(found.producer_id),
             found.producer_epoch,
-            found.transaction_timeout,
-            found.transaction_start_time > 0 or found.transaction_state == "Empty",
+            found.transaction_timeout_ms,
+            found.transaction_start_time_ms > 0 or found.transaction_state == "Empty",
             sorted(number for topic in found.topics for number in topic.partitions),
         )

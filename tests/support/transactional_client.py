@@ -138,7 +138,7 @@ class TransactionalProducer(LeaderClient):
         """Send InitProducerId. `recovers`: with the producer's id and epoch (KIP-360)."""
         old = self.fields if recovers else {"transactional_id": self.group}
         answer = await self.until_free(
-            INIT_PRODUCER_ID, None, **old, transaction_timeout=timeout_ms
+            INIT_PRODUCER_ID, None, **old, transaction_timeout_ms=timeout_ms
         )
         self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
         self.sequences.clear()
@@ -195,7 +195,7 @@ class TransactionalProducer(LeaderClient):
             lambda answer: answer.responses[0].partition_responses[0],
             transactional_id=self.group,
             acks=-1,
-            timeout=TIMEOUT_MS,
+            timeout_ms=TIMEOUT_MS,
             topic_data=[{"name": tp.topic, "partition_data": rows}],
         )
 
@@ -284,7 +284,7 @@ class CommittedReader(LeaderClient):
             FETCH,
             _fetched,
             replica_id=-1,
-            max_wait=0,
+            max_wait_ms=0,
             min_bytes=1,
             max_bytes=max_bytes,
             isolation_level=self.isolation,

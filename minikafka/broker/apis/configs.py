@@ -27,7 +27,7 @@ AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from minikafka.base.config import TopicConfig
@@ -51,8 +51,8 @@ from minikafka.broker.settings.config_entries import (
     logger_entries,
     topic_entries,
 )
-from minikafka.wire.codec import encode_element, with_elements
-from minikafka.wire.in_steps import response_in_steps
+from minikafka.messages.encoder import PAUSE, Row
+from minikafka.wire.codec import response_in_steps
 from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 logger = logging.getLogger(__name__)
@@ -74,22 +74,22 @@ async def describe_configs(services: Services, request: Entity, context: Request
     except CoordinationError as error:
         logger.warning("cannot read topic settings: %s: %s", type(error).__name__, error)
         configs = {}
-    return _described(services, request, context.version, configs)
+    results = _results(services, request, configs)
+    return response_in_steps(DESCRIBE_CONFIGS, context.version, results=results)
 
 
-def _described(
-    services: Services, request: Entity, version: int, configs: Mapping[str, TopicConfig]
-) -> Steps:
-    results: dict[tuple[int, str], bytes] = {}
-    size = 0
+def _results(
+    services: Services, request: Entity, configs: Mapping[str, TopicConfig]
+) -> Iterator[Row | None]:
+    """Yield the result of each resource. A resource that the request names again has one result."""
+    named: set[tuple[int, str]] = set()
     for item in request.resources:
         resource = item.resource_type, item.resource_name
-        if resource not in results:
-            result = _result(services, request, item, configs)
-            results[resource] = encode_element(DESCRIBE_CONFIGS, version, "results", result)
-            size += len(results[resource])
-        yield size
-    return with_elements(DESCRIBE_CONFIGS, version, list(results.values()))
+        if resource in named:
+            yield PAUSE
+        else:
+            named.add(resource)
+            yield _result(services, request, item, configs)
 
 
 def _result(
@@ -104,9 +104,8 @@ def _result(
     except KafkaError as error:
         return {**result, "error_code": error.code, "error_message": error.detail}
     wanted = frozenset(resource.configuration_keys or ())
-    documented = getattr(request, "include_documentation", False)
     result["configs"] = [
-        _shown(entry, getattr(request, "include_synonyms", False), documented)
+        _shown(entry, request.include_synonyms, request.include_documentation)
         for entry in entries
         if not wanted or entry.key.name in wanted
     ]

@@ -20,7 +20,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
 from minikafka.broker.admin.names import may_exist
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.in_steps import by_topic_in_steps, response_in_steps
+from minikafka.messages.steps import by_topic_in_steps
+from minikafka.wire.codec import response_in_steps
 from minikafka.wire.versions import ELECT_LEADERS
 
 PREFERRED: Final = 0
@@ -34,7 +35,7 @@ _UNKNOWN: Final = PartitionResult(
 
 async def elect_leaders(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to an ElectLeaders request as `Steps`."""
-    kind = getattr(request, "election_type", PREFERRED)
+    kind = request.election_type
     asked = await _asked(services, request)
     if kind not in (PREFERRED, UNCLEAN):
         return _failed(
@@ -50,7 +51,7 @@ async def elect_leaders(services: Services, request: Entity, context: RequestCon
     elected = [tp for tp, result in results.items() if result.code is ErrorCode.NONE]
     await services.metadata.wait_until(
         lambda: all(_is_led(services, tp, kind) for tp in elected),
-        request.timeout,
+        request.timeout_ms,
         {tp.topic for tp in elected},
     )
     late = PartitionResult(

@@ -46,7 +46,6 @@ from minikafka.broker.requests.services import (
 from minikafka.groups.messages.requests import (
     NO_COMMIT_TIME,
     NO_GENERATION,
-    NO_LEADER_EPOCH,
     CommitRequest,
     DeleteOffsetsRequest,
     FetchOffsetsRequest,
@@ -59,8 +58,8 @@ from minikafka.groups.messages.responses import (
     FetchOffsetsResponse,
     PartitionErrors,
 )
-from minikafka.wire.codec import encode_body, response
-from minikafka.wire.in_steps import Row, response_in_steps
+from minikafka.messages.encoder import Row
+from minikafka.wire.codec import response, response_in_steps
 from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, TXN_OFFSET_COMMIT
 
 _DEFAULT_RETENTION: Final = -1
@@ -128,9 +127,6 @@ def _existing(
 def _commit_request(
     request: Entity, topics: Sequence[tuple[str, Sequence[OffsetToCommit]]]
 ) -> CommitRequest:
-    retention_ms = _DEFAULT_RETENTION
-    if hasattr(request, "retention_time"):
-        retention_ms = request.retention_time
     generation = getattr(request, "generation_id", NO_GENERATION)  # TxnOffsetCommit
     producer = None
     if hasattr(request, "producer_id"):
@@ -138,10 +134,10 @@ def _commit_request(
     return CommitRequest(
         group_id=request.group_id,
         generation=getattr(request, "generation_id_or_member_epoch", generation),
-        member_id=getattr(request, "member_id", ""),
-        instance_id=getattr(request, "group_instance_id", None),
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
         topics=topics,
-        retention_time_ms=retention_ms,
+        retention_time_ms=getattr(request, "retention_time_ms", _DEFAULT_RETENTION),
         producer=producer,
     )
 
@@ -186,7 +182,7 @@ def _offset(partition: Entity) -> OffsetToCommit:
     return OffsetToCommit(
         partition.partition_index,
         partition.committed_offset,
-        getattr(partition, "committed_leader_epoch", NO_LEADER_EPOCH),
+        partition.committed_leader_epoch,
         partition.committed_metadata or "",
         getattr(partition, "commit_timestamp", NO_COMMIT_TIME),
     )
@@ -230,7 +226,7 @@ def _encoded(api: int, version: int, topics: PartitionErrors) -> bytes:
 
     The responses are cached, because consumers commit the same partitions repeatedly.
     """
-    return encode_body(response(api, version, topics=_error_rows(topics)))
+    return response(api, version, topics=_error_rows(topics))
 
 
 def offset_fetch(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
@@ -240,7 +236,7 @@ def offset_fetch(services: Services, request: Entity, context: RequestContext) -
     if rows > AT_ONCE_ROWS:
         return _fetch_in_parts(services, request, groups, context)
     wanted = [(group.group_id, _partitions(group.topics)) for group in groups]
-    asked = FetchOffsetsRequest(wanted, getattr(request, "require_stable", False))
+    asked = FetchOffsetsRequest(wanted, request.require_stable)
     encode = _fetched if context.version >= _GROUPS_SINCE else partial(_fetched_one, wanted[0][1])
     services.groups.fetch_offsets(asked, context.answer_with(encode))
     return LATER
@@ -250,7 +246,7 @@ def _fetch_in_parts(
     services: Services, request: Entity, groups: Sequence[Entity], context: RequestContext
 ) -> Steps:
     """Return the response to a large OffsetFetch request as `Steps`."""
-    require_stable = getattr(request, "require_stable", False)
+    require_stable = request.require_stable
     owners: list[int] = []
     """The index of the group of each part."""
 

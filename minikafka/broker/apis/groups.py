@@ -73,8 +73,7 @@ from minikafka.groups.messages.responses import (
     ListResponse,
     SyncResponse,
 )
-from minikafka.wire.codec import encode_body, response
-from minikafka.wire.in_steps import response_in_steps
+from minikafka.wire.codec import response, response_in_steps
 from minikafka.wire.versions import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -110,16 +109,15 @@ _CLASSIC: Final = "classic"
 """The type of every group (KIP-848)."""
 
 
-def find_coordinator(
-    services: Services, request: Entity, context: RequestContext
-) -> Entity | Steps:
+def find_coordinator(services: Services, request: Entity, context: RequestContext) -> bytes | Steps:
     """Return the response to a FindCoordinator request. From version 4 (several keys), return it as `Steps`."""
-    key_type = getattr(request, "key_type", _GROUP)
     if context.version < _COORDINATORS_SINCE:
-        found = _coordinator(services, request.key, key_type, context)
+        found = _coordinator(services, request.key, request.key_type, context)
         return response(FIND_COORDINATOR, context.version, **found)
     keys = dict.fromkeys(request.coordinator_keys)
-    coordinators = ({"key": key, **_coordinator(services, key, key_type, context)} for key in keys)
+    coordinators = (
+        {"key": key, **_coordinator(services, key, request.key_type, context)} for key in keys
+    )
     return response_in_steps(FIND_COORDINATOR, context.version, coordinators=coordinators)
 
 
@@ -156,21 +154,21 @@ def join_group(services: Services, request: Entity, context: RequestContext) -> 
     ):
         refused = JoinResponse(int(ErrorCode.INVALID_REQUEST), request.member_id)
         return _joined(context.version, refused)
-    session_timeout_ms = request.session_timeout
+    session_timeout_ms = request.session_timeout_ms
     rebalance_timeout_ms = session_timeout_ms
     if context.version > 0:
-        rebalance_timeout_ms = request.rebalance_timeout
+        rebalance_timeout_ms = request.rebalance_timeout_ms
     asked = JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
         client_id=(context.client_id or "")[:_CLIENT_ID_MAX],
         client_host=_host(context),
         session_timeout_ms=session_timeout_ms,
         rebalance_timeout_ms=rebalance_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
-        reason=getattr(request, "reason", None),
+        reason=request.reason,
         requires_member_id=context.version >= _MEMBER_ID_REQUIRED_SINCE,
         can_skip_assignment=context.version >= _SKIP_ASSIGNMENT_SINCE,
     )
@@ -203,10 +201,10 @@ def _joined(version: int, joined: JoinResponse) -> Steps:
     )
 
 
-def sync_group(services: Services, request: Entity, context: RequestContext) -> Entity | Later:
+def sync_group(services: Services, request: Entity, context: RequestContext) -> bytes | Later:
     """Handle a SyncGroup request."""
-    protocol_type = getattr(request, "protocol_type", None)
-    protocol_name = getattr(request, "protocol_name", None)
+    protocol_type = request.protocol_type
+    protocol_name = request.protocol_name
     is_named = protocol_type is not None and protocol_name is not None
     if context.version >= _PROTOCOL_MANDATORY_SINCE and not is_named:
         error = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -215,7 +213,7 @@ def sync_group(services: Services, request: Entity, context: RequestContext) -> 
         group_id=request.group_id,
         generation=request.generation_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
         protocol_type=protocol_type,
         protocol_name=protocol_name,
         assignments=[(entry.member_id, entry.assignment) for entry in request.assignments],
@@ -224,7 +222,7 @@ def sync_group(services: Services, request: Entity, context: RequestContext) -> 
     return LATER
 
 
-def _synced(version: int, synced: SyncResponse) -> Entity:
+def _synced(version: int, synced: SyncResponse) -> bytes:
     return response(
         SYNC_GROUP,
         version,
@@ -241,7 +239,7 @@ def heartbeat(services: Services, request: Entity, context: RequestContext) -> L
         group_id=request.group_id,
         generation=request.generation_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
     )
     services.groups.heartbeat(asked, context.answer_with(_beat))
     return LATER
@@ -253,7 +251,7 @@ def _beat(version: int, answer: HeartbeatResponse) -> bytes:
 
     Heartbeats are frequent, and few responses differ.
     """
-    return encode_body(response(HEARTBEAT, version, error_code=answer.error))
+    return response(HEARTBEAT, version, error_code=answer.error)
 
 
 def leave_group(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
@@ -271,7 +269,7 @@ def leave_group(services: Services, request: Entity, context: RequestContext) ->
 
 def _leave_request(request: Entity, members: Sequence[Entity]) -> LeaveRequest:
     leaving = [
-        LeavingMember(member.member_id, member.group_instance_id, getattr(member, "reason", None))
+        LeavingMember(member.member_id, member.group_instance_id, member.reason)
         for member in members
     ]
     return LeaveRequest(request.group_id, leaving)
@@ -314,7 +312,7 @@ def _left_member(member: LeftMember) -> dict[str, Any]:
 def describe_groups(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a DescribeGroups request."""
     operations = _NOT_ASKED
-    if getattr(request, "include_authorized_operations", False):
+    if request.include_authorized_operations:
         operations = GROUP_OPERATIONS
     names = list(dict.fromkeys(request.groups))
     encode = partial(_described, operations)
@@ -359,8 +357,8 @@ def _described_group(group: DescribedGroup, operations: int) -> dict[str, Any]:
 
 def list_groups(services: Services, request: Entity, context: RequestContext) -> Later:
     """Handle a ListGroups request."""
-    asked = ListRequest(getattr(request, "states_filter", ()))
-    types = [name.lower() for name in getattr(request, "types_filter", ())]
+    asked = ListRequest(request.states_filter)
+    types = [name.lower() for name in request.types_filter]
     if types and _CLASSIC not in types:
         context.answer_with(_listed)(ListResponse(0, ()))
         return LATER

@@ -21,8 +21,9 @@ from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.log.manager import Directory, Replica
-from minikafka.wire.codec import element_with_rows, row_encoder, with_elements
-from minikafka.wire.in_steps import STEP_ROWS, response_in_steps
+from minikafka.messages.encoder import Row
+from minikafka.messages.steps import STEP_ROWS
+from minikafka.wire.codec import response_in_steps
 from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 
 
@@ -83,27 +84,21 @@ def _replica(services: Services, replica: Replica) -> dict[str, Any]:
 
 def alter_replica_log_dirs(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to an AlterReplicaLogDirs request, as a generator that yields after each replica."""
-    api, version = ALTER_REPLICA_LOG_DIRS, context.version
     directories = {entry.path: entry for entry in services.replicas.log_directories()}
     hosted = {
         replica.tp: path for path, entry in directories.items() for replica in entry.replicas or ()
     }
-    encode_row = row_encoder(api, version, "results", "partitions")
-    by_topic: defaultdict[str, list[bytes]] = defaultdict(list)
+    by_topic: defaultdict[str, list[Row]] = defaultdict(list)
     for wanted in request.dirs:
         yield
         directory = directories.get(wanted.path.rstrip("/") or "/")
         for topic in wanted.topics:
             for partition in topic.partitions:
                 code = _move_error(directory, hosted.get(TopicPartition(topic.name, partition)))
-                row = encode_row({"partition_index": partition, "error_code": code})
-                by_topic[topic.name].append(row)
+                by_topic[topic.name].append({"partition_index": partition, "error_code": code})
                 yield
-    results = []
-    for name, rows in by_topic.items():
-        results.append(element_with_rows(api, version, "results", {"topic_name": name}, rows))
-        yield
-    return with_elements(api, version, results)
+    results = ({"topic_name": name, "partitions": rows} for name, rows in by_topic.items())
+    return (yield from response_in_steps(ALTER_REPLICA_LOG_DIRS, context.version, results=results))
 
 
 def _move_error(directory: Directory | None, now: str | None) -> ErrorCode:

@@ -32,9 +32,9 @@ from minikafka.base.model import Node
 from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.cluster.metadata import Snapshot
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.codec import id_bytes, response
+from minikafka.messages.table import NULL_UUID
+from minikafka.wire.codec import response
 from minikafka.wire.metadata import NOT_ASKED, encode, encode_topic
-from minikafka.wire.primitives import NULL_UUID
 from minikafka.wire.versions import DESCRIBE_CLUSTER, METADATA
 
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
@@ -85,7 +85,7 @@ def _metadata(services: Services, request: Entity, context: RequestContext) -> S
     else:
         topics = yield from _asked(services, snapshot, request, context)
     cluster_operations = NOT_ASKED
-    if getattr(request, "include_cluster_authorized_operations", False):
+    if request.include_cluster_authorized_operations:
         cluster_operations = CLUSTER_OPERATIONS
     nodes = snapshot.nodes(context.connection.listener)
     return encode(
@@ -105,7 +105,7 @@ def _asked(
     topics: dict[Any, bytes] = {}
     missing: dict[str, None] = {}
     for topic in request.topics:
-        topic_id = id_bytes(getattr(topic, "topic_id", None))
+        topic_id = topic.topic_id
         if version < _IDS_ASKED_SINCE and (topic.name is None or topic_id != NULL_UUID):
             name = topic.name or ""
             topics[name] = _failed(version, name, ErrorCode.INVALID_REQUEST, topic_id)
@@ -145,7 +145,7 @@ def _created(
 
 
 def _known(snapshot: Snapshot, name: str, request: Entity, context: RequestContext) -> bytes:
-    with_operations = getattr(request, "include_topic_authorized_operations", False)
+    with_operations = request.include_topic_authorized_operations
     operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
     key = (context.version, name, operations, context.connection.listener)
     encoded = snapshot.encoded.get(key)
@@ -189,10 +189,10 @@ def _controller_id(services: Services, nodes: Sequence[Node]) -> int:
     return -1
 
 
-async def describe_cluster(services: Services, request: Entity, context: RequestContext) -> Entity:
+async def describe_cluster(services: Services, request: Entity, context: RequestContext) -> bytes:
     """Return the response to a DescribeCluster request."""
     await _first_update(services)
-    if getattr(request, "endpoint_type", _BROKER_ENDPOINTS) != _BROKER_ENDPOINTS:
+    if request.endpoint_type != _BROKER_ENDPOINTS:
         return response(
             DESCRIBE_CLUSTER,
             context.version,

@@ -23,15 +23,16 @@ OffsetForLeaderEpoch 23, versions 0–4.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, Final, NamedTuple
+from collections.abc import Generator, Iterator
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.messages.encoder import PAUSE, Row
+from minikafka.messages.steps import STEP_ROWS
 from minikafka.replication.partition import Partition
-from minikafka.wire.codec import element_with_rows, row_encoder, with_elements
-from minikafka.wire.in_steps import STEP_ROWS, response_in_steps
+from minikafka.wire.codec import response_in_steps
 from minikafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 
 TIMESTAMP_MAX: Final = 2**63 - 1
@@ -54,7 +55,7 @@ _SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 class Found(NamedTuple):
     """The result of ListOffsets for one partition. The value of an absent field is -1."""
 
-    error: int
+    error_code: int
     timestamp: int = -1
     offset: int = -1
     leader_epoch: int = _NO_EPOCH
@@ -64,57 +65,37 @@ def list_offsets(services: Services, request: Entity, context: RequestContext) -
     """Return the response to a ListOffsets request as `Steps`, one step for each partition."""
     version = context.version
     repeated = yield from _repeated(request)
-    if version < _ONE_OFFSET_SINCE:
-        return (yield from _list_several(services, request, repeated))
-    encode_row = row_encoder(LIST_OFFSETS, version, "topics", "partitions")
-    topics = []
-    for topic in request.topics:
-        rows = []
-        for asked in topic.partitions:
-            tp = TopicPartition(topic.name, asked.partition_index)
-            if tp in repeated:
-                found = Found(ErrorCode.INVALID_REQUEST)
-            else:
-                found = _list_offset(services, request, version, tp, asked)
-            if found.error:
-                services.replicas.refusals.note("ListOffsets", tp, found.error)
-            rows.append(
-                encode_row(
-                    {
-                        "partition_index": asked.partition_index,
-                        "error_code": found.error,
-                        "timestamp": found.timestamp,
-                        "offset": found.offset,
-                        "leader_epoch": found.leader_epoch,
-                    }
-                )
-            )
-            yield
-        name = {"name": topic.name}
-        topics.append(element_with_rows(LIST_OFFSETS, version, "topics", name, rows))
-    return with_elements(LIST_OFFSETS, version, topics)
+    topics = (
+        {
+            "name": topic.name,
+            "partitions": _offset_rows(services, request, version, topic, repeated),
+        }
+        for topic in request.topics
+    )
+    return (yield from response_in_steps(LIST_OFFSETS, version, topics=topics))
 
 
-def _list_several(services: Services, request: Entity, repeated: set[tuple[str, int]]) -> Steps:
-    """Return the response to a ListOffsets request of version 0, which has several offsets for each partition."""
-    topics = []
-    for topic in request.topics:
-        rows = []
-        for asked in topic.partitions:
-            tp = TopicPartition(topic.name, asked.partition_index)
-            error, offsets = int(ErrorCode.INVALID_REQUEST), list[int]()
-            if tp not in repeated:
-                error, offsets = _several(services, request, tp, asked)
-            rows.append(
-                {
-                    "partition_index": tp.partition,
-                    "error_code": error,
-                    "old_style_offsets": offsets,
-                }
-            )
-            yield
-        topics.append({"name": topic.name, "partitions": rows})
-    return (yield from response_in_steps(LIST_OFFSETS, 0, topics=topics))
+def _offset_rows(
+    services: Services,
+    request: Entity,
+    version: int,
+    topic: Entity,
+    repeated: set[tuple[str, int]],
+) -> Iterator[Row | None]:
+    for asked in topic.partitions:
+        tp = TopicPartition(topic.name, asked.partition_index)
+        if tp in repeated:
+            row: Row = {"error_code": ErrorCode.INVALID_REQUEST}
+        elif version < _ONE_OFFSET_SINCE:
+            error, offsets = _several(services, request, tp, asked)
+            row = {"error_code": error, "old_style_offsets": offsets}
+        else:
+            found = _list_offset(services, request, version, tp, asked)
+            row = found._asdict()
+        if row["error_code"] and version >= _ONE_OFFSET_SINCE:
+            services.replicas.refusals.note("ListOffsets", tp, row["error_code"])
+        yield {"partition_index": tp.partition, **row}
+        yield PAUSE
 
 
 def _several(
@@ -148,12 +129,12 @@ def _list_offset(
     partition = services.replicas.partition(tp)
     if partition is None:
         return Found(_error_if_not_hosted(services, tp))
-    epoch = getattr(asked, "current_leader_epoch", _NO_EPOCH)
+    epoch = asked.current_leader_epoch
     is_any_replica = request.replica_id == _DEBUGGING
     check = partition.check_reader if is_any_replica else partition.check_leader_epoch
     if error := check(epoch):
         return Found(error)
-    committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
+    committed = request.isolation_level == READ_COMMITTED
     try:
         is_client = request.replica_id == _CONSUMER
         return _look_up(partition, is_client, committed, asked.timestamp, version)
@@ -214,24 +195,24 @@ def _repeated(request: Entity) -> Generator[None, None, set[tuple[str, int]]]:
 
 def offset_for_leader_epoch(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to an OffsetForLeaderEpoch request as `Steps`, one step for each partition."""
-    api, version = OFFSET_FOR_LEADER_EPOCH, context.version
-    encode_row = row_encoder(api, version, "topics", "partitions")
-    is_follower = getattr(request, "replica_id", _CONSUMER) >= 0
-    topics = []
-    for topic in request.topics:
-        rows = []
-        for asked in topic.partitions:
-            rows.append(
-                encode_row(_epoch_end(services, topic.topic, asked, is_follower=is_follower))
-            )
-            yield
-        topics.append(element_with_rows(api, version, "topics", {"topic": topic.topic}, rows))
-    return with_elements(api, version, topics)
+    is_follower = request.replica_id >= 0
+    topics = (
+        {
+            "topic": topic.topic,
+            "partitions": _epoch_rows(services, topic, is_follower=is_follower),
+        }
+        for topic in request.topics
+    )
+    return response_in_steps(OFFSET_FOR_LEADER_EPOCH, context.version, topics=topics)
 
 
-def _epoch_end(
-    services: Services, topic: str, asked: Entity, *, is_follower: bool
-) -> dict[str, Any]:
+def _epoch_rows(services: Services, topic: Entity, *, is_follower: bool) -> Iterator[Row | None]:
+    for asked in topic.partitions:
+        yield _epoch_end(services, topic.topic, asked, is_follower=is_follower)
+        yield PAUSE
+
+
+def _epoch_end(services: Services, topic: str, asked: Entity, *, is_follower: bool) -> Row:
     tp = TopicPartition(topic, asked.partition)
     partition = services.replicas.partition(tp)
     epoch, end_offset = _NO_EPOCH, -1
@@ -239,7 +220,7 @@ def _epoch_end(
         error = _error_if_not_hosted(services, tp)
     else:
         check = partition.check_follower if is_follower else partition.check_leader_epoch
-        error = check(getattr(asked, "current_leader_epoch", _NO_EPOCH))
+        error = check(asked.current_leader_epoch)
         if not error:
             epoch, end_offset = partition.epoch_end_offset(asked.leader_epoch)
     return {

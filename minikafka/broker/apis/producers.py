@@ -37,8 +37,7 @@ from minikafka.log.state.producers import ActiveProducer
 from minikafka.transactions.commands import InitProducerIdResponse
 from minikafka.transactions.events import InitProducerIdRequest
 from minikafka.transactions.states import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from minikafka.wire.codec import response
-from minikafka.wire.in_steps import response_in_steps
+from minikafka.wire.codec import response, response_in_steps
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
 _FENCED_SINCE: Final = 4
@@ -46,10 +45,9 @@ _FENCED_SINCE: Final = 4
 
 def init_producer_id(
     services: Services, request: Entity, context: RequestContext
-) -> Entity | Later | Awaitable[Entity]:
+) -> bytes | Later | Awaitable[bytes]:
     """Handle an InitProducerId request."""
-    old_id = getattr(request, "producer_id", NO_PRODUCER_ID)
-    old_epoch = getattr(request, "producer_epoch", NO_PRODUCER_EPOCH)
+    old_id, old_epoch = request.producer_id, request.producer_epoch
     if (old_id == NO_PRODUCER_ID) != (old_epoch == NO_PRODUCER_EPOCH):
         return _refused(context.version, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
@@ -57,7 +55,7 @@ def init_producer_id(
     services.transactions.handle(
         InitProducerIdRequest(
             request.transactional_id,
-            request.transaction_timeout,
+            request.transaction_timeout_ms,
             old_id,
             old_epoch,
             caller=context.answer_with(_initialized),
@@ -66,14 +64,14 @@ def init_producer_id(
     return LATER
 
 
-async def _new_producer_id(services: Services, context: RequestContext) -> Entity:
+async def _new_producer_id(services: Services, context: RequestContext) -> bytes:
     producer_id = await services.producer_ids.allocate()
     if isinstance(producer_id, ErrorCode):
         return _refused(context.version, producer_id)
     return response(INIT_PRODUCER_ID, context.version, producer_id=producer_id, producer_epoch=0)
 
 
-def _initialized(version: int, outcome: InitProducerIdResponse) -> Entity:
+def _initialized(version: int, outcome: InitProducerIdResponse) -> bytes:
     error, producer_id, epoch = outcome
     if version < _FENCED_SINCE and error == ErrorCode.PRODUCER_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -86,7 +84,7 @@ def _initialized(version: int, outcome: InitProducerIdResponse) -> Entity:
     )
 
 
-def _refused(version: int, code: ErrorCode) -> Entity:
+def _refused(version: int, code: ErrorCode) -> bytes:
     return response(INIT_PRODUCER_ID, version, error_code=code, producer_id=-1, producer_epoch=-1)
 
 

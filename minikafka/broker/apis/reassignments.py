@@ -23,7 +23,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
 from minikafka.broker.admin.names import may_exist
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.in_steps import by_topic_in_steps, response_in_steps
+from minikafka.messages.steps import by_topic_in_steps
+from minikafka.wire.codec import response_in_steps
 from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 
 Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]

@@ -33,7 +33,7 @@ from minikafka.broker.requests.services import (
     Steps,
 )
 from minikafka.replication.partition import Partition
-from minikafka.wire.in_steps import response_in_steps
+from minikafka.wire.codec import response_in_steps
 from minikafka.wire.versions import DELETE_RECORDS
 
 _HIGH_WATERMARK: Final = -1
@@ -57,7 +57,7 @@ def delete_records(services: Services, request: Entity, context: RequestContext)
     deletion = Deletion(services, rows, list(waiting.values()), context)
     if deletion.is_complete():
         return (yield from deletion.response())
-    deletion.wait(request.timeout)
+    deletion.wait(request.timeout_ms)
     return LATER
 
 

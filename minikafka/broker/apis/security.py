@@ -22,8 +22,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.codec import response
-from minikafka.wire.in_steps import response_in_steps
+from minikafka.wire.codec import response, response_in_steps
 from minikafka.wire.versions import (
     CREATE_ACLS,
     DELETE_ACLS,
@@ -42,7 +41,7 @@ _MATCH_TYPES: Final = range(3)
 """Exact name, default and any name."""
 
 
-def describe_acls(services: Services, request: Entity, context: RequestContext) -> Entity:
+def describe_acls(services: Services, request: Entity, context: RequestContext) -> bytes:
     """Return the response to a DescribeAcls request."""
     return response(
         DESCRIBE_ACLS,
@@ -64,7 +63,7 @@ def delete_acls(services: Services, request: Entity, context: RequestContext) ->
     return response_in_steps(DELETE_ACLS, context.version, filter_results=results)
 
 
-def describe_client_quotas(services: Services, request: Entity, context: RequestContext) -> Entity:
+def describe_client_quotas(services: Services, request: Entity, context: RequestContext) -> bytes:
     """Return the response to a DescribeClientQuotas request."""
     result: dict[str, Any] = {"entries": []}
     try:

@@ -37,8 +37,8 @@ from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.broker.admin.topics import TopicResult
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.broker.settings.config_entries import topic_entries
-from minikafka.wire.codec import elements_in_steps, id_bytes
-from minikafka.wire.primitives import NULL_UUID
+from minikafka.messages.table import NULL_UUID
+from minikafka.wire.codec import response_in_steps
 from minikafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 
 _DETAILS_SINCE: Final = 5
@@ -49,10 +49,10 @@ _DISABLED_SINCE: Final = 3
 async def create_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to a CreateTopics request as `Steps`, one step for each topic."""
     topics = [_requested(topic) async for topic in services.pauses.each(request.topics)]
-    validate_only = getattr(request, "validate_only", False)
-    results = await services.admin.topics.create_topics(topics, request.timeout, validate_only)
+    validate_only = request.validate_only
+    results = await services.admin.topics.create_topics(topics, request.timeout_ms, validate_only)
     shown = (_created(services, result, context.version, validate_only) for result in results)
-    return elements_in_steps(CREATE_TOPICS, context.version, "topics", shown)
+    return response_in_steps(CREATE_TOPICS, context.version, topics=shown)
 
 
 def _requested(topic: Entity) -> RequestedTopic:
@@ -111,7 +111,7 @@ async def delete_topics(services: Services, request: Entity, context: RequestCon
             repeated.add(name)
         named[name] = None
     names = [name async for name in each(named) if name not in repeated]
-    results = await services.admin.topics.delete_topics(names, request.timeout)
+    results = await services.admin.topics.delete_topics(names, request.timeout_ms)
 
     def result_of(name: str | None, error: ErrorCode) -> TopicResult:
         if name is not None and name in repeated:
@@ -124,13 +124,13 @@ async def delete_topics(services: Services, request: Entity, context: RequestCon
         _deleted(result_of(name, error), name, topic_id, context.version)
         for name, topic_id, error in asked
     )
-    return elements_in_steps(DELETE_TOPICS, context.version, "responses", shown)
+    return response_in_steps(DELETE_TOPICS, context.version, responses=shown)
 
 
 def _asked_by_id(services: Services, topic: Entity) -> tuple[str | None, bytes, ErrorCode]:
     """Return (name, id, error) of a requested topic; a missing name or id is taken from the metadata."""
     snapshot = services.metadata.snapshot
-    name, topic_id = topic.name, id_bytes(topic.topic_id)
+    name, topic_id = topic.name, topic.topic_id
     if name is None:
         name = snapshot.topic_names.get(topic_id)
         return name, topic_id, ErrorCode.NONE if name else ErrorCode.UNKNOWN_TOPIC_ID
@@ -157,13 +157,13 @@ async def create_partitions(services: Services, request: Entity, context: Reques
     """Return the response to a CreatePartitions request as `Steps`, one step for each topic."""
     asked = [_more_partitions(topic) async for topic in services.pauses.each(request.topics)]
     results = await services.admin.partitions.create_partitions(
-        asked, request.timeout, request.validate_only
+        asked, request.timeout_ms, request.validate_only
     )
     shown = (
         {"name": result.topic, "error_code": result.error, "error_message": result.message}
         for result in results
     )
-    return elements_in_steps(CREATE_PARTITIONS, context.version, "results", shown)
+    return response_in_steps(CREATE_PARTITIONS, context.version, results=shown)
 
 
 def _more_partitions(topic: Entity) -> MorePartitions:

@@ -56,6 +56,7 @@ from minikafka.broker.requests.services import (
     Services,
     Steps,
 )
+from minikafka.messages.encoder import Row
 from minikafka.rpc.transactions import Errors, MarkerRow
 from minikafka.transactions.commands import (
     AddPartitionsResponse,
@@ -71,8 +72,7 @@ from minikafka.transactions.events import (
     ListRequest,
     VerifyRequest,
 )
-from minikafka.wire.codec import response
-from minikafka.wire.in_steps import Row, response_in_steps
+from minikafka.wire.codec import response, response_in_steps
 from minikafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -85,7 +85,6 @@ from minikafka.wire.versions import (
 _TRANSACTIONS_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
 _FENCED: Final = ErrorCode.PRODUCER_FENCED
-_ANY_DURATION: Final = -1
 _MARKER_WAIT_MS: Final = 30_000
 """Kafka's default of `request.timeout.ms`."""
 _CLIENT_ID_MAX: Final = 255
@@ -232,11 +231,11 @@ def end_txn(services: Services, request: Entity, context: RequestContext) -> Lat
     return LATER
 
 
-def _ended(version: int, outcome: EndResponse) -> Entity:
+def _ended(version: int, outcome: EndResponse) -> bytes:
     return _answered(END_TXN, version, outcome.error)
 
 
-def _answered(api: int, version: int, error: int) -> Entity:
+def _answered(api: int, version: int, error: int) -> bytes:
     return response(api, version, error_code=_code(version, error))
 
 
@@ -270,8 +269,8 @@ def _described_transaction(transaction: DescribedTransaction) -> Row:
         "error_code": transaction.error,
         "transactional_id": transaction.transactional_id,
         "transaction_state": transaction.state,
-        "transaction_timeout": transaction.timeout_ms,
-        "transaction_start_time": transaction.start_ms,
+        "transaction_timeout_ms": transaction.timeout_ms,
+        "transaction_start_time_ms": transaction.start_ms,
         "producer_id": transaction.producer_id,
         "producer_epoch": transaction.producer_epoch,
         "topics": [{"topic": name, "partitions": numbers} for name, numbers in by_topic.items()],
@@ -284,7 +283,7 @@ def list_transactions(services: Services, request: Entity, context: RequestConte
         ListRequest(
             request.state_filters,
             request.producer_id_filters,
-            getattr(request, "duration_filter", _ANY_DURATION),
+            request.duration_filter,
             caller=context.answer_with(_listed),
         )
     )

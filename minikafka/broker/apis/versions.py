@@ -20,8 +20,7 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.codec import encode_response, response
-from minikafka.wire.in_steps import response_in_steps
+from minikafka.wire.codec import encode_response, response, response_in_steps
 from minikafka.wire.versions import API_VERSIONS, SERVED, UPDATE_FEATURES
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -31,7 +30,7 @@ _UPGRADE_TYPES: Final = (_UPGRADE, 2, 3)
 """Kafka's numbers: upgrade, safe downgrade and unsafe downgrade."""
 
 
-def api_versions(services: Services, request: Entity, context: RequestContext) -> Entity:
+def api_versions(services: Services, request: Entity, context: RequestContext) -> bytes:
     """Return the response to an ApiVersions request."""
     if context.version >= _NAMED_SINCE:
         name, version = request.client_software_name, request.client_software_version
@@ -45,7 +44,7 @@ def unsupported(correlation: int) -> bytes:
     return encode_response(correlation, API_VERSIONS, 0, _table(0, ErrorCode.UNSUPPORTED_VERSION))
 
 
-def _table(version: int, error: ErrorCode) -> Entity:
+def _table(version: int, error: ErrorCode) -> bytes:
     keys = [
         {"api_key": key, "min_version": low, "max_version": high}
         for key, (low, high) in sorted(SERVED.items())
@@ -68,11 +67,10 @@ def update_features(services: Services, request: Entity, context: RequestContext
 
 def _refusal(update: Entity) -> str:
     """Return Kafka's message for an update of a feature that does not exist."""
-    upgrade_type = getattr(update, "upgrade_type", None)
-    may_lower = update.allow_downgrade if upgrade_type is None else upgrade_type != _UPGRADE
+    may_lower = update.allow_downgrade or update.upgrade_type != _UPGRADE
     if not update.feature:
         return "Feature name can not be empty."
-    if upgrade_type is not None and upgrade_type not in _UPGRADE_TYPES:
+    if update.upgrade_type not in _UPGRADE_TYPES:
         return "Received unknown upgrade type."
     if update.max_version_level >= 1:
         return "Could not apply finalized feature update because the provided feature is not supported."

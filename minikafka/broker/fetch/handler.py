@@ -74,6 +74,7 @@ from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.requests.services import ClientConnection
 from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.messages.steps import finished
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.replication.sessions import (
     FINAL_EPOCH,
@@ -89,7 +90,6 @@ from minikafka.wire.fetch import (
     decode,
     decode_in_steps,
     encode_response,
-    finished,
 )
 from minikafka.wire.single_fetch import SingleRequest, encode_single_response, single_request
 

@@ -33,8 +33,7 @@ from minikafka.broker.requests.services import (
 from minikafka.broker.turns.fair_queue import take_steps
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.replication.purgatory import AnswerQueue, Slot
-from minikafka.wire.codec import decode_request, encode_response
-from minikafka.wire.in_steps import decode_request_in_steps
+from minikafka.wire.codec import decode_request, decode_request_in_steps, encode_response
 from minikafka.wire.versions import API_VERSIONS, NAMES, is_served
 
 logger = logging.getLogger(__name__)
@@ -305,7 +304,7 @@ class ColdRequests:
             self._is_awaited = False
             self._answer(request, answer)
 
-    def _answer(self, request: ColdRequest, response: Entity | bytes | Steps) -> None:
+    def _answer(self, request: ColdRequest, response: bytes | Steps) -> None:
         """Send a response that was not ready when the handler returned.
 
         If `response` is a generator, run it in steps. The generator then returns the response.
@@ -334,7 +333,7 @@ class ColdRequests:
                 self._steps = None
                 self._then(request, done.value)
 
-    def _finish(self, request: ColdRequest, response: Entity | bytes | Later) -> None:
+    def _finish(self, request: ColdRequest, response: bytes | Later) -> None:
         if response is LATER:
             return
         assert self._current is request, "a request was answered twice"

@@ -18,9 +18,8 @@ from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.broker.capabilities import MetadataSource
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services
+from minikafka.messages.table import NULL_UUID
 from minikafka.wire import versions
-from minikafka.wire.codec import id_bytes
-from minikafka.wire.primitives import NULL_UUID
 
 WAIT_MS: Final = 1_000
 NAMES_MAX: Final = 1_000
@@ -47,9 +46,7 @@ _NAMED: Final = {
 _OTHERS: Final[Mapping[int, Callable[[Entity], Sequence[str]]]] = {
     versions.DESCRIBE_CLUSTER: lambda request: (),
     versions.FIND_COORDINATOR: lambda request: (
-        (TRANSACTION_TOPIC,)
-        if getattr(request, "key_type", None) == _TRANSACTION_KEY
-        else (GROUP_TOPIC,)
+        (TRANSACTION_TOPIC,) if request.key_type == _TRANSACTION_KEY else (GROUP_TOPIC,)
     ),
 }
 """API → a function that returns the topics that a request needs."""
@@ -130,7 +127,7 @@ def _topic(named: Any) -> str | bytes | None:
         name = getattr(named, field, None)
         if name is not None:
             return str(name)
-    topic_id = id_bytes(getattr(named, "topic_id", None))
+    topic_id = getattr(named, "topic_id", NULL_UUID)
     return None if topic_id == NULL_UUID else topic_id
 
 

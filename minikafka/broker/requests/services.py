@@ -51,7 +51,7 @@ class Services:
 
 
 Entity: TypeAlias = Any
-"""A request or response object of kio (`wire/codec.py`)."""
+"""A decoded request (`minikafka/messages/decoder.py`)."""
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Kafka's principal of a client that has not authenticated."""
 
@@ -64,7 +64,7 @@ class Later(Enum):
 
 LATER: Final = Later.LATER
 """Result of a handler that does not return the response, but calls `RequestContext.answer(response)` later."""
-Steps: TypeAlias = Generator[Any, None, Entity | bytes | Literal[Later.LATER]]
+Steps: TypeAlias = Generator[Any, None, bytes | Literal[Later.LATER]]
 """A generator that does a request's work in steps of less than 1 ms, and returns the response or LATER. It
 yields after each step, so that the broker can handle other connections in between."""
 
@@ -95,11 +95,9 @@ class RequestContext:
     connection: ClientConnection
     client_id: str | None
     version: int
-    answer: Callable[[Entity | bytes | Steps], None]
+    answer: Callable[[bytes | Steps], None]
 
-    def answer_with(
-        self, encode: Callable[[int, Any], Entity | bytes | Steps]
-    ) -> Callable[[Any], None]:
+    def answer_with(self, encode: Callable[[int, Any], bytes | Steps]) -> Callable[[Any], None]:
         """Return a function that answers the request. It takes an outcome and sends `encode(version, outcome)`."""
         version, answer = self.version, self.answer
         return lambda outcome: answer(encode(version, outcome))
@@ -107,7 +105,7 @@ class RequestContext:
 
 Handler: TypeAlias = Callable[
     [Services, Entity, RequestContext],
-    Entity | bytes | Literal[Later.LATER] | Steps | Awaitable[Entity | bytes | Steps],
+    bytes | Literal[Later.LATER] | Steps | Awaitable[bytes | Steps],
 ]
-"""Function (services, request, context) -> one of: the response entity, its encoded body, `Steps` that return an
-entity or a body, LATER, or an awaitable of one of these four."""
+"""Function (services, request, context) -> one of: the encoded body of the response, `Steps` that return it,
+LATER, or an awaitable of one of these three."""

@@ -12,7 +12,6 @@ from support.raw_requests import Filling, frame, names_of
 
 from minikafka.client import NewTopic
 from minikafka.wire.codec import decode_response
-from minikafka.wire.schemas import request_schema
 from minikafka.wire.versions import (
     FETCH,
     FIND_COORDINATOR,
@@ -66,14 +65,13 @@ async def test_every_string_that_is_not_utf8_is_answered(cluster: MemoryCluster)
 
 def with_extreme_times(api: int, version: int) -> list[Filling]:
     """Return a request for each extreme value of each field that holds a time."""
-    schema = request_schema(api, version)
     return [
         Filling(b"t", 0, {}, {"acks": 1, name: number})
         for kafka_type, bits in (("int32", 31), ("int64", 63))
-        for name in names_of(schema, kafka_type)
+        for name in names_of(api, version, kafka_type)
         if any(part in name for part in TIMES)
         for number in (-(2**bits), 2**bits - 1, -2, 0)
-        if not (api == FETCH and name == "max_wait" and number > 0)
+        if not (api == FETCH and name == "max_wait_ms" and number > 0)
     ]
 
 

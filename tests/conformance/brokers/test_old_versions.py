@@ -56,7 +56,7 @@ async def test_topic_is_created_described_and_deleted_with_version_0(
 ) -> None:
     configs = [{"name": "retention.ms", "value": "5000"}]
     topic = {"name": "old", "num_partitions": 2, "replication_factor": 1, "configs": configs}
-    created = await ask(cluster, CREATE_TOPICS, 0, topics=[topic], timeout=5_000)
+    created = await ask(cluster, CREATE_TOPICS, 0, topics=[topic], timeout_ms=5_000)
     assert [(row.name, row.error_code) for row in created.topics] == [("old", 0)]
     resource = {"resource_type": 2, "resource_name": "old"}
     described = await ask(cluster, DESCRIBE_CONFIGS, 0, resources=[resource])
@@ -65,7 +65,7 @@ async def test_topic_is_created_described_and_deleted_with_version_0(
     assert found["cleanup.policy"] == ("delete", True)
     directories = await ask(cluster, DESCRIBE_LOG_DIRS, 0, topics=None)
     assert {topic.name for topic in directories.results[0].topics} >= {"old", "t"}
-    deleted = await ask(cluster, DELETE_TOPICS, 0, topic_names=["old"], timeout=5_000)
+    deleted = await ask(cluster, DELETE_TOPICS, 0, topic_names=["old"], timeout_ms=5_000)
     assert [(row.name, row.error_code) for row in deleted.responses] == [("old", 0)]
 
 

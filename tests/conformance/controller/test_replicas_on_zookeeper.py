@@ -235,7 +235,7 @@ async def answer_of_fetch(brokers: ZooKeeperBrokers, number: int, epoch: int) ->
         FETCH,
         LEADER_ONLY,
         replica_id=-1,
-        max_wait=60_000,
+        max_wait_ms=60_000,
         min_bytes=1,
         max_bytes=1 << 20,
         session_epoch=-1,

@@ -48,8 +48,8 @@ async def first_error(client: GroupClient, session_ms: int) -> int:
         JOIN_GROUP,
         3,
         group_id=client.group,
-        session_timeout=session_ms,
-        rebalance_timeout=session_ms,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=session_ms,
         protocol_type="consumer",
         protocols=[{"name": "range", "metadata": b""}],
     )

@@ -60,7 +60,7 @@ class Election:
         """Return the error code of one produce request with acks=1 to the new leader."""
         network = Network(self.cluster.transport, self.cluster.clock, "test")
         data = [{"name": "t", "partition_data": [{"index": 0, "records": batch(b"b")}]}]
-        body = request(PRODUCE, transactional_id=None, acks=1, timeout=1_000, topic_data=data)
+        body = request(PRODUCE, transactional_id=None, acks=1, timeout_ms=1_000, topic_data=data)
         response = await network.call(
             Address("127.0.0.1", 9092 + self.leader), PRODUCE, 1_000, body
         )

@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import fields, is_dataclass
 from typing import Any
 
 from support.memory_cluster import MemoryCluster
@@ -19,8 +18,9 @@ from minikafka.cli.processes import log_lines
 from minikafka.cli.processes.log_lines import LineFormatter
 from minikafka.client import NewTopic
 from minikafka.client.connection import Connection
-from minikafka.wire.codec import default_of, request_schema
-from minikafka.wire.shapes import array_element, without_none
+from minikafka.messages import table
+from minikafka.messages.table import Field, Structure
+from minikafka.wire import codec
 from minikafka.wire.versions import LIST_OFFSETS, PRODUCE, SERVED
 from minikafka.zk import layout
 
@@ -61,22 +61,23 @@ def log_line(line: str) -> bool:
     return line[4:5] + line[7:8] == "--" and level in logging.getLevelNamesMapping()
 
 
-def filled(entity_type: Any, text: str) -> Any:
-    """Return a request with `text` in every string, and one element in every array."""
-    values = {}
-    for field in fields(entity_type):
-        inner = without_none(field.type)[0]
-        element = array_element(inner)
-        is_text = field.metadata.get("kafka_type") == "string"
-        if element is not None and is_dataclass(element):
-            values[field.name] = (filled(element, text),)
-        elif element is not None:
-            values[field.name] = (text,) if is_text else default_of(field)
-        elif is_dataclass(inner):
-            values[field.name] = filled(inner, text)
-        else:
-            values[field.name] = text if is_text else default_of(field)
-    return entity_type(**values)
+def filled(structure: Structure, version: int, text: str) -> dict[str, Any]:
+    """Return the values of a request with `text` in every string, and one element in every array."""
+    return {
+        field.name: filled_field(field, version, text)
+        for field in structure.fields
+        if version in field.versions
+    }
+
+
+def filled_field(field: Field, version: int, text: str) -> Any:
+    if field.structure is not None:
+        found: Any = filled(field.structure, version, text)
+    elif field.type == "string":
+        found = text
+    else:
+        return field.default_in(version)
+    return (found,) if field.is_array else found
 
 
 async def send(cluster: MemoryCluster, api: int, version: int) -> None:
@@ -85,7 +86,8 @@ async def send(cluster: MemoryCluster, api: int, version: int) -> None:
         lambda: Connection(EVIL, cluster.clock), "127.0.0.1", 9092
     )
     assert isinstance(made, Connection)
-    body = filled(request_schema(api, version), EVIL)
+    values = filled(table.request(api).structure, version, EVIL)
+    body = codec.request(api, version, **values)
     with suppress(OSError, KafkaError):
         await made.request(api, version, body, 1_000)
     made.close()

@@ -47,7 +47,7 @@ class Fetcher(CommittedReader):
         row = {"partition": self.tp.partition, "fetch_offset": offset}
         values = {
             "replica_id": -1,
-            "max_wait": wait_ms,
+            "max_wait_ms": wait_ms,
             "min_bytes": 1,
             "max_bytes": 1 << 20,
             "isolation_level": READ_COMMITTED,

@@ -34,7 +34,7 @@ def test_pre_encoded_produce_request_is_decoded_by_the_codec(version):
 @pytest.mark.parametrize("version", [7, 9])
 def test_expected_produce_response_matches_only_a_response_without_error(version):
     def encoded(error: int) -> bytes:
-        partition = {"index": 0, "error_code": error, "base_offset": 123, "log_append_time": -1}
+        partition = {"index": 0, "error_code": error, "base_offset": 123, "log_append_time_ms": -1}
         body = codec.response(
             PRODUCE, version, responses=[{"name": "tt", "partition_responses": [partition]}]
         )

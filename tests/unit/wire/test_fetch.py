@@ -1,4 +1,4 @@
-"""Fetch encoding and decoding, compared with kio."""
+"""Fetch encoding and decoding, compared with the codec of messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def frame(version: int, *, broker: int = -1) -> bytearray:
         version,
         replica_id=broker,
         replica_state={"replica_id": broker, "replica_epoch": 5},
-        max_wait=500,
+        max_wait_ms=500,
         min_bytes=1,
         max_bytes=1 << 20,
         isolation_level=1,
@@ -52,7 +52,7 @@ def frame(version: int, *, broker: int = -1) -> bytearray:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_request_encoded_by_kio_is_decoded_in_every_version(version: int) -> None:
+def test_request_encoded_from_the_table_is_decoded_in_every_version(version: int) -> None:
     buf = frame(version)
     decoded = fetch.decode(buf, memoryview(buf), BODY, len(buf), version)
     assert (decoded.replica_id, decoded.max_wait_ms, decoded.min_bytes) == (-1, 500, 1)
@@ -133,7 +133,7 @@ def test_truncated_request_is_not_completed_with_bytes_of_the_next_request(versi
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_kio_decodes_a_response_of_any_version(version: int) -> None:
+def test_response_of_any_version_is_decoded_from_the_table(version: int) -> None:
     data = PartitionData(3, 0, 50, 50, 1, (b"abc", b"defg"), 7)
     empty = PartitionData(4, 6, -1, -1, -1, (), 0)
     a, b = topic_of(version, b"a"), topic_of(version, b"b")
@@ -142,7 +142,7 @@ def test_kio_decodes_a_response_of_any_version(version: int) -> None:
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4
     entity = decode_response(1, version, whole[4:])
     if version >= fetch.TOPIC_IDS_SINCE:
-        assert [topic.topic_id.bytes for topic in entity.responses] == [a, b]
+        assert [topic.topic_id for topic in entity.responses] == [a, b]
     parts = entity.responses[0].partitions
     assert [part.partition_index for part in parts] == [3, 4]
     assert [int(part.error_code) for part in parts] == [0, 6]
@@ -191,7 +191,7 @@ def test_response_names_the_leaders_of_refused_partitions_and_their_addresses() 
 
 
 @pytest.mark.row("C32")
-def test_follower_request_is_decoded_by_kio() -> None:
+def test_follower_request_is_decoded_from_the_table() -> None:
     rows = [(3, 8, 100, 7, 2, 4096)]
     mine = fetch.encode_request(
         5, b"client", 2, (500, 1, 1 << 20), (9, 4), [(b"a", rows)], [(b"gone", [1, 2])]

@@ -1,4 +1,4 @@
-"""Produce encoding and decoding, compared with kio."""
+"""Produce encoding and decoding, compared with the codec of messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def frame(
         version,
         transactional_id=None,
         acks=acks,
-        timeout=1500,
+        timeout_ms=1500,
         topic_data=[
             {
                 "name": name,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.cold import Cold, context, decoded, finished, state
+from support.entities import entity
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.broker.admin.configs import ResourceType
@@ -36,7 +37,7 @@ async def ask(
     cold: Cold, resource_type: int, name: str, version: int = 4, keys: Any = None, **rest: Any
 ) -> Any:
     resource = {"resource_type": resource_type, "resource_name": name, "configuration_keys": keys}
-    request = codec.request(DESCRIBE_CONFIGS, version, resources=[resource], **rest)
+    request = entity(DESCRIBE_CONFIGS, version, resources=[resource], **rest)
     answer = finished(await describe_configs(cold.services, request, context(version)))
     frame = codec.encode_response(1, DESCRIBE_CONFIGS, version, answer)
     assert b"never shown" not in frame
@@ -68,7 +69,7 @@ async def test_describe_configs_yields_to_the_event_loop_for_each_distinct_resou
         {"resource_type": BROKER, "resource_name": name, "configuration_keys": None}
         for name in names
     ]
-    request = codec.request(DESCRIBE_CONFIGS, 4, resources=resources)
+    request = entity(DESCRIBE_CONFIGS, 4, resources=resources)
     steps = await describe_configs(cold.services, request, context(4))
     for _ in range(3):
         next(steps)
@@ -172,7 +173,7 @@ async def test_each_altered_resource_has_its_own_result(api: int, version: int) 
             (8, "1", "root"),
         )
     ]
-    request = codec.request(api, version, resources=resources, validate_only=False)
+    request = entity(api, version, resources=resources, validate_only=False)
     handler = alter_configs if api == ALTER_CONFIGS else incremental_alter_configs
     answer = await handler(cold.services, request, context(version))
     got = decoded(api, version, answer).responses
@@ -192,7 +193,7 @@ async def test_request_with_many_refused_resources_yields_to_the_event_loop() ->
         {"resource_type": TOPIC, "resource_name": f"none-{number}", "configs": []}
         for number in range(160)
     ]
-    request = codec.request(44, 1, resources=resources, validate_only=False)
+    request = entity(44, 1, resources=resources, validate_only=False)
     altering = asyncio.ensure_future(incremental_alter_configs(cold.services, request, context(1)))
     turns = 0
     while not altering.done():
@@ -225,7 +226,7 @@ async def test_too_many_settings_of_one_resource_are_refused(api: int) -> None:
     version = 2 if api == ALTER_CONFIGS else 1
     settings = [{"name": f"key.{number}", "value": "v"} for number in range(5_000)]
     resource = {"resource_type": TOPIC, "resource_name": "t", "configs": settings}
-    request = codec.request(api, version, resources=[resource], validate_only=False)
+    request = entity(api, version, resources=[resource], validate_only=False)
     steps: Any = await HANDLERS[api](cold.services, request, context(version))
     (row,) = decoded(api, version, steps).responses
     assert row.error_code == ErrorCode.INVALID_REQUEST

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from support.cold import Cold, context, decoded, finished, state
+from support.entities import entity
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
 from minikafka.broker.apis.elections import PREFERRED, UNCLEAN, elect_leaders
-from minikafka.wire import codec
 from minikafka.wire.versions import ELECT_LEADERS
 
 pytestmark = pytest.mark.row("R61")
@@ -60,7 +60,7 @@ def codes(answer: Any, version: int) -> dict[TopicPartition, int]:
 
 def request(version: int, topics: Any, timeout: int = 60_000, **rest: Any) -> Any:
     asked = topics and [{"topic": name, "partitions": parts} for name, parts in topics.items()]
-    return codec.request(ELECT_LEADERS, version, topic_partitions=asked, timeout=timeout, **rest)
+    return entity(ELECT_LEADERS, version, topic_partitions=asked, timeout_ms=timeout, **rest)
 
 
 @pytest.mark.parametrize("version", range(3))

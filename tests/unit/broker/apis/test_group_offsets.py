@@ -61,7 +61,7 @@ async def test_commit_passes_only_existing_partitions_to_the_coordinator(
         group_id="g",
         generation_id_or_member_epoch=3,
         member_id="m",
-        retention_time=60_000,
+        retention_time_ms=60_000,
         group_instance_id="i",
         topics=topics,
     )

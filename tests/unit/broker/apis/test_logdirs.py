@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 from support.cold import Cold, context, decoded, finished
+from support.entities import entity
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
@@ -41,7 +42,7 @@ def with_directories() -> Any:
 
 
 def described(cold: Cold, version: int, topics: Any) -> dict[str, Any]:
-    request = codec.request(DESCRIBE_LOG_DIRS, version, topics=topics)
+    request = entity(DESCRIBE_LOG_DIRS, version, topics=topics)
     answer = describe_log_dirs(cold.services, request, context(version))
     got = decoded(DESCRIBE_LOG_DIRS, version, answer)
     return {result.log_dir: result for result in got.results}
@@ -74,7 +75,7 @@ def test_describe_log_dirs_yields_to_the_event_loop_after_at_most_64_replicas() 
     cold = Cold()
     replicas = (Replica(TopicPartition("t", number), 1, 1) for number in range(640))
     has_directories(cold, Directory("/a", tuple(replicas)))
-    request = codec.request(DESCRIBE_LOG_DIRS, 4, topics=None)
+    request = entity(DESCRIBE_LOG_DIRS, 4, topics=None)
     assert sum(1 for _ in describe_log_dirs(cold.services, request, context(4))) >= 10
 
 
@@ -96,7 +97,7 @@ def test_alter_replica_log_dirs_moves_no_replica_and_returns_error_codes(version
         for path, partitions in asked.items()
     ]
     dirs.append({"path": "/a", "topics": [{"name": "else", "partitions": [3]}]})
-    request = codec.request(ALTER_REPLICA_LOG_DIRS, version, dirs=dirs)
+    request = entity(ALTER_REPLICA_LOG_DIRS, version, dirs=dirs)
     answer = finished(
         alter_replica_log_dirs(with_directories().services, request, context(version))
     )

@@ -7,7 +7,8 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, finished, state
+from support.cold import Cold, context, decoded, finished, state
+from support.entities import entity
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.apis import metadata as metadata_api
@@ -33,7 +34,7 @@ def with_topics(**rest: Any) -> Cold:
 
 
 def ask(cold: Cold, version: int, topics: Any, **rest: Any) -> Any:
-    request = codec.request(METADATA, version, topics=topics, **rest)
+    request = entity(METADATA, version, topics=topics, **rest)
     return answer(cold, version, request)
 
 
@@ -64,7 +65,7 @@ def test_null_topics_and_in_version_0_empty_topics_request_all_topics(
     if version >= 2:
         assert got.cluster_id == "the-cluster"
     if version >= 10:
-        assert got.topics[0].topic_id.bytes == ID
+        assert got.topics[0].topic_id == ID
 
 
 @pytest.mark.parametrize("version", ALL)
@@ -106,7 +107,7 @@ def test_topics_are_requested_by_id_from_version_12() -> None:
         ("a", 0),
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
     ]
-    assert got.topics[1].topic_id.bytes == bytes(15) + b"x"
+    assert got.topics[1].topic_id == bytes(15) + b"x"
     assert errors(ask(cold, 10, [{"name": "a", "topic_id": ID}])) == {
         "a": ErrorCode.INVALID_REQUEST
     }
@@ -177,10 +178,11 @@ def test_authorized_operations_are_returned_only_on_request(version: int) -> Non
 @pytest.mark.parametrize("version", [0, 1])
 async def test_describe_cluster_returns_the_same_brokers_as_metadata(version: int) -> None:
     cold = with_topics()
-    request = codec.request(
+    request = entity(
         DESCRIBE_CLUSTER, version, include_cluster_authorized_operations=True, endpoint_type=1
     )
-    got = await describe_cluster(cold.services, request, context(version))
+    body = await describe_cluster(cold.services, request, context(version))
+    got = decoded(DESCRIBE_CLUSTER, version, body)
     assert (got.cluster_id, got.controller_id) == ("the-cluster", 1)
     assert [(b.broker_id, b.host, b.port) for b in got.brokers] == [
         (1, "host-1", 9001),
@@ -191,8 +193,9 @@ async def test_describe_cluster_returns_the_same_brokers_as_metadata(version: in
 
 
 async def test_describe_cluster_refuses_the_controller_endpoint_type() -> None:
-    request = codec.request(DESCRIBE_CLUSTER, 1, endpoint_type=2)
-    got = await describe_cluster(with_topics().services, request, context(1))
+    request = entity(DESCRIBE_CLUSTER, 1, endpoint_type=2)
+    body = await describe_cluster(with_topics().services, request, context(1))
+    got = decoded(DESCRIBE_CLUSTER, 1, body)
     assert got.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
 
@@ -205,7 +208,7 @@ def told_nothing() -> Cold:
 @pytest.mark.parametrize("topics", [None, [{"name": "a"}, {"name": "b"}, {"name": "none"}]])
 def test_long_metadata_response_shows_no_update_that_arrives_while_it_is_made(topics: Any) -> None:
     cold = with_topics()
-    asked = codec.request(METADATA, 9, topics=topics, allow_auto_topic_creation=False)
+    asked = entity(METADATA, 9, topics=topics, allow_auto_topic_creation=False)
     steps = metadata(cold.services, asked, context(9))
     assert isinstance(steps, Generator)
     next(steps)
@@ -219,16 +222,18 @@ def test_long_metadata_response_shows_no_update_that_arrives_while_it_is_made(to
 async def test_metadata_request_waits_for_the_first_update_of_a_controller() -> None:
     """An earlier response would list no brokers, and librdkafka would forget every broker that it knows."""
     cold = told_nothing()
-    asked = codec.request(METADATA, 12, topics=None)
+    asked = entity(METADATA, 12, topics=None)
     about_topics = asyncio.ensure_future(metadata(cold.services, asked, context(12)))
-    asked = codec.request(DESCRIBE_CLUSTER, 1, endpoint_type=1)
+    asked = entity(DESCRIBE_CLUSTER, 1, endpoint_type=1)
     about_brokers = asyncio.ensure_future(describe_cluster(cold.services, asked, context(1)))
     await asyncio.sleep(0)
     assert not about_topics.done()
     cold.update(state("a", 0, (1, 2)))
     got = codec.encode_response(1, METADATA, 12, finished(await about_topics))[4:]
     assert errors(codec.decode_response(METADATA, 12, got)) == {"a": 0}
-    assert [broker.broker_id for broker in (await about_brokers).brokers] == [1, 2, 3]
+    assert [
+        broker.broker_id for broker in decoded(DESCRIBE_CLUSTER, 1, await about_brokers).brokers
+    ] == [1, 2, 3]
 
 
 async def test_metadata_request_fails_when_no_controller_sends_an_update(
@@ -236,6 +241,4 @@ async def test_metadata_request_fails_when_no_controller_sends_an_update(
 ) -> None:
     monkeypatch.setattr(metadata_api, "_FIRST_UPDATE_MS", 10)
     with pytest.raises(KafkaError, match="no controller"):
-        await metadata(
-            told_nothing().services, codec.request(METADATA, 12, topics=None), context(12)
-        )
+        await metadata(told_nothing().services, entity(METADATA, 12, topics=None), context(12))

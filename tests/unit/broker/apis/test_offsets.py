@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.cold import Cold, context, finished, state
+from support.entities import entity
 from support.logs import transactional_batch
 
 from minikafka.base.config import TopicConfig
@@ -64,7 +65,7 @@ def ask(
     **rest: Any,
 ) -> Any:
     topic = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": timestamp, **rest}]}
-    request = codec.request(
+    request = entity(
         LIST_OFFSETS, version, replica_id=replica_id, isolation_level=isolation, topics=[topic]
     )
     answer = finished(list_offsets(cold.services, request, context(version)))
@@ -199,7 +200,7 @@ def test_partition_requested_twice_is_refused(tmp_path: Path) -> None:
     cold = Cold()
     leader(cold, tmp_path)
     topic = {"name": "t", "partitions": [{"partition_index": 0, "timestamp": LATEST}]}
-    request = codec.request(LIST_OFFSETS, 7, replica_id=-1, topics=[topic, topic])
+    request = entity(LIST_OFFSETS, 7, replica_id=-1, topics=[topic, topic])
     answer = finished(list_offsets(cold.services, request, context(7)))
     frame = codec.encode_response(1, LIST_OFFSETS, 7, answer)
     found = codec.decode_response(LIST_OFFSETS, 7, frame[4:])
@@ -209,7 +210,7 @@ def test_partition_requested_twice_is_refused(tmp_path: Path) -> None:
 
 def epoch_end(cold: Cold, asked: int, current: int = -1, version: int = 4) -> Any:
     partition = {"partition": 0, "leader_epoch": asked, "current_leader_epoch": current}
-    request = codec.request(
+    request = entity(
         OFFSET_FOR_LEADER_EPOCH, version, topics=[{"topic": "t", "partitions": [partition]}]
     )
     answer = finished(offset_for_leader_epoch(cold.services, request, context(version)))
@@ -248,7 +249,7 @@ def test_list_offsets_yields_to_other_work_for_each_partition(version: int) -> N
         }
         for name, found in zip("abc", numbers, strict=True)
     ]
-    request = codec.request(LIST_OFFSETS, version, replica_id=-1, topics=topics)
+    request = entity(LIST_OFFSETS, version, replica_id=-1, topics=topics)
     steps = list_offsets(cold.services, request, context(version))
     for _ in range(4):
         next(steps)

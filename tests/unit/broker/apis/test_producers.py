@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from support.cold import Cold, context, decoded, state
+from support.entities import entity
 from support.group_recorder import exchange
 
 from minikafka.base.errors import ErrorCode, NotConnected
@@ -15,7 +15,6 @@ from minikafka.broker.apis.producers import describe_producers, init_producer_id
 from minikafka.log.state.producers import ActiveProducer
 from minikafka.transactions.commands import InitProducerIdResponse
 from minikafka.transactions.events import InitProducerIdRequest
-from minikafka.wire import codec
 from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 
 
@@ -23,10 +22,17 @@ from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
 @pytest.mark.parametrize("timeout", [-1, 0, 2**31 - 1])
 async def test_producer_gets_a_unique_id_with_epoch_0(version: int, timeout: int) -> None:
     cold = Cold()
-    request = codec.request(
-        INIT_PRODUCER_ID, version, transactional_id=None, transaction_timeout=timeout
+    request = entity(
+        INIT_PRODUCER_ID, version, transactional_id=None, transaction_timeout_ms=timeout
     )
-    answers = [await init_producer_id(cold.services, request, context(version)) for _ in range(2)]
+    answers = [
+        decoded(
+            INIT_PRODUCER_ID,
+            version,
+            await init_producer_id(cold.services, request, context(version)),
+        )
+        for _ in range(2)
+    ]
     assert [(a.error_code, a.producer_id, a.producer_epoch) for a in answers] == [
         (0, 0, 0),
         (0, 1, 0),
@@ -34,10 +40,10 @@ async def test_producer_gets_a_unique_id_with_epoch_0(version: int, timeout: int
 
 
 async def test_producer_with_an_old_id_gets_a_new_id() -> None:
-    request = codec.request(
-        INIT_PRODUCER_ID, 4, transactional_id=None, producer_id=77, producer_epoch=3
+    request = entity(INIT_PRODUCER_ID, 4, transactional_id=None, producer_id=77, producer_epoch=3)
+    answer = decoded(
+        INIT_PRODUCER_ID, 4, await init_producer_id(Cold().services, request, context(4))
     )
-    answer = await init_producer_id(Cold().services, request, context(4))
     assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, 0, 0)
 
 
@@ -46,14 +52,16 @@ async def test_producer_with_an_old_id_gets_a_new_id() -> None:
 async def test_old_producer_id_without_epoch_and_epoch_without_id_are_refused(
     producer_id: int, epoch: int, version: int
 ) -> None:
-    request = codec.request(
+    request = entity(
         INIT_PRODUCER_ID,
         version,
         transactional_id=None,
         producer_id=producer_id,
         producer_epoch=epoch,
     )
-    answer: Any = init_producer_id(Cold().services, request, context(version))
+    answer = decoded(
+        INIT_PRODUCER_ID, version, init_producer_id(Cold().services, request, context(version))
+    )
     assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
@@ -66,7 +74,7 @@ def test_transactional_id_is_passed_to_the_coordinator(version: int, transaction
         version,
         InitProducerIdResponse(0, 88, 4),
         transactional_id=transactional_id,
-        transaction_timeout=60_000,
+        transaction_timeout_ms=60_000,
         producer_id=77,
         producer_epoch=3,
     )
@@ -102,8 +110,9 @@ def test_transactional_id_with_half_of_a_producer_is_refused(producer_id: int, e
 async def test_init_producer_id_fails_with_a_retriable_error_without_zookeeper() -> None:
     cold = Cold()
     cold.session.failures = [NotConnected()]
-    answer = await init_producer_id(
-        cold.services, codec.request(INIT_PRODUCER_ID, 1, transactional_id=None), context(1)
+    request = entity(INIT_PRODUCER_ID, 1, transactional_id=None)
+    answer = decoded(
+        INIT_PRODUCER_ID, 1, await init_producer_id(cold.services, request, context(1))
     )
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -115,7 +124,7 @@ def test_describe_producers_returns_the_producer_state_of_a_replica() -> None:
     cold.replicas.partitions[TopicPartition("t", 0)] = hosted
     cold.update(state("t", 1, (2,)))
     asked = [{"name": "t", "partition_indexes": [0, 1, 2]}]
-    request = codec.request(DESCRIBE_PRODUCERS, 0, topics=asked)
+    request = entity(DESCRIBE_PRODUCERS, 0, topics=asked)
     answer = describe_producers(cold.services, request, context(0))
     (topic,) = decoded(DESCRIBE_PRODUCERS, 0, answer).topics
     assert [int(row.error_code) for row in topic.partitions] == [

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.cold import Cold, context, decoded
+from support.entities import entity
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
@@ -14,7 +15,6 @@ from minikafka.broker.apis.reassignments import (
     alter_partition_reassignments,
     list_partition_reassignments,
 )
-from minikafka.wire import codec
 from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
 
 pytestmark = pytest.mark.row("R57")
@@ -59,13 +59,13 @@ async def alter(cold: Cold, **topics: list[tuple[int, list[int] | None]]) -> Any
         {"name": name, "partitions": [{"partition_index": p, "replicas": r} for p, r in entries]}
         for name, entries in topics.items()
     ]
-    request = codec.request(ALTER_PARTITION_REASSIGNMENTS, 0, topics=asked)
+    request = entity(ALTER_PARTITION_REASSIGNMENTS, 0, topics=asked)
     answer = await alter_partition_reassignments(cold.services, request, context(0))
     return decoded(ALTER_PARTITION_REASSIGNMENTS, 0, answer)
 
 
 async def listed(cold: Cold, topics: Any) -> Any:
-    request = codec.request(LIST_PARTITION_REASSIGNMENTS, 0, topics=topics)
+    request = entity(LIST_PARTITION_REASSIGNMENTS, 0, topics=topics)
     answer = await list_partition_reassignments(cold.services, request, context(0))
     return decoded(LIST_PARTITION_REASSIGNMENTS, 0, answer)
 

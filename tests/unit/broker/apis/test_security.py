@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from support.cold import Cold, context, decoded
+from support.entities import entity
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis.security import HANDLERS
-from minikafka.wire import codec
 from minikafka.wire.versions import (
     CREATE_ACLS,
     DELETE_ACLS,
@@ -23,7 +23,7 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 
 async def ask(api: int, version: int, **fields: Any) -> Any:
-    request = codec.request(api, version, **fields)
+    request = entity(api, version, **fields)
     answer = HANDLERS[api](Cold().services, request, context(version))
     return decoded(api, version, await answer if inspect.isawaitable(answer) else answer)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.cold import Cold, context, finished, state
+from support.entities import entity
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment
@@ -19,7 +20,7 @@ ID = bytes(range(16))
 
 
 async def create(cold: Cold, version: int, topics: Any, **rest: Any) -> Any:
-    request = codec.request(CREATE_TOPICS, version, topics=topics, timeout=60_000, **rest)
+    request = entity(CREATE_TOPICS, version, topics=topics, timeout_ms=60_000, **rest)
     handling = asyncio.ensure_future(create_topics(cold.services, request, context(version)))
     await cold.until_waiting(handling)
     cold.lead_what_is_created()
@@ -48,7 +49,7 @@ async def test_create_topics_returns_topic_details_from_version_5(version: int) 
         assert shown["segment.bytes"] == ("1073741824", 5)
         assert list(refused.configs) == []
     if version >= 7:
-        assert made.topic_id.bytes == cold.metadata.topic_ids["t"]
+        assert made.topic_id == cold.metadata.topic_ids["t"]
 
 
 async def test_create_topics_uses_a_manual_assignment() -> None:
@@ -70,7 +71,7 @@ async def test_validate_only_creates_no_topic_and_no_topic_id() -> None:
     answer = await create(cold, 7, [topic("t")], validate_only=True)
     assert answer.topics[0].error_code == 0
     assert answer.topics[0].num_partitions == 2
-    assert answer.topics[0].topic_id is None
+    assert answer.topics[0].topic_id == bytes(16)
     assert cold.session.multis == []
 
 
@@ -79,7 +80,7 @@ async def test_broker_that_is_not_the_controller_returns_not_controller() -> Non
     answer = await create(cold, 4, [topic("t"), topic("u")])
     assert [t.error_code for t in answer.topics] == [ErrorCode.NOT_CONTROLLER] * 2
     for version, asked in ((5, {"topic_names": ["t"]}), (6, {"topics": [{"name": "t"}]})):
-        request = codec.request(DELETE_TOPICS, version, **asked)
+        request = entity(DELETE_TOPICS, version, **asked)
         got = await deleted(cold, version, request)
         assert got.responses[0].error_code == ErrorCode.NOT_CONTROLLER
 
@@ -94,7 +95,7 @@ def existing(**rest: Any) -> Cold:
 
 async def delete(cold: Cold, version: int, **asked: Any) -> Any:
     """Delete topics, let the controller begin the deletion at once, and return the response."""
-    request = codec.request(DELETE_TOPICS, version, timeout=60_000, **asked)
+    request = entity(DELETE_TOPICS, version, timeout_ms=60_000, **asked)
     deleting = asyncio.ensure_future(deleted(cold, version, request))
     await cold.until_waiting(deleting)
     cold.forget_what_is_marked()
@@ -133,7 +134,7 @@ async def test_topics_are_marked_for_deletion_by_id() -> None:
         (None, ErrorCode.UNKNOWN_TOPIC_ID),
         ("c", ErrorCode.INVALID_REQUEST),
     ]
-    assert [codec.id_bytes(r.topic_id) for r in got.responses[:2]] == [ID, bytes(reversed(ID))]
+    assert [r.topic_id for r in got.responses[:2]] == [ID, bytes(reversed(ID))]
     assert cold.ensemble.children(layout.DELETE_TOPICS) == ["a", "b"]
 
 
@@ -153,7 +154,7 @@ async def test_deletion_of_an_invalid_topic_name_returns_unknown_topic(
 async def test_topic_named_twice_is_not_deleted() -> None:
     cold = existing()
     asked = [{"name": None, "topic_id": ID}, {"name": "a"}]
-    got = await deleted(cold, 6, codec.request(DELETE_TOPICS, 6, topics=asked))
+    got = await deleted(cold, 6, entity(DELETE_TOPICS, 6, topics=asked))
     assert [r.error_code for r in got.responses] == [ErrorCode.INVALID_REQUEST] * 2
     assert cold.session.multis == []
 
@@ -165,7 +166,7 @@ async def test_disabled_topic_deletion_returns_the_error_code_of_the_request_ver
     version: int, code: ErrorCode
 ) -> None:
     cold = existing(config={"delete.topic.enable": "false"})
-    got = await deleted(cold, version, codec.request(DELETE_TOPICS, version, topic_names=["a"]))
+    got = await deleted(cold, version, entity(DELETE_TOPICS, version, topic_names=["a"]))
     assert got.responses[0].error_code == code
 
 
@@ -177,7 +178,7 @@ async def test_create_partitions_returns_a_result_for_each_topic(version: int) -
         {"name": "u", "count": 3, "assignments": [{"broker_ids": [2, 1]}]},
         {"name": "none", "count": 3, "assignments": None},
     ]
-    request = codec.request(CREATE_PARTITIONS, version, topics=topics, timeout=0)
+    request = entity(CREATE_PARTITIONS, version, topics=topics, timeout_ms=0)
     steps = await create_partitions(cold.services, request, context(version))
     frame = codec.encode_response(1, CREATE_PARTITIONS, version, finished(steps))
     results = codec.decode_response(CREATE_PARTITIONS, version, frame[4:]).results
@@ -193,7 +194,7 @@ async def test_create_partitions_returns_a_result_for_each_topic(version: int) -
 async def test_validate_only_adds_no_partitions() -> None:
     cold = with_two_partitions()
     topics = [{"name": "t", "count": 3, "assignments": None}]
-    request = codec.request(CREATE_PARTITIONS, 3, topics=topics, validate_only=True)
+    request = entity(CREATE_PARTITIONS, 3, topics=topics, validate_only=True)
     steps = await create_partitions(cold.services, request, context(3))
     frame = codec.encode_response(1, CREATE_PARTITIONS, 3, finished(steps))
     results = codec.decode_response(CREATE_PARTITIONS, 3, frame[4:]).results

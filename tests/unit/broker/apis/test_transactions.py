@@ -150,14 +150,14 @@ def test_described_transactions_have_their_partitions_by_topic(cold: Cold) -> No
         "tx",
         "Ongoing",
     )
-    assert (first.transaction_timeout, first.transaction_start_time) == (60_000, 1_234)
+    assert (first.transaction_timeout_ms, first.transaction_start_time_ms) == (60_000, 1_234)
     assert (first.producer_id, first.producer_epoch) == (77, 3)
     assert [(topic.topic, topic.partitions) for topic in first.topics] == [
         ("t", (0, 1)),
         ("u", (4,)),
     ]
     assert (second.error_code, second.transactional_id) == (not_found, "gone")
-    assert (second.transaction_start_time, second.producer_id, second.topics) == (0, 0, ())
+    assert (second.transaction_start_time_ms, second.producer_id, second.topics) == (0, 0, ())
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.cold import Cold, context, decoded
+from support.entities import entity
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis import versions as api
@@ -18,8 +19,9 @@ def table(entity) -> dict[int, tuple[int, int]]:
 @pytest.mark.parametrize("version", range(4))
 def test_api_versions_lists_all_served_apis_in_every_request_version(version: int) -> None:
     named = {"client_software_name": "a", "client_software_version": "1.0"}
-    request = codec.request(API_VERSIONS, version, **named)
-    answer = api.api_versions(Cold().services, request, context(version))
+    request = entity(API_VERSIONS, version, **named)
+    body = api.api_versions(Cold().services, request, context(version))
+    answer = decoded(API_VERSIONS, version, body)
     assert answer.error_code == ErrorCode.NONE
     assert table(answer) == SERVED
 
@@ -29,7 +31,8 @@ def test_api_versions_lists_all_served_apis_in_every_request_version(version: in
 )
 def test_client_with_an_invalid_software_name_is_refused(name: str, software: str) -> None:
     named = {"client_software_name": name, "client_software_version": software}
-    answer = api.api_versions(Cold().services, codec.request(API_VERSIONS, 3, **named), context(3))
+    body = api.api_versions(Cold().services, entity(API_VERSIONS, 3, **named), context(3))
+    answer = decoded(API_VERSIONS, 3, body)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert answer.api_keys == ()
 
@@ -67,7 +70,7 @@ def test_update_of_any_feature_gets_kafkas_error(
     names = ("feature", "max_version_level", kind)
     updates = [dict(zip(names, update, strict=True)), {"feature": "b", "max_version_level": 1}]
     updates[1][kind] = version
-    request = codec.request(UPDATE_FEATURES, version, feature_updates=updates)
+    request = entity(UPDATE_FEATURES, version, feature_updates=updates)
     answer = api.update_features(Cold().services, request, context(version))
     got = decoded(UPDATE_FEATURES, version, answer)
     assert got.error_code == ErrorCode.NONE

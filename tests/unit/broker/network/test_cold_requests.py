@@ -88,7 +88,7 @@ def waiting_fetch(correlation: int) -> bytes:
         FETCH,
         4,
         replica_id=-1,
-        max_wait=3_600_000,
+        max_wait_ms=3_600_000,
         min_bytes=1,
         max_bytes=1 << 20,
         topics=[{"topic": "t", "partitions": [partition]}],
@@ -106,7 +106,7 @@ def produce(correlation: int, batch: bytes | None = BATCH) -> bytes:
         9,
         transactional_id=None,
         acks=-1,
-        timeout=60_000,
+        timeout_ms=60_000,
         topic_data=[{"name": "t", "partition_data": rows}],
     )
     return encode_request(PRODUCE, 9, correlation, "me", body)
@@ -118,7 +118,7 @@ def fetch(correlation: int) -> bytes:
         FETCH,
         4,
         replica_id=-1,
-        max_wait=0,
+        max_wait_ms=0,
         min_bytes=1,
         max_bytes=1 << 20,
         topics=[{"topic": "t", "partitions": [partition]}],

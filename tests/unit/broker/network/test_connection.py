@@ -65,14 +65,14 @@ def fetch_request(
     *,
     rows: int = 1,
     min_bytes: int = 1,
-    max_wait: int = 0,
+    max_wait_ms: int = 0,
 ) -> bytes:
     partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 30}
     body = request(
         FETCH,
         4,
         replica_id=-1,
-        max_wait=max_wait,
+        max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         topics=[{"topic": "t", "partitions": [partition] * rows}],
@@ -186,7 +186,7 @@ async def test_connections_with_many_small_fetches_are_served_in_turn(
 
 async def test_connection_is_not_read_while_a_large_fetch_waits(stored: MemoryCluster) -> None:
     client = await join(stored)
-    waiting = fetch_request(1, 1 << 30, 45, rows=ROWS_MAX + 1, max_wait=60_000)
+    waiting = fetch_request(1, 1 << 30, 45, rows=ROWS_MAX + 1, max_wait_ms=60_000)
     client.link.send([waiting, metadata_request(2)[:10]])
     await until(lambda: client.link.other._paused)
     assert client.responses() == []
@@ -290,14 +290,14 @@ async def test_connection_holds_few_responses_that_wait_behind_a_long_fetch() ->
     """Each of the Produce requests names 60 partitions. Their responses are ready, but must keep their order."""
     rows = [{"index": number, "records": b""} for number in range(60)]
     topics = [{"name": "unknown", "partition_data": rows}]
-    body = request(PRODUCE, 9, transactional_id=None, acks=1, timeout=60_000, topic_data=topics)
+    body = request(PRODUCE, 9, transactional_id=None, acks=1, timeout_ms=60_000, topic_data=topics)
     frame = encode_request(PRODUCE, 9, 2, "silent", body)
     async with MemoryCluster(1) as cluster, cluster.client() as other:
         await other.create_topics(NewTopic("t", 1, 1))
         client = await join(cluster)
         client.link.resume_reading()
         served = client.link.other._handler
-        client.link.send([fetch_request(1, 1 << 20, min_bytes=1 << 20, max_wait=3_600_000)])
+        client.link.send([fetch_request(1, 1 << 20, min_bytes=1 << 20, max_wait_ms=3_600_000)])
         client.link.send([frame] * 500)
         await until(lambda: served.answers.rows >= ENTRIES_MAX // 2)
         for _ in range(1_000):
@@ -400,7 +400,9 @@ Ending = Callable[[], Awaitable[object]]
 def produce_frame(topic: str, *fields: bytes, acks: int = 1) -> bytes:
     rows = [{"index": number, "records": field} for number, field in enumerate(fields)]
     topics = [{"name": topic, "partition_data": rows}]
-    body = request(PRODUCE, 9, transactional_id=None, acks=acks, timeout=60_000, topic_data=topics)
+    body = request(
+        PRODUCE, 9, transactional_id=None, acks=acks, timeout_ms=60_000, topic_data=topics
+    )
     return encode_request(PRODUCE, 9, 2, "silent", body)
 
 
@@ -426,7 +428,7 @@ async def hold_back(
     """Give the client's connection the reason not to read. Return a function that ends the reason."""
     match reason:
         case Reason.UNANSWERED:
-            waiting = fetch_request(1, 1 << 30, 45, max_wait=3_600_000)
+            waiting = fetch_request(1, 1 << 30, 45, max_wait_ms=3_600_000)
             client.link.send([waiting, *[produce_frame("unknown", *[b""] * 60)] * 500])
             return partial(append, other)
         case Reason.UNSENT:
@@ -437,7 +439,7 @@ async def hold_back(
             client.link.send([metadata_request(number) for number in range(2_000)])
         case Reason.FETCHES:
             rows = ROWS_MAX + 1
-            client.link.send([fetch_request(1, 1 << 30, 45, rows=rows, max_wait=3_600_000)])
+            client.link.send([fetch_request(1, 1 << 30, 45, rows=rows, max_wait_ms=3_600_000)])
             return partial(append, other)
         case Reason.PRODUCE:
             batch = raw_batch(compress(3, record(value=bytes(300_000))), 1, codec=3)

@@ -177,7 +177,7 @@ async def test_connection_that_waits_for_records_does_not_give_way(cluster: Memo
     async with cluster.client() as client:
         await client.create_topics(NewTopic("t", 1, 1))
     wanted = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1_000}
-    fields = {"replica_id": -1, "min_bytes": 1, "max_bytes": 1_000, "max_wait": 60_000}
+    fields = {"replica_id": -1, "min_bytes": 1, "max_bytes": 1_000, "max_wait_ms": 60_000}
     topics = [{"topic": "t", "partitions": [wanted]}]
     fetch = encode_request(FETCH, 4, 1, "waits", request(FETCH, 4, **fields, topics=topics))
     waiting = await flood(cluster, 1, fetch)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.entities import entity
 from support.group_client import GroupClient
 from support.memory_cluster import MemoryCluster
 from support.memory_mode import MemoryMode, MemoryState
@@ -22,7 +23,7 @@ from minikafka.broker.network.fresh_metadata import NAMES_MAX, topics_of
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.client.network import Address, Network, request
-from minikafka.wire import codec, versions
+from minikafka.wire import versions
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
@@ -191,7 +192,7 @@ async def test_new_topic_is_added_to_a_transaction_at_a_coordinator_that_is_behi
     async with asyncio.timeout(60):
         while error:  # until the coordinator has loaded its partition
             producer = await user.send(
-                9093, versions.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout=60_000
+                9093, versions.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout_ms=60_000
             )
             error = producer.error_code
     await cluster.create("t")
@@ -270,5 +271,4 @@ ID = bytes(range(16))
 def test_topics_that_a_request_needs_are_found(
     api: int, version: int, fields: dict[str, Any], topics: list[Any] | None
 ) -> None:
-    entity = codec.request(api, version, **fields)
-    assert topics_of(api, entity, version) == topics
+    assert topics_of(api, entity(api, version, **fields), version) == topics

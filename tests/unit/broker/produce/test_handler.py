@@ -415,7 +415,7 @@ async def test_heads_with_long_client_ids_are_remembered_in_little_memory(
     rows = [{"index": 0, "records": build([Record(0, 1000, None, b"x", ())])}]
     topics = [{"name": "t", "partition_data": rows}]
     body = request(
-        PRODUCE, VERSION, transactional_id=None, acks=1, timeout=60_000, topic_data=topics
+        PRODUCE, VERSION, transactional_id=None, acks=1, timeout_ms=60_000, topic_data=topics
     )
     memo = connected.api.memo
     most = 0

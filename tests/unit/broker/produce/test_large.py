@@ -45,7 +45,7 @@ class UnevenClock(LoopClock):
 def produce_request(number: int, names: list[str]) -> bytes:
     rows = [{"index": index, "records": BATCHES[name][0]} for index, name in enumerate(names)]
     topics = [{"name": "t", "partition_data": rows}]
-    body = request(PRODUCE, 9, transactional_id=None, acks=1, timeout=60_000, topic_data=topics)
+    body = request(PRODUCE, 9, transactional_id=None, acks=1, timeout_ms=60_000, topic_data=topics)
     return encode_request(PRODUCE, 9, number, "pipelined", body)
 
 

@@ -31,13 +31,13 @@ LISTED = [{"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}]
 DELETED = [{"partition_index": 0, "offset": 0}]
 DATA = [{"name": "t", "partition_data": [{"index": 0, "records": batch(b"m")}]}]
 REQUESTS: dict[int, Any] = {
-    PRODUCE: request(PRODUCE, transactional_id=None, acks=-1, timeout=WAIT_MS, topic_data=DATA),
+    PRODUCE: request(PRODUCE, transactional_id=None, acks=-1, timeout_ms=WAIT_MS, topic_data=DATA),
     FETCH: fetch_request({T0: (-1, 0)}, 0, 1_000),
     LIST_OFFSETS: request(
         LIST_OFFSETS, replica_id=-1, isolation_level=0, topics=[{"name": "t", "partitions": LISTED}]
     ),
     DELETE_RECORDS: request(
-        DELETE_RECORDS, topics=[{"name": "t", "partitions": DELETED}], timeout=WAIT_MS
+        DELETE_RECORDS, topics=[{"name": "t", "partitions": DELETED}], timeout_ms=WAIT_MS
     ),
 }
 

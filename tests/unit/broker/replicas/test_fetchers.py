@@ -75,7 +75,7 @@ class Leader:
         body = response(
             OFFSET_FOR_LEADER_EPOCH,
             4,
-            throttle_time=0,
+            throttle_time_ms=0,
             topics=[{"topic": "t", "partitions": [row]}],
         )
         frame = bytearray(encode_response(1, OFFSET_FOR_LEADER_EPOCH, 4, body))

@@ -94,7 +94,7 @@ def produce() -> Entity:
         9,
         transactional_id=None,
         acks=-1,
-        timeout=1000,
+        timeout_ms=1000,
         topic_data=[{"name": "t", "partition_data": rows}],
     )
 
@@ -118,7 +118,7 @@ def fetch() -> Entity:
         FETCH,
         FETCH_VERSION,
         replica_id=-1,
-        max_wait=10,
+        max_wait_ms=10,
         min_bytes=0,
         max_bytes=1000,
         isolation_level=0,

@@ -322,7 +322,7 @@ def produce(correlation: int, *batches: bytes, acks: int = -1) -> bytes:
         VERSION,
         transactional_id=None,
         acks=acks,
-        timeout=60_000,
+        timeout_ms=60_000,
         topic_data=[{"name": "t", "partition_data": rows}],
     )
     return encode_request(PRODUCE, VERSION, correlation, "me", body)

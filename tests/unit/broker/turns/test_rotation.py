@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from support.cold import Cold, context, state
+from support.entities import entity
 from support.loop_clock import LoopClock
 
 from minikafka.base.errors import ErrorCode
@@ -27,7 +27,6 @@ from minikafka.broker.apis import (
 from minikafka.broker.turns.rotation import PART_ITEMS
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.controller.assignments import assign_more
-from minikafka.wire import codec
 from minikafka.wire.versions import (
     ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
@@ -158,11 +157,11 @@ async def test_admin_handler_reads_a_limited_number_of_request_elements_per_loop
     services: Any = cold.services
     if api in (ELECT_LEADERS, ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS):
         services.administration = Controller()
-    request = codec.request(api, version, **values)
-    name = next(f.name for f in fields(request) if len(_elements(request, f.name)) == COUNT)
+    request = entity(api, version, **values)
+    name = next(name for name in request._fields if len(_elements(request, name)) == COUNT)
     async with counted() as turns:
         watched = type("Watched", (Watched,), {"turns": turns})(getattr(request, name))
-        answer: Any = HANDLERS[api](services, replace(request, **{name: watched}), context(version))
+        answer: Any = HANDLERS[api](services, request._replace(**{name: watched}), context(version))
         if not isinstance(answer, Generator):
             answer = await answer
         taken = 0

@@ -67,8 +67,8 @@ def test_list_prints_every_id_with_its_coordinator(stub: StubTransactions) -> No
     listed = {"coordinator": 2, "producer_id": 7, "state": "Ongoing"}
     stub.transact("pay-2", OPEN, T0)
     stub.transactions["pay-2"]["transaction_state"] = "CompleteCommit"
-    started = stub.transactions["pay-1"]["transaction_start_time"]
-    stub.transactions["pay-1"]["transaction_start_time"] = SystemClock().wall_ms() - 3_700_000
+    started = stub.transactions["pay-1"]["transaction_start_time_ms"]
+    stub.transactions["pay-1"]["transaction_start_time_ms"] = SystemClock().wall_ms() - 3_700_000
     assert Done("list").words == [
         ["pay-1", "2", "7", "Ongoing", "61m"],
         ["pay-2", "2", "7", "CompleteCommit", "-"],
@@ -77,7 +77,7 @@ def test_list_prints_every_id_with_its_coordinator(stub: StubTransactions) -> No
     assert 3_700_000 <= row.pop("age_ms") < 3_800_000
     assert row == {"transactional_id": "pay-1", **listed}
     del stub.transactions["pay-2"]
-    stub.transactions["pay-1"]["transaction_start_time"] = started
+    stub.transactions["pay-1"]["transaction_start_time_ms"] = started
     assert Done("list", "--state", "Empty,PrepareAbort", "--json").json == []
     assert Done("list", "--producer-id", "8").words == []
 

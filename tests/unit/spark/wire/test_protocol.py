@@ -1,4 +1,4 @@
-"""kio, an independent codec, decodes our requests and encodes the responses that we parse."""
+"""The codec of messages decodes our requests and encodes the responses that we parse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_TAGS = b"\x00"
 
 
 def body_of(answer: object) -> memoryview:
-    return memoryview(codec.encode_body(answer))
+    return memoryview(answer)
 
 
 def test_frame_has_a_length_and_header_version_1():

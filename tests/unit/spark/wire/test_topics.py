@@ -1,4 +1,4 @@
-"""kio, an independent codec, decodes the requests about topics."""
+"""The codec of messages decodes the requests about topics."""
 
 from __future__ import annotations
 

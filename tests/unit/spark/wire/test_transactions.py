@@ -1,4 +1,4 @@
-"""kio, an independent codec, decodes the requests of transactions and encodes the responses that we parse."""
+"""The codec of messages decodes the requests of transactions and encodes the responses that we parse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_init_producer_id_has_the_transactional_id_and_its_timeout():
         body = producing.init_producer_request(name, 1234)
         request = codec.decode_request(*producing.INIT_PRODUCER_ID, body)
         assert request.transactional_id == name
-        assert request.transaction_timeout == 1234
+        assert request.transaction_timeout_ms == 1234
 
 
 def test_produce_request_names_the_transactional_id():

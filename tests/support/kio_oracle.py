@@ -1,7 +1,8 @@
-"""Schemas of requests and responses: kio's entity types, with the changes that a broker needs.
+"""The library kio, with which tests compare the codec of messages: its schemas, and its encoder and decoder.
 
-A time is an integer of milliseconds, as on the wire. (kio has `timedelta` and `datetime`, which cannot hold every
-int64.) Old versions that Apache Kafka 3.9 serves and that kio lacks are derived from a later version.
+Two changes are made to kio's schemas. A time is an integer of milliseconds, as on the wire: kio has `timedelta` and
+`datetime`, which cannot hold every int64. Old versions that Apache Kafka 3.9 serves and that kio lacks are derived
+from a later version.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass, make_dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from types import GenericAlias
-from typing import Any, Final, NamedTuple, TypeAlias
+from io import BytesIO
+from types import GenericAlias, NoneType, UnionType
+from typing import Any, Final, NamedTuple, TypeAlias, get_args, get_origin
 
 from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import uuid_zero
 
-from minikafka.wire.shapes import array_element, without_none
+from minikafka.messages.table import NULL_UUID, Structure
+from minikafka.messages.table import Field as MessageField
 from minikafka.wire.versions import (
     ALTER_REPLICA_LOG_DIRS,
     CREATE_ACLS,
@@ -198,3 +204,101 @@ def _integer(column: Column) -> Column:
 def _copied(item: Field[Any]) -> Any:
     """Return a field that a new dataclass may own."""
     return field(default=item.default, metadata=item.metadata)
+
+
+def array_element(field_type: Any) -> Any | None:
+    """Return the element type of an array type, None for another type."""
+    inner = without_none(field_type)[0]
+    return get_args(inner)[0] if get_origin(inner) is tuple else None
+
+
+def without_none(field_type: Any) -> tuple[Any, bool]:
+    """Return the type without `None`, and True if the type allows `None`."""
+    if get_origin(field_type) is not UnionType:
+        return field_type, False
+    args = [arg for arg in get_args(field_type) if arg is not NoneType]
+    return args[0], True
+
+
+def default_of(item: Field[Any]) -> Any:
+    """Return the value of a missing field: kio's default, else null if the field may be null, else zero."""
+    if item.default is not MISSING:
+        return item.default
+    inner, nullable = without_none(item.type)
+    if nullable:
+        return None
+    if array_element(inner) is not None:
+        return ()
+    kafka_type = item.metadata["kafka_type"]
+    if kafka_type == "error_code":
+        return ErrorCode(0)
+    return {"string": "", "bytes": b"", "bool": False}.get(kafka_type, 0)
+
+
+def encode(schema: Any, values: Mapping[str, Any]) -> bytes:
+    """Return the bytes of kio's encoder for these plain values, which have Kafka's names."""
+    entity = _entity(schema, values)
+    out = BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def decode(schema: Any, structure: Structure, version: int, data: bytes) -> Any:
+    """Return what kio's decoder reads, as plain values with Kafka's names."""
+    return plain(structure, version, entity_reader(schema)(data, 0)[0])
+
+
+def plain(structure: Structure, version: int, entity: Any) -> dict[str, Any]:
+    """Return the fields that the version has as plain values, from an entity of kio or of the codec."""
+    is_kio = is_dataclass(entity)
+    found = {}
+    for item in structure.fields:
+        if version in item.versions:
+            name = _name(type(entity), item.name) if is_kio else item.name
+            found[item.name] = _plain(item, version, getattr(entity, name))
+    return found
+
+
+def _plain(item: MessageField, version: int, value: Any) -> Any:
+    if value is None:
+        return NULL_UUID if item.type == "uuid" else None
+    if type(value) is tuple:
+        return [_plain(item, version, element) for element in value]
+    if item.structure is not None:
+        return plain(item.structure, version, value)
+    return value.bytes if isinstance(value, type(uuid_zero)) else value
+
+
+def _name(schema: Any, name: str) -> str:
+    """Return kio's name of a field: times have no `_ms` at the end."""
+    names = {item.name for item in fields(schema)}
+    return name if name in names else name.removesuffix("_ms")
+
+
+def _entity(schema: Any, values: Mapping[str, Any]) -> Any:
+    given = {_name(schema, name): value for name, value in values.items()}
+    assert given.keys() <= {item.name for item in fields(schema)}
+    return schema(
+        **{
+            item.name: _converted(item, given[item.name])
+            if item.name in given
+            else default_of(item)
+            for item in fields(schema)
+        }
+    )
+
+
+def _converted(item: Field[Any], value: Any) -> Any:
+    inner = without_none(item.type)[0]
+    element = array_element(inner)
+    kafka_type = item.metadata.get("kafka_type")
+    if value is None:
+        return None
+    if element is not None:
+        is_entity = is_dataclass(element)
+        return tuple(_entity(element, one) if is_entity else one for one in value)
+    if is_dataclass(inner):
+        return _entity(inner, value)
+    if kafka_type == "uuid":
+        return None if value == NULL_UUID else type(uuid_zero)(bytes=value)
+    return ErrorCode(value) if kafka_type == "error_code" else value
