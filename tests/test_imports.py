@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from support.base_install import make_base_environment, without_java
 
 ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "minikafka"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WITH_SPARK = ("minikafka/spark/", "minikafka/pipeline/")
 """The packages whose modules may import what only the extra [spark] installs."""
@@ -174,3 +175,11 @@ def test_import_of_a_spark_session_without_spark_names_the_extra(base_python: Pa
 
     assert ended.returncode == 1
     assert ended.stderr.endswith("topics in Spark need an extra: pip install 'minikafka[spark]'\n")
+
+
+def test_only_the_modules_of_znodes_encode_and_decode_their_json():
+    nodes = PACKAGE / "zk" / "nodes"
+    outside = (path for path in PACKAGE.rglob("*.py") if nodes not in path.parents)
+    assert [
+        path for path in outside if re.search(r"\blayout\.(en|de)code_", path.read_text())
+    ] == []

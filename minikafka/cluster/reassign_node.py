@@ -16,6 +16,7 @@ from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.names import ids
 from minikafka.base.ports import Check, MultiOp, Node, WatchKind, ZooKeeper
 from minikafka.cluster.directory import ClusterError
+from minikafka.zk import layout
 from minikafka.zk.nodes import admin_requests, registrations, topics
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import get_one
@@ -32,7 +33,7 @@ class ReassignmentNode:
     """
 
     receiver: Final = "the controller"
-    place: Final = admin_requests.REASSIGNMENTS
+    place: Final = layout.REASSIGN_PARTITIONS
 
     def __init__(self, zookeeper: ZooKeeper, plan: Plan) -> None:
         self._zookeeper = zookeeper
@@ -52,9 +53,9 @@ class ReassignmentNode:
         new target broker is not registered, because the controller would wait forever.
         """
         while True:
-            node = await get_one(self._zookeeper, admin_requests.REASSIGNMENTS)
+            node = await get_one(self._zookeeper, layout.REASSIGN_PARTITIONS)
             missing = self._plan if node is None else await self._missing(node)
-            await check_alive(self._zookeeper, registrations.DIRECTORY, missing)
+            await check_alive(self._zookeeper, layout.BROKER_IDS, missing)
             try:
                 if node is None:
                     request = admin_requests.reassignments(missing)
@@ -84,7 +85,7 @@ class ReassignmentNode:
 
     async def left(self) -> AsyncIterator[list[TopicPartition]]:
         """Yield the partitions of the plan that are still in the node, at each change, until there are none."""
-        path = admin_requests.REASSIGNMENTS
+        path = layout.REASSIGN_PARTITIONS
         while True:
             watch = self._zookeeper.watch(WatchKind.EXISTS, path)
             if await self._zookeeper.exists(path, watch=True) is None:
@@ -101,7 +102,7 @@ class ReassignmentNode:
         A partition that has its target replicas, so that there is nothing to do, is removed but not returned.
         """
         while True:
-            node = await get_one(self._zookeeper, admin_requests.REASSIGNMENTS)
+            node = await get_one(self._zookeeper, layout.REASSIGN_PARTITIONS)
             nodes = await self._topic_nodes()
             waiting = [
                 tp
@@ -115,7 +116,7 @@ class ReassignmentNode:
             change = admin_requests.without(node, {tp: self._plan[tp] for tp in waiting})
             assert change is not None
             unchanged: list[MultiOp] = [
-                Check(topics.path_of(topic), there.stat.version)
+                Check(layout.topic_path(topic), there.stat.version)
                 for topic in dict.fromkeys(tp.topic for tp in waiting)
                 if (there := nodes[topic]) is not None
             ]
@@ -136,7 +137,7 @@ class ReassignmentNode:
 
     async def _topic_nodes(self) -> dict[str, Node | None]:
         names = list(dict.fromkeys(tp.topic for tp in self._plan))
-        nodes = await self._zookeeper.get_many(list(map(topics.path_of, names)))
+        nodes = await self._zookeeper.get_many(list(map(layout.topic_path, names)))
         return dict(zip(names, nodes, strict=True))
 
 

@@ -18,6 +18,7 @@ from minikafka.explain.picture import Nodes
 from minikafka.leaders.model import PartitionView
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
+from minikafka.zk import layout
 from minikafka.zk.client import ZooKeeperClient
 from minikafka.zk.nodes import (
     admin_requests,
@@ -62,13 +63,13 @@ async def nodes_of(zookeeper: ZooKeeper, tp: TopicPartition) -> Nodes:
     if await coordination.read(zookeeper) == coordination.LEADERS:
         return await nodes_of_leaders(zookeeper, tp)
     paths = [
-        topics.path_of(tp.topic),
-        admin_requests.deletion_path(tp.topic),
-        admin_requests.REASSIGNMENTS,
+        layout.topic_path(tp.topic),
+        layout.delete_topic_path(tp.topic),
+        layout.REASSIGN_PARTITIONS,
     ]
     topic, mark, reassignments = await zookeeper.get_many(paths)
     faults = Faults()
-    names = await _children(zookeeper, registrations.DIRECTORY)
+    names = await _children(zookeeper, layout.BROKER_IDS)
     return Nodes(
         controller=await _controller(zookeeper),
         brokers=tuple(sorted(registrations.ids(names, faults))),

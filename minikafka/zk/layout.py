@@ -40,20 +40,28 @@ from minikafka.base.names import (
 from minikafka.base.ports import Stat
 
 CONTROLLER: Final = "/controller"
+"""Ephemeral node with the id of the active controller (A7)."""
 CONTROLLER_EPOCH: Final = "/controller_epoch"
+"""Persistent node that counts elections (A8). Every write of the controller checks its version."""
 BROKER_IDS: Final = "/brokers/ids"
+"""Parent of the registrations of brokers in the controller mode. The name of each is the broker id."""
 TOPICS: Final = "/brokers/topics"
+"""Parent of the topic nodes. The name of each is the topic's name."""
 CLUSTER_ID: Final = "/cluster/id"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 ALL_BROKERS: Final = "<default>"
 """Name of the node under `/config/brokers` with the settings of all brokers."""
 CONFIG_CHANGES: Final = "/config/changes"
+"""Parent of the notifications that settings have changed."""
 CONFIG_CHANGE_PREFIX: Final = "/config/changes/config_change_"
 """Path of a sequential node; ZooKeeper adds ten digits."""
 DELETE_TOPICS: Final = "/admin/delete_topics"
+"""Parent of the nodes that mark topics for deletion. Each has the name of the topic (A13)."""
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+"""Node with the target replicas of partitions to reassign (A11)."""
 PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
+"""Node with the partitions for which a preferred leader election is requested (A12)."""
 ISR_CHANGES: Final = "/isr_change_notification"
 ISR_CHANGE_PREFIX: Final = "/isr_change_notification/isr_change_"
 """Path of a sequential node; ZooKeeper adds ten digits."""
@@ -106,7 +114,7 @@ def topic_path(topic: str) -> str:
 
 
 def partitions_path(topic: str) -> str:
-    """Return the path of the parent of a topic's partition nodes."""
+    """Return the path of the parent of a topic's partition nodes, which is created with the first of them."""
     return f"{TOPICS}/{topic}/partitions"
 
 
@@ -176,7 +184,8 @@ def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
 def topic_id_of_node(topic: str, czxid: int) -> bytes:
     """Return a topic id for a topic node that has no id, derived from the topic's name and the node's czxid.
 
-    The id is a version 4 UUID. Its text does not start with "-", because tools would read the id as an option.
+    Every broker derives the same id, until the controller writes one. The id is a version 4 UUID. Its text does not
+    start with "-", because tools would read the id as an option.
     """
     digest = bytearray(hashlib.blake2b(f"{topic} {czxid}".encode(), digest_size=16).digest())
     digest[0] &= 0x7F

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Create, Delete, Node, Set
 from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
 
-DELETIONS: Final = layout.DELETE_TOPICS
-"""Parent of the nodes that mark topics for deletion. Each node has the name of the topic (A13)."""
-REASSIGNMENTS: Final = layout.REASSIGN_PARTITIONS
-"""Node with the target replicas of partitions to reassign (A11)."""
-PREFERRED_ELECTION: Final = layout.PREFERRED_ELECTION
-"""Node with the partitions for which a preferred leader election is requested (A12)."""
-
 Targets: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
 """Target replicas by partition."""
-
-
-def deletion_path(topic: str) -> str:
-    """Return the path of the node that marks a topic for deletion."""
-    return layout.delete_topic_path(topic)
 
 
 def deletion_paths(topics: Iterable[str]) -> list[str]:
@@ -38,38 +26,40 @@ def deletion_mark(topic: str) -> Create:
 
 
 def targets(node: Node | None, faults: Faults) -> Targets:
-    """Return the requested reassignments in the node `REASSIGNMENTS`; report unreadable parts to `faults`.
+    """Return the requested reassignments in the node `/admin/reassign_partitions`; report unreadable parts to `faults`.
 
     `node`: the node's data and Stat, None if the node is absent. If `node` is None, return {}.
     """
     if node is None:
         return {}
     try:
-        return layout.decode_reassignments(node.data, partial(faults.report, REASSIGNMENTS))
+        return layout.decode_reassignments(
+            node.data, partial(faults.report, layout.REASSIGN_PARTITIONS)
+        )
     except ValueError as fault:
-        faults.report(REASSIGNMENTS, fault)
+        faults.report(layout.REASSIGN_PARTITIONS, fault)
         return {}
 
 
 def reassignments(plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Create:
-    """Return the operation that requests these reassignments by creating the node `REASSIGNMENTS`.
+    """Return the operation that requests these reassignments by creating the node `/admin/reassign_partitions`.
 
     The operation fails while the node exists, because the existing node contains an earlier request.
     """
-    return Create(REASSIGNMENTS, layout.encode_reassignments(plan))
+    return Create(layout.REASSIGN_PARTITIONS, layout.encode_reassignments(plan))
 
 
 def extended(node: Node, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Set:
-    """Return the operation that adds these reassignments to the request in the node `REASSIGNMENTS`.
+    """Return the operation that adds these reassignments to the request in the node `/admin/reassign_partitions`.
 
     The operation fails if the node's version is no longer the version in `node`.
     """
     wanted = targets(node, Faults()) | dict(plan)
-    return Set(REASSIGNMENTS, layout.encode_reassignments(wanted), node.stat.version)
+    return Set(layout.REASSIGN_PARTITIONS, layout.encode_reassignments(wanted), node.stat.version)
 
 
 def asks_for(node: Node | None, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> bool:
-    """Return True if the node `REASSIGNMENTS` still contains every reassignment in `plan`."""
+    """Return True if the node `/admin/reassign_partitions` still contains every reassignment in `plan`."""
     if node is None:
         return False
     try:
@@ -82,7 +72,7 @@ def asks_for(node: Node | None, plan: Mapping[TopicPartition, tuple[BrokerId, ..
 def without(
     node: Node, finished: Mapping[TopicPartition, tuple[BrokerId, ...]]
 ) -> Set | Delete | None:
-    """Return the operation that removes the finished reassignments from the node `REASSIGNMENTS`.
+    """Return the operation that removes the finished reassignments from the node `/admin/reassign_partitions`.
 
     A partition stays in the node if its target in the node differs from its target in `finished`. The node is
     deleted if no partition is left or the node is not readable. The operation fails if the node's version is no
@@ -105,13 +95,13 @@ def _ignore(_: ValueError) -> None:
 
 
 def preferred_election(node: Node | None, faults: Faults) -> tuple[TopicPartition, ...] | None:
-    """Return the partitions in the node `PREFERRED_ELECTION`; report unreadable parts to `faults`.
+    """Return the partitions in the node `/admin/preferred_replica_election`; report unreadable parts to `faults`.
 
     `node`: the node's data and Stat, None if the node is absent. If `node` is None, return None.
     """
     if node is None:
         return None
-    skip = partial(faults.report, PREFERRED_ELECTION)
+    skip = partial(faults.report, layout.PREFERRED_ELECTION)
     try:
         return tuple(layout.decode_preferred_election(node.data, skip))
     except ValueError as fault:

@@ -15,11 +15,6 @@ TOPICS: Final = "topics"
 """Entity kind of a topic."""
 BROKERS: Final = "brokers"
 """Entity kind of a broker, or of all brokers (with the name `ALL_BROKERS`)."""
-ALL_BROKERS: Final = layout.ALL_BROKERS
-CHANGES: Final = layout.CONFIG_CHANGES
-"""Parent of the change notifications."""
-TOPIC_CONFIGS: Final = layout.TOPIC_CONFIGS
-"""Parent of the topics' settings nodes."""
 
 
 class Entity(NamedTuple):
@@ -38,7 +33,7 @@ def path_of(entity: Entity) -> str:
 
 def entities_of_broker(broker_id: BrokerId) -> tuple[Entity, Entity]:
     """Return the two entities whose settings apply to a broker: `ALL_BROKERS`, and the broker itself."""
-    return Entity(BROKERS, ALL_BROKERS), Entity(BROKERS, str(broker_id))
+    return Entity(BROKERS, layout.ALL_BROKERS), Entity(BROKERS, str(broker_id))
 
 
 def decode(entity: Entity, node: Node | None, faults: Faults) -> dict[str, str] | None:
@@ -118,5 +113,5 @@ def _entity(name: str, data: bytes, faults: Faults) -> Entity | None:
     try:
         return Entity(*layout.decode_config_change(data))
     except ValueError as fault:
-        faults.report(f"{CHANGES}/{name}", fault)
+        faults.report(f"{layout.CONFIG_CHANGES}/{name}", fault)
         return None

@@ -6,16 +6,13 @@ A cluster of an earlier version has no marker. Its controller mode shows in `/co
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final
 
 from minikafka.base.coordination import CONTROLLER, LEADERS, MODES
 from minikafka.base.errors import ConfigError, NodeExists
 from minikafka.base.ports import ZooKeeper
 from minikafka.zk import layout
 
-__all__ = ["CONTROLLER", "LEADERS", "PATH", "claim", "read"]
-
-PATH: Final = layout.COORDINATION
+__all__ = ["CONTROLLER", "LEADERS", "claim", "read"]
 
 
 async def claim(zookeeper: ZooKeeper, mode: str) -> None:
@@ -26,7 +23,7 @@ async def claim(zookeeper: ZooKeeper, mode: str) -> None:
     found = await _read_or_write(zookeeper, mode)
     if found not in MODES:
         raise ConfigError(
-            f"zookeeper.connect: the node {PATH} must contain {' or '.join(MODES)}, got "
+            f"zookeeper.connect: the node {layout.COORDINATION} must contain {' or '.join(MODES)}, got "
             f"{found[:60]!a}; restore it, or name another chroot"
         )
     if found != mode:
@@ -38,19 +35,19 @@ async def claim(zookeeper: ZooKeeper, mode: str) -> None:
 
 async def read(zookeeper: ZooKeeper) -> str | None:
     """Return the text of the marker, None if the cluster is new. Raises CoordinationError."""
-    marker, epoch = await zookeeper.get_many([PATH, layout.CONTROLLER_EPOCH])
+    marker, epoch = await zookeeper.get_many([layout.COORDINATION, layout.CONTROLLER_EPOCH])
     if marker is not None:
         return marker.data.decode("ascii", "replace")
     return None if epoch is None else CONTROLLER
 
 
 async def _read_or_write(zookeeper: ZooKeeper, mode: str) -> str:
-    await zookeeper.sync(PATH)  # otherwise an old cluster could look new
-    marker, epoch = await zookeeper.get_many([PATH, layout.CONTROLLER_EPOCH])
+    await zookeeper.sync(layout.COORDINATION)  # otherwise an old cluster could look new
+    marker, epoch = await zookeeper.get_many([layout.COORDINATION, layout.CONTROLLER_EPOCH])
     if marker is None:
         text = mode if epoch is None else CONTROLLER
-        await zookeeper.ensure(PATH.rpartition("/")[0])
+        await zookeeper.ensure(layout.COORDINATION.rpartition("/")[0])
         with suppress(NodeExists):
-            await zookeeper.create(PATH, text.encode())
-        marker = await zookeeper.get(PATH)
+            await zookeeper.create(layout.COORDINATION, text.encode())
+        marker = await zookeeper.get(layout.COORDINATION)
     return marker.data.decode("ascii", "replace")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from minikafka.base.errors import NodeExists, NoNode, OutcomeUnknown
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Check, Create, Delete, MultiOp, Set, Stat, ZooKeeper
 from minikafka.zk import layout
-
-CONTROLLER: Final = layout.CONTROLLER
-"""Path of the ephemeral node that contains the active controller's broker id."""
-EPOCH: Final = layout.CONTROLLER_EPOCH
-"""Path of the persistent node with the controller epoch. Every write of the controller checks its version."""
 
 
 class ActiveController(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
 
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import ZooKeeper
@@ -16,12 +15,12 @@ from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
 
-ISR_CHANGES: Final = layout.ISR_CHANGES
-LOG_DIR_FAILURES: Final = layout.LOG_DIR_EVENTS
-
 
 def paths(directory: str, names: Iterable[str]) -> list[str]:
-    """Return the paths of the notifications with these names. `directory`: `ISR_CHANGES` or `LOG_DIR_FAILURES`."""
+    """Return the paths of the notifications with these names.
+
+    `directory`: `layout.ISR_CHANGES` or `layout.LOG_DIR_EVENTS`.
+    """
     return [f"{directory}/{name}" for name in names]
 
 
@@ -45,7 +44,7 @@ async def read_isr_changes(
     Raises CoordinationError.
     """
     changed: dict[TopicPartition, None] = {}
-    wanted = paths(ISR_CHANGES, names)
+    wanted = paths(layout.ISR_CHANGES, names)
     for path, node in zip(wanted, await nodes.get_many(wanted), strict=True):
         if node is None:
             continue
@@ -65,7 +64,7 @@ async def read_log_dir_failures(
     Raises CoordinationError.
     """
     brokers: dict[BrokerId, None] = {}
-    wanted = paths(LOG_DIR_FAILURES, names)
+    wanted = paths(layout.LOG_DIR_EVENTS, names)
     for path, node in zip(wanted, await nodes.get_many(wanted), strict=True):
         if node is None:
             continue

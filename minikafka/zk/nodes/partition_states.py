@@ -15,19 +15,6 @@ ABSENT: Final = -1
 """The `state_version` of a state whose node does not exist yet."""
 
 
-def path_of(tp: TopicPartition) -> str:
-    """Return the path of a partition's state node."""
-    return layout.state_path(tp)
-
-
-def partitions_path(topic: str) -> str:
-    """Return the path of the parent of a topic's partition nodes.
-
-    The controller creates the parent together with the topic's first partition node.
-    """
-    return layout.partitions_path(topic)
-
-
 def parents_of(tp: TopicPartition) -> tuple[str, str]:
     """Return the paths of the two nodes directly above a partition's state node, the upper node first."""
     return layout.partitions_path(tp.topic), layout.partition_path(tp)
@@ -61,5 +48,5 @@ async def read(
         try:
             states[tp] = layout.decode_state(node.data, node.stat.version)
         except ValueError as fault:
-            faults.report(path_of(tp), fault)
+            faults.report(layout.state_path(tp), fault)
     return states

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from minikafka.base.model import Broker, BrokerId
 from minikafka.base.names import parse_number
@@ -15,16 +14,8 @@ from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
 
-DIRECTORY: Final = layout.BROKER_IDS
-"""Parent of the registrations in the controller mode. The name of each registration is the broker id."""
 
-
-def path_of(broker_id: BrokerId, directory: str = DIRECTORY) -> str:
-    """Return the path of a broker's registration."""
-    return layout.broker_path(broker_id, directory)
-
-
-def ids(names: Sequence[str], faults: Faults, directory: str = DIRECTORY) -> list[BrokerId]:
+def ids(names: Sequence[str], faults: Faults, directory: str = layout.BROKER_IDS) -> list[BrokerId]:
     """Return the broker ids among `names`, the children of `directory`. Report other names to `faults`."""
     faults.keep(directory, names)
     found = []
@@ -37,13 +28,16 @@ def ids(names: Sequence[str], faults: Faults, directory: str = DIRECTORY) -> lis
 
 
 async def read(
-    nodes: NodeReader, broker_ids: Sequence[BrokerId], faults: Faults, directory: str = DIRECTORY
+    nodes: NodeReader,
+    broker_ids: Sequence[BrokerId],
+    faults: Faults,
+    directory: str = layout.BROKER_IDS,
 ) -> dict[BrokerId, Broker]:
     """Return the registered brokers among `broker_ids`. Report unreadable registrations to `faults`.
 
     Raises CoordinationError.
     """
-    found = await nodes.get_many([path_of(id_, directory) for id_ in broker_ids])
+    found = await nodes.get_many([layout.broker_path(id_, directory) for id_ in broker_ids])
     brokers = {}
     for id_, node in zip(broker_ids, found, strict=True):
         if node is None:
@@ -51,7 +45,7 @@ async def read(
         try:
             brokers[id_] = layout.decode_broker(id_, *node)
         except ValueError as fault:
-            faults.report(path_of(id_, directory), fault)
+            faults.report(layout.broker_path(id_, directory), fault)
     return brokers
 
 
@@ -59,13 +53,13 @@ async def read_of_session(
     nodes: NodeReader, broker_id: BrokerId, session_id: int, faults: Faults
 ) -> Broker | None:
     """Return a registered broker, None if it is not registered by this session. Raises CoordinationError."""
-    (node,) = await nodes.get_many([path_of(broker_id)])
+    (node,) = await nodes.get_many([layout.broker_path(broker_id)])
     if node is None or node.stat.ephemeral_owner != session_id:
         return None
     try:
         return layout.decode_broker(broker_id, *node)
     except ValueError as fault:
-        faults.report(path_of(broker_id), fault)
+        faults.report(layout.broker_path(broker_id), fault)
         return None
 
 
@@ -74,27 +68,27 @@ async def create(
     broker: Broker,
     wall_ms: int,
     generation: int,
-    directory: str = DIRECTORY,
+    directory: str = layout.BROKER_IDS,
 ) -> Stat:
     """Register the broker in the session with the number `generation`; return the Stat of the registration.
 
     Raises NodeExists if the broker id is already registered, and StaleSession if the session has ended.
     """
     data = layout.encode_broker(broker, wall_ms)
-    path = path_of(broker.id, directory)
+    path = layout.broker_path(broker.id, directory)
     _, stat = await zookeeper.create(path, data, ephemeral=True, generation=generation)
     return stat
 
 
 async def stat(
-    zookeeper: ZooKeeper, broker_id: BrokerId, directory: str = DIRECTORY
+    zookeeper: ZooKeeper, broker_id: BrokerId, directory: str = layout.BROKER_IDS
 ) -> Stat | None:
     """Return the Stat of a broker's registration, None if there is none. Raises CoordinationError."""
-    return await zookeeper.exists(path_of(broker_id, directory))
+    return await zookeeper.exists(layout.broker_path(broker_id, directory))
 
 
 async def delete(
-    zookeeper: ZooKeeper, broker_id: BrokerId, version: int, directory: str = DIRECTORY
+    zookeeper: ZooKeeper, broker_id: BrokerId, version: int, directory: str = layout.BROKER_IDS
 ) -> None:
     """Delete a broker's registration if it has this version. Raises CoordinationError."""
-    await zookeeper.delete(path_of(broker_id, directory), version)
+    await zookeeper.delete(layout.broker_path(broker_id, directory), version)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from minikafka.base.model import ReplicaAssignment
 from minikafka.base.ports import Create, Set, ZooKeeper
 from minikafka.zk import layout
 from minikafka.zk.nodes.reader import NodeReader
-
-DIRECTORY: Final = layout.TOPICS
-"""Parent of the topic nodes. The name of each node is the topic's name."""
 
 
 class Topic(NamedTuple):
@@ -19,11 +16,6 @@ class Topic(NamedTuple):
 
     topic_id: bytes | None
     assignment: dict[int, ReplicaAssignment]
-
-
-def path_of(topic: str) -> str:
-    """Return the path of a topic's node."""
-    return layout.topic_path(topic)
 
 
 def name_of(path: str) -> str:
@@ -44,14 +36,6 @@ def creation(topic: str, topic_id: bytes, assignment: Mapping[int, ReplicaAssign
 def replacement(topic: str, content: Topic, version: int) -> Set:
     """Return the operation that replaces the content of a topic's node if the node has this version."""
     return Set(layout.topic_path(topic), layout.encode_topic(*content), version)
-
-
-def derived_id(topic: str, czxid: int) -> bytes:
-    """Return the id of a topic whose node has no id, derived from the topic's name and the node's czxid.
-
-    Every broker derives the same id.
-    """
-    return layout.topic_id_of_node(topic, czxid)
 
 
 async def names(zookeeper: ZooKeeper) -> list[str]:

@@ -8,7 +8,7 @@ from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 from minikafka.base.errors import ConfigError
 from minikafka.cluster import broker_list
 from minikafka.cluster.directory import ClusterError
-from minikafka.zk.nodes import coordination
+from minikafka.zk.layout import COORDINATION
 from minikafka.zk.nodes.leaders import layout
 
 
@@ -19,7 +19,7 @@ def session(ensemble: ZooKeeperInMemory) -> InMemoryClient:
 @pytest.fixture
 def ensemble() -> ZooKeeperInMemory:
     made = ZooKeeperInMemory()
-    made.put(coordination.PATH, b"leaders")
+    made.put(COORDINATION, b"leaders")
     for path in layout.PERSISTENT:
         made.put(path, b"")
     return made
@@ -50,7 +50,7 @@ async def test_removal_of_an_unknown_or_running_broker_is_refused(
 async def test_brokers_of_a_cluster_with_a_controller_are_not_added(
     ensemble: ZooKeeperInMemory,
 ) -> None:
-    ensemble.put(coordination.PATH, b"controller")
+    ensemble.put(COORDINATION, b"controller")
     with pytest.raises(ClusterError, match="has the coordination mode controller"):
         await broker_list.add(session(ensemble), 4)
     with pytest.raises(ClusterError, match="no broker has been started"):

@@ -17,7 +17,7 @@ from minikafka.explain.trace import chains
 from minikafka.explain.why import explain
 from minikafka.ledger.lifecycle import lifecycle
 from minikafka.ledger.record import STATE_CHANGE
-from minikafka.zk.nodes import coordination
+from minikafka.zk.layout import COORDINATION
 from minikafka.zk.nodes.leaders import layout
 
 TP = TopicPartition("t", 0)
@@ -120,7 +120,7 @@ def test_replica_without_a_leader_to_prefer_names_how_leaderships_return() -> No
 @pytest.fixture
 def ensemble() -> ZooKeeperInMemory:
     made = ZooKeeperInMemory()
-    made.put(coordination.PATH, b"leaders")
+    made.put(COORDINATION, b"leaders")
     made.put(layout.topic_path("t"), layout.encode_topic(bytes(range(16))))
     made.put(layout.replicas_path(TP), b"1,2")
     return made

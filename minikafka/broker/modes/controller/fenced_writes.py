@@ -12,6 +12,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Check, Ledger, MultiOp, Node, ZooKeeper
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.terms.term_session import fenced_multi
+from minikafka.zk import layout
 from minikafka.zk.nodes import election
 
 
@@ -42,7 +43,7 @@ class FencedWrites:
 class ControllerConfigWrites:
     """ConfigWrites of any broker, with the check of `/controller_epoch`. Only the active controller acts on changes."""
 
-    fence_paths: Final = (election.EPOCH,)
+    fence_paths: Final = (layout.CONTROLLER_EPOCH,)
 
     def __init__(
         self, zookeeper: ZooKeeper, controller: ZooKeeperController, ledger: Ledger

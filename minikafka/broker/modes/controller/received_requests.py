@@ -31,6 +31,7 @@ from minikafka.broker.cluster.step_gate import AT_BROKER
 from minikafka.ledger.record import EFFECT
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
 from minikafka.rpc import messages
+from minikafka.zk import layout
 from minikafka.zk.nodes import election
 
 logger = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ class ReceivedRequests:
         try:
             latest = await election.read_latest_epoch(self._zookeeper)
         except ValueError as fault:
-            reason = f"{election.EPOCH} cannot be read: {fault}"
+            reason = f"{layout.CONTROLLER_EPOCH} cannot be read: {fault}"
             logger.error("refused to stop or delete replicas: %s", reason)
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, reason) from None
         if request.controller_epoch < latest:

@@ -26,6 +26,7 @@ from minikafka.broker.capabilities import PartitionPlan, TopicPlan
 from minikafka.broker.modes.controller.fenced_writes import FencedWrites
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
 from minikafka.broker.turns.side_by_side import all_of
+from minikafka.zk import layout
 from minikafka.zk.nodes import admin_requests, configs, topics
 
 logger = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class ZooKeeperTopics:
 
         Called when the answer to the creation of the node was lost. Raises OutcomeUnknown if the node cannot be read.
         """
-        data = await read_back(self._zookeeper, topics.path_of(plan.name))
+        data = await read_back(self._zookeeper, layout.topic_path(plan.name))
         try:
             return data is not None and topics.decode(data).topic_id == plan.topic_id
         except ValueError:
@@ -142,7 +143,7 @@ class ZooKeeperTopics:
         """Return the topic's node. Raises KafkaError if the topic is unknown or marked for deletion."""
         if not topic or "/" in topic:
             raise _unknown(topic)
-        paths = [topics.path_of(topic), admin_requests.deletion_path(topic)]
+        paths = [layout.topic_path(topic), layout.delete_topic_path(topic)]
         node, mark = await self._zookeeper.get_many(paths)
         if node is None:
             raise _unknown(topic)

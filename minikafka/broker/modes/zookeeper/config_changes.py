@@ -26,6 +26,7 @@ from minikafka.base.ports import (
     ZooKeeper,
 )
 from minikafka.broker.capabilities import ConfigListener
+from minikafka.zk import layout
 from minikafka.zk.nodes import configs
 from minikafka.zk.nodes.faults import Faults
 
@@ -119,8 +120,8 @@ class ZooKeeperConfigChanges:
         `signal`: the signal that the previous call returned; RESYNC for the first call and after an error. If it
         is RESYNC, apply all settings before the notifications.
         """
-        watch = self._zookeeper.watch(WatchKind.CHILDREN, configs.CHANGES)
-        names, _ = await self._zookeeper.children(configs.CHANGES, watch=True)
+        watch = self._zookeeper.watch(WatchKind.CHILDREN, layout.CONFIG_CHANGES)
+        names, _ = await self._zookeeper.children(layout.CONFIG_CHANGES, watch=True)
         if signal is WatchSignal.RESYNC:
             # Notifications may have been created and deleted before this broker could read them.
             async with self._applying:
@@ -133,7 +134,7 @@ class ZooKeeperConfigChanges:
 
     async def apply_now(self) -> None:
         """Apply all notifications that exist now. Raises CoordinationError."""
-        names, _ = await self._zookeeper.children(configs.CHANGES)
+        names, _ = await self._zookeeper.children(layout.CONFIG_CHANGES)
         await self._apply(names)
 
     async def _apply(self, names: Sequence[str]) -> None:

@@ -25,6 +25,7 @@ from minikafka.base.ports import Check, Clock, Create, Set, Tasks, ZooKeeper
 from minikafka.broker.capabilities import ConfigKind, ConfigListener, Overrides
 from minikafka.broker.modes.zookeeper.config_changes import ConfigWrites, ZooKeeperConfigChanges
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
+from minikafka.zk import layout
 from minikafka.zk.nodes import configs
 from minikafka.zk.nodes.faults import Faults
 
@@ -58,7 +59,7 @@ class ZooKeeperConfigs:
         `latest`: sync first, because this broker's ZooKeeper server may lag behind that of the writer.
         """
         if latest:
-            await self._zookeeper.sync(configs.TOPIC_CONFIGS)
+            await self._zookeeper.sync(layout.TOPIC_CONFIGS)
         entities = [configs.Entity(configs.TOPICS, name) for name in names]
         return list(await configs.read(self._zookeeper, entities, self._faults))
 
@@ -124,4 +125,4 @@ class ZooKeeperConfigs:
 def _entity(kind: ConfigKind, name: str) -> configs.Entity:
     if kind is ConfigKind.TOPIC:
         return configs.Entity(configs.TOPICS, name)
-    return configs.Entity(configs.BROKERS, name or configs.ALL_BROKERS)
+    return configs.Entity(configs.BROKERS, name or layout.ALL_BROKERS)

@@ -23,6 +23,7 @@ from minikafka.base.model import Broker
 from minikafka.base.ports import Clock, Ledger, SessionState, Tasks, ZooKeeper
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.ledger.record import BROKER
+from minikafka.zk import layout
 from minikafka.zk.nodes import registrations
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Registration:
         ledger: Ledger,
         broker: Broker,
         on_registered: Callable[[int], None],
-        directory: str = registrations.DIRECTORY,
+        directory: str = layout.BROKER_IDS,
     ) -> None:
         self._zookeeper = zookeeper
         self._session_file = session_file

@@ -37,6 +37,7 @@ from minikafka.base.ports import (
 from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.ledger.record import ELECTION, WRITE
+from minikafka.zk import layout
 from minikafka.zk.nodes import election, registrations
 from minikafka.zk.nodes.faults import Faults
 
@@ -104,18 +105,18 @@ class Election:
         """Watch and read `/controller`, and set `controller_id`; return the node's Stat, None if absent."""
         if not self._is_watching:
             self._is_watching = True
-            watch = self._zookeeper.watch(WatchKind.EXISTS, election.CONTROLLER)
+            watch = self._zookeeper.watch(WatchKind.EXISTS, layout.CONTROLLER)
             watch.on_signal(self._changed)
-        stat = await self._zookeeper.exists(election.CONTROLLER, watch=True)
+        stat = await self._zookeeper.exists(layout.CONTROLLER, watch=True)
         found = None
         if stat is not None:
             try:
                 found = await election.read_controller(self._zookeeper)
             except ValueError as fault:
-                self._faults.report(election.CONTROLLER, fault)
+                self._faults.report(layout.CONTROLLER, fault)
                 self._set_controller(NOBODY)
                 return stat
-            self._faults.mended(election.CONTROLLER)
+            self._faults.mended(layout.CONTROLLER)
         self._set_controller(NOBODY if found is None else found.broker_id)
         return None if found is None else found.stat
 
@@ -125,9 +126,9 @@ class Election:
             found = await election.read_epoch(self._zookeeper)
         except ValueError as fault:
             advice = "write the epoch of the last election to the node: the largest controller_epoch of any partition"
-            self._faults.report(election.EPOCH, f"{fault}; {advice}")
-            raise EpochNotReadable(election.EPOCH) from None
-        self._faults.mended(election.EPOCH)
+            self._faults.report(layout.CONTROLLER_EPOCH, f"{fault}; {advice}")
+            raise EpochNotReadable(layout.CONTROLLER_EPOCH) from None
+        self._faults.mended(layout.CONTROLLER_EPOCH)
         return found
 
     def _changed(self, _: WatchSignal) -> None:
@@ -221,7 +222,7 @@ class Election:
         belongs to this broker's current session. A node of an earlier session does not count.
         """
         await self._zookeeper.connected()
-        await self._zookeeper.sync(election.EPOCH)
+        await self._zookeeper.sync(layout.CONTROLLER_EPOCH)
         stat = await self.look()
         found = Won(*await self._read_epoch())
         if stat is not None and self._is_own(stat) and found == wanted:
@@ -245,12 +246,12 @@ class Election:
         stat = await self.look()
         if stat is None or not self.is_held(stat):
             return
-        logger.info("broker %d resigns: deleting %s", self._id, election.CONTROLLER)
+        logger.info("broker %d resigns: deleting %s", self._id, layout.CONTROLLER)
         operations = election.resignation(stat.version, version)
         try:
             await self._zookeeper.multi(operations, generation=generation)
         except MultiFailed as refused:
-            logger.info("%s not deleted: %s", election.CONTROLLER, refused)
+            logger.info("%s not deleted: %s", layout.CONTROLLER, refused)
 
     def note(
         self,

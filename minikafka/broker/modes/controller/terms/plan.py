@@ -36,7 +36,8 @@ from minikafka.controller.events import (
 )
 from minikafka.controller.machine import ControllerMachine
 from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, STEP, WRITE
-from minikafka.zk.nodes import admin_requests, election, partition_states, registrations
+from minikafka.zk import layout
+from minikafka.zk.nodes import admin_requests, election, partition_states
 
 ASSUMED: Final = "assumed"
 """Kind of the lines that state an assumption of the plan, in the field `text`."""
@@ -145,9 +146,9 @@ class Planner:
                 f"broker {broker} is not alive; the live brokers are {', '.join(map(str, sorted(live)))}",
             )
         self._ledger.assume(f"broker {broker} dies, its session expires", broker=broker)
-        await self._store.remove(registrations.path_of(broker))
+        await self._store.remove(layout.broker_path(broker))
         if broker == self._machine.context.controller_id:
-            await self._store.remove(election.CONTROLLER)
+            await self._store.remove(layout.CONTROLLER)
             await self._fail_over(broker)
             return
         left = {id_: info for id_, info in live.items() if id_ != broker}
@@ -167,9 +168,7 @@ class Planner:
         for topic in topics:
             self._topic(topic)
             await self._store.put(*admin_requests.deletion_mark(topic)[:2])
-        self._ledger.assume(
-            f"{', '.join(topics)} marked in {admin_requests.DELETIONS}", topics=topics
-        )
+        self._ledger.assume(f"{', '.join(topics)} marked in {layout.DELETE_TOPICS}", topics=topics)
         marked = self._machine.context.deletions.union(topics)
         await self._run(self._twin(), DeletionsChanged(marked))
 

@@ -31,6 +31,7 @@ from minikafka.controller.events import (
     TopicImage,
     TopicsChanged,
 )
+from minikafka.zk import layout
 from minikafka.zk.nodes import (
     admin_requests,
     notifications,
@@ -60,11 +61,11 @@ class Signal(Enum):
 
 
 _CHILDREN: Final = {
-    Signal.BROKERS: registrations.DIRECTORY,
-    Signal.TOPICS: topics.DIRECTORY,
-    Signal.DELETIONS: admin_requests.DELETIONS,
-    Signal.ISR_CHANGES: notifications.ISR_CHANGES,
-    Signal.LOG_DIRS: notifications.LOG_DIR_FAILURES,
+    Signal.BROKERS: layout.BROKER_IDS,
+    Signal.TOPICS: layout.TOPICS,
+    Signal.DELETIONS: layout.DELETE_TOPICS,
+    Signal.ISR_CHANGES: layout.ISR_CHANGES,
+    Signal.LOG_DIRS: layout.LOG_DIR_EVENTS,
 }
 
 
@@ -208,24 +209,24 @@ class ClusterReader:
         names reports a new topic.
         """
         images = {}
-        nodes = await self.read_watched(Signal.ASSIGNMENTS, list(map(topics.path_of, names)))
+        nodes = await self.read_watched(Signal.ASSIGNMENTS, list(map(layout.topic_path, names)))
         for topic, node in zip(names, nodes, strict=True):
             if node is None:
                 self._topics.pop(topic, None)
-                self._faults.mended(topics.path_of(topic))
+                self._faults.mended(layout.topic_path(topic))
                 continue
             try:
                 images[topic] = _image(topic, node.data)
             except ValueError as fault:
-                self._faults.report(topics.path_of(topic), fault)
+                self._faults.report(layout.topic_path(topic), fault)
                 continue
-            self._faults.mended(topics.path_of(topic))
+            self._faults.mended(layout.topic_path(topic))
             self._topics[topic] = node.stat.czxid
         return images
 
     async def _read_reassignments(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
         """Return the reassignments in `/admin/reassign_partitions`; delete a node without reassignments."""
-        node = await self._node(Signal.REASSIGNMENTS, admin_requests.REASSIGNMENTS)
+        node = await self._node(Signal.REASSIGNMENTS, layout.REASSIGN_PARTITIONS)
         targets = admin_requests.targets(node, self._faults)
         if node is not None and not targets:
             await self._store.trim_reassignments({})
@@ -233,7 +234,7 @@ class ClusterReader:
 
     async def _read_preferred_election(self) -> tuple[TopicPartition, ...] | None:
         """Return the partitions in `/admin/preferred_replica_election`, None if the node is absent."""
-        node = await self._node(Signal.PREFERRED_ELECTION, admin_requests.PREFERRED_ELECTION)
+        node = await self._node(Signal.PREFERRED_ELECTION, layout.PREFERRED_ELECTION)
         return admin_requests.preferred_election(node, self._faults)
 
     async def _read_reassigned_states(self) -> list[Event]:
@@ -242,7 +243,7 @@ class ClusterReader:
         Skip partitions that are no longer being reassigned.
         """
         dirty, self._dirty_states = list(self._dirty_states), {}
-        dirty = [tp for tp in dirty if partition_states.path_of(tp) in self._reassigning]
+        dirty = [tp for tp in dirty if layout.state_path(tp) in self._reassigning]
         nodes = _WatchingReader(self, Signal.STATES)
         states = await partition_states.read(nodes, dirty, self._faults)
         return [IsrChanged((), states)] if dirty else []
@@ -253,7 +254,7 @@ class ClusterReader:
         The read also sets a watch on each node (E10).
         """
         for tp in partitions:
-            self._reassigning[partition_states.path_of(tp)] = tp
+            self._reassigning[layout.state_path(tp)] = tp
             self._dirty_states[tp] = None
         if self._dirty_states:
             self._put(Signal.STATES)
@@ -261,7 +262,7 @@ class ClusterReader:
     async def unwatch_states(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove the watches of partitions that are no longer being reassigned."""
         for tp in partitions:
-            path = partition_states.path_of(tp)
+            path = layout.state_path(tp)
             self._reassigning.pop(path, None)
             self._dirty_states.pop(tp, None)
             if self._armed.pop((WatchKind.DATA, path), None):

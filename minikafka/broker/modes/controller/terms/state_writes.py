@@ -26,6 +26,7 @@ from minikafka.broker.modes.controller.terms.term_session import (
 )
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.controller.commands import WrittenStates
+from minikafka.zk import layout
 from minikafka.zk.nodes import partition_states
 from minikafka.zk.nodes.partition_states import ABSENT
 
@@ -158,7 +159,7 @@ class _Batch:
         A pending state has an outcome if it has been written, or can no longer be written.
         """
         partitions = list(self._pending)
-        nodes = await self._session.get_many(list(map(partition_states.path_of, partitions)))
+        nodes = await self._session.get_many(list(map(layout.state_path, partitions)))
         found: list[tuple[MultiOp, Stat]] = []
         for tp, node in zip(partitions, nodes, strict=True):
             proposed = self._pending[tp]

@@ -26,7 +26,8 @@ from minikafka.base.ports import Check, Delete, MultiOp, Node, Stat
 from minikafka.broker.modes.controller.terms.term_session import TermSession, batches, raise_unless
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.controller.commands import ElectionSettings
-from minikafka.zk.nodes import admin_requests, configs, partition_states, topics
+from minikafka.zk import layout
+from minikafka.zk.nodes import admin_requests, configs, topics
 from minikafka.zk.nodes.reader import get_one
 from minikafka.zk.nodes.topics import Topic
 
@@ -107,12 +108,12 @@ class ControllerStore:
         `ids`: topic -> id, or None for an id that is derived from the topic's name and the node's czxid. No id is
         derived for a topic whose partitions exist already. Raises ControllerMoved, StaleSession.
         """
-        parents = await self.session.get_many(list(map(partition_states.partitions_path, ids)))
+        parents = await self.session.get_many(list(map(layout.partitions_path, ids)))
         given: dict[str, bytes] = {}
 
         async def give(topic: str, former_id: bytes | None) -> None:
             def with_id(node: Topic, stat: Stat) -> Topic:
-                new_id = former_id or topics.derived_id(topic, stat.czxid)
+                new_id = former_id or layout.topic_id_of_node(topic, stat.czxid)
                 return node._replace(topic_id=node.topic_id or new_id)
 
             try:
@@ -145,7 +146,7 @@ class ControllerStore:
 
         async def operations() -> list[MultiOp]:
             nonlocal content
-            node = await get_one(self.session, topics.path_of(topic))
+            node = await get_one(self.session, layout.topic_path(topic))
             if node is None:
                 raise _NotWritten("the topic is gone")
             before = _decoded(node)
@@ -167,10 +168,10 @@ class ControllerStore:
         return content
 
     async def _still_asked(self, submitted: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Check:
-        node = await get_one(self.session, admin_requests.REASSIGNMENTS)
+        node = await get_one(self.session, layout.REASSIGN_PARTITIONS)
         if node is None or not admin_requests.asks_for(node, submitted):
             raise _NotWritten("the request was taken back")
-        return Check(admin_requests.REASSIGNMENTS, node.stat.version)
+        return Check(layout.REASSIGN_PARTITIONS, node.stat.version)
 
     # Administrators' requests.
 
@@ -180,7 +181,7 @@ class ControllerStore:
         """Remove finished reassignments from `/admin/reassign_partitions`; delete the node if it is empty (A11)."""
 
         async def operations() -> list[MultiOp]:
-            node = await get_one(self.session, admin_requests.REASSIGNMENTS)
+            node = await get_one(self.session, layout.REASSIGN_PARTITIONS)
             change = None if node is None else admin_requests.without(node, finished)
             return [] if change is None else [change]
 
@@ -194,7 +195,7 @@ class ControllerStore:
         except ServerVerdict as error:
             logger.error(
                 "finished reassignments not removed from %s: %s",
-                admin_requests.REASSIGNMENTS,
+                layout.REASSIGN_PARTITIONS,
                 error,
             )
 
@@ -220,9 +221,9 @@ class ControllerStore:
         the topic was created again.
         """
         paths = [
-            topics.path_of(topic),
+            layout.topic_path(topic),
             configs.path_of(configs.Entity(configs.TOPICS, topic)),
-            admin_requests.deletion_path(topic),
+            layout.delete_topic_path(topic),
         ]
         seen: list[Node | None] = []
         """The topic's node as it was read at each attempt."""

@@ -22,6 +22,7 @@ from minikafka.broker.modes.controller.terms.controllership import Controllershi
 from minikafka.broker.modes.controller.terms.election import NOBODY, Former
 from minikafka.broker.modes.controller.terms.suspicions import Prober
 from minikafka.rpc.liveness import Presence
+from minikafka.zk import layout
 from minikafka.zk.nodes import registrations
 from minikafka.zk.nodes.faults import Faults
 
@@ -137,6 +138,6 @@ class Attendance:
 
     async def _turn(self, controller_id: BrokerId) -> int:
         """Return the number of registered brokers with a smaller id than this one, without the controller."""
-        names, _ = await self._zookeeper.children(registrations.DIRECTORY)
+        names, _ = await self._zookeeper.children(layout.BROKER_IDS)
         registered = registrations.ids(names, self._faults)
         return sum(id_ < self._id and id_ != controller_id for id_ in registered)

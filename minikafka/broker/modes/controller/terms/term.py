@@ -79,7 +79,8 @@ from minikafka.controller.events import (
 from minikafka.controller.machine import ControllerMachine
 from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, RESPONSE, STEP
 from minikafka.ledger.requests import request_lines, response_line
-from minikafka.zk.nodes import admin_requests, election, notifications, partition_states
+from minikafka.zk import layout
+from minikafka.zk.nodes import admin_requests, notifications, partition_states
 
 logger = logging.getLogger(__name__)
 
@@ -295,18 +296,18 @@ class Term:
         self._channels.remove(command.broker_id)
 
     async def _delete_isr_changes(self, command: DeleteIsrChanges) -> None:
-        paths = notifications.paths(notifications.ISR_CHANGES, command.names)
+        paths = notifications.paths(layout.ISR_CHANGES, command.names)
         await self._session.delete_nodes(paths)
 
     async def _delete_log_dir_events(self, command: DeleteLogDirEvents) -> None:
-        paths = notifications.paths(notifications.LOG_DIR_FAILURES, command.names)
+        paths = notifications.paths(layout.LOG_DIR_EVENTS, command.names)
         await self._session.delete_nodes(paths)
 
     async def _delete_deletion_marks(self, command: DeleteDeletionMarks) -> None:
         await self._session.delete_nodes(admin_requests.deletion_paths(command.topics))
 
     async def _delete_preferred_election(self, _: DeletePreferredElection) -> None:
-        await self._session.delete_nodes([admin_requests.PREFERRED_ELECTION])
+        await self._session.delete_nodes([layout.PREFERRED_ELECTION])
         # The node may have been written again before its deletion.
         self.put(Signal.PREFERRED_ELECTION)
 
@@ -364,7 +365,7 @@ class Term:
         """
         while not self._zookeeper.lease_valid():
             await self._session.attached()
-            await self._session.steady(lambda: self._zookeeper.exists(election.EPOCH))
+            await self._session.steady(lambda: self._zookeeper.exists(layout.CONTROLLER_EPOCH))
             self._raise_if_over()
 
     async def _answer(self, command: Answer) -> None:

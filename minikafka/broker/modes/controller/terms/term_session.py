@@ -28,6 +28,7 @@ from minikafka.base.errors import (
 from minikafka.base.ports import Check, Delete, Ledger, MultiOp, Node, Stat, ZooKeeper
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.ledger.record import NOTHING, WRITE
+from minikafka.zk import layout
 from minikafka.zk.nodes import election
 from minikafka.zk.nodes.faults import Faults
 
@@ -113,7 +114,7 @@ class TermSession:
                 return await self.write(wanted)
             except (NotConnected, OutcomeUnknown) as lost:
                 await self.attached()
-                await self.steady(lambda: self._zookeeper.sync(election.EPOCH))
+                await self.steady(lambda: self._zookeeper.sync(layout.CONTROLLER_EPOCH))
                 await before_retry(lost, None)
             except MultiFailed as failed:
                 await before_retry(failed.error, wanted[failed.index - 1])
