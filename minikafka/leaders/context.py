@@ -135,13 +135,13 @@ class Context:
     def refuse(
         self, replica: Replica, view: PartitionView, reason: str, level: int = logging.WARNING
     ) -> None:
-        """Note once per view why nothing is done about it. `level`: INFO for what happens without a fault."""
+        """Note once per view why the broker does nothing about a partition. `level`: INFO if there is no fault."""
         if replica.last_refusal != (reason, view):
             replica.last_refusal = (reason, view)
             self.note_refusal(replica.tp, reason, level)
 
     def note_refusal(self, tp: TopicPartition, reason: str, level: int = logging.WARNING) -> None:
-        """Note why nothing is done about a partition."""
+        """Note why the broker does nothing about a partition."""
         logger.log(level, "[Broker id=%d] partition %s: %s", self.broker_id, tp, reason)
         self.emit(Note(f"partition {tp}: {reason}", tp, {"kind": "refuse", "reason": reason}))
 
@@ -167,7 +167,7 @@ class Context:
     def _check_leadership(
         self, replica: Replica, write: TryToLead | RaiseEpoch | CompleteReassignment
     ) -> None:
-        """Assert what holds of every leadership that is written, whatever the nodes contain."""
+        """Assert the invariants of a leadership that is about to be written, whatever the nodes contain."""
         view, hosts = write.view, _hosts_after(write)
         assert write.epoch > max(replica.epoch, view.epoch), (write, replica)
         match write:
@@ -186,7 +186,7 @@ class Context:
                 assert self.broker_id in write.isr, write
 
     def wait(self, replica: Replica, *, is_for_preferred: bool = False) -> None:
-        """Have the partition read again after one of the two waits of an election."""
+        """Emit `WaitToElect`, unless the replica is waiting already."""
         if not replica.is_waiting:
             replica.is_waiting = True
             self.emit(WaitToElect(replica.tp, is_for_preferred))
@@ -230,7 +230,7 @@ class Context:
         replica.has_waited = replica.is_new = False
 
     def check(self, replica: Replica) -> None:
-        """Assert what holds of a hosted replica after each event."""
+        """Assert the invariants of a hosted replica after an event."""
         assert self.replicas[replica.tp] is replica, replica
         assert replica.status is not ReplicaStatus.ABSENT, replica
         if replica.status in LEADERS:

@@ -25,7 +25,7 @@ NO_ISR: Final = (
 
 
 class Verdict(Enum):
-    """What a replica without a leader does."""
+    """The decision of a replica without a leader."""
 
     LEAD = auto()
     """It writes its leadership now."""
@@ -67,7 +67,7 @@ def next_epoch(view: PartitionView, latest: Epoch) -> Epoch:
 
 
 def choose(view: PartitionView, candidate: Candidate) -> Choice:
-    """Return what the candidate does about a partition without a leader."""
+    """Return the choice of the candidate in a partition without a leader."""
     if view.replicas is None:
         return Choice(Verdict.STAY, "the replica list does not exist yet")
     if candidate.id not in view.replicas:
@@ -82,7 +82,10 @@ def choose(view: PartitionView, candidate: Candidate) -> Choice:
 
 
 def _choose_first(view: PartitionView, candidate: Candidate) -> Choice:
-    """Without the ISR, a partition that has had a leader would elect a replica that lacks acknowledged records."""
+    """Return the choice for a partition without an ISR.
+
+    If it has had a leader, nobody knows which replicas have its records: only an unclean election is possible.
+    """
     if candidate.latest_epoch >= FIRST_EPOCH and not view.unclean_election:
         return Choice(Verdict.STAY, NO_ISR)
     assert view.replicas is not None, view
@@ -94,7 +97,10 @@ def _choose_clean(view: PartitionView, candidate: Candidate, isr: Replicas) -> C
 
 
 def _choose_unclean(view: PartitionView, candidate: Candidate, isr: Replicas) -> Choice:
-    """An unclean election loses records: it waits at least once, and until every member of the ISR is dead."""
+    """Return the choice of a replica outside the ISR.
+
+    An unclean election loses records: it waits at least once, and until every member of the ISR is dead.
+    """
     if not candidate.knows_dead or not candidate.dead.issuperset(isr):
         return Choice(Verdict.WAIT, "a member of the ISR may be alive")
     if not candidate.has_waited:
@@ -103,9 +109,10 @@ def _choose_unclean(view: PartitionView, candidate: Candidate, isr: Replicas) ->
 
 
 def _delay(view: PartitionView, candidate: Candidate, electable: Replicas) -> Choice | None:
-    """Return why the candidate's turn has not come, None if it has. A partition that is being deleted is in no hurry.
+    """Return the choice to wait, None if it is the candidate's turn.
 
-    Its leader closes its replica first, and the other replicas have their close requests: an election would be wasted.
+    A partition that is being deleted is in no hurry: its leader closes its replica first, and the other replicas have
+    their close requests. An election would be wasted.
     """
     assert view.replicas, view
     if candidate.has_waited:

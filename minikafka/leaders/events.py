@@ -40,7 +40,7 @@ class PartitionRead:
 
 @dataclass(frozen=True, slots=True)
 class RequestReceived:
-    """The first request of this broker's queue was read, together with its partition (C5 to C8)."""
+    """A request of this broker's queue was read, together with its partition (C5 to C8)."""
 
     entry: str
     """Name of the queue's node, which `Consume` deletes."""
@@ -83,7 +83,7 @@ class IsrConflict:
 
 @dataclass(frozen=True, slots=True)
 class BalanceDue:
-    """The periodic check of the partitions that this broker leads, which `views` has, is due (C29).
+    """The periodic check of the partitions that this broker leads is due; `views` has their nodes (C29).
 
     Start requests of a reassignment are repeated, and leaderships return to preferred replicas.
     """

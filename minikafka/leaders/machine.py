@@ -52,8 +52,11 @@ class LeadersMachine:
         """Return the status of this broker's replica of a partition."""
         return self._context.status(tp)
 
-    def handle(self, event: Event) -> list[Command]:
-        """Return the commands of an event, in the order in which they must be carried out."""
+    def handle(self, event: Event, now: int) -> list[Command]:
+        """Return the commands of an event, in the order in which they must be carried out.
+
+        `now` (monotonic ms), which all deciders get, has no use here: the host waits as the commands ask it to.
+        """
         assert not self._context.commands, self._context.commands
         self._dispatch(event)
         self._check(event)
@@ -134,7 +137,7 @@ class LeadersMachine:
             return
         self._context.move(replica, ReplicaStatus.LEADING)
         self._context.emit(Open(event.tp, event.in_sync))
-        self._reassignments.check(replica, replica.view)
+        self._reassignments.advance(replica, replica.view)
 
     def _on_isr_conflict(self, event: IsrConflict) -> None:
         """Lead on in a higher epoch with the ISR in ZooKeeper, if this broker still leads there."""

@@ -68,7 +68,7 @@ class Partitions:
             self._decide_own(replica, view, live, is_ours=leader.is_ours)
 
     def _leave(self, replica: Replica, view: PartitionView, reason: str) -> None:
-        """Take no role: only a close request, or the scan of a start, removes the replica."""
+        """End the role of a replica without a place. Only a close request, or the scan of a start, removes its log."""
         self._context.refuse(replica, view, reason, logging.INFO)
         self._context.end_role(replica)
         self._give_up(replica, view)
@@ -100,7 +100,7 @@ class Partitions:
         elif not self._is_consistent(replica, view):
             self.give_up(replica, view)
         elif context.lead(replica, view):
-            self._reassignments.check(replica, view)
+            self._reassignments.advance(replica, view)
 
     def _lead_on(self, replica: Replica, view: PartitionView, live: frozenset[BrokerId]) -> None:
         """Keep leading, in a higher epoch if the nodes ask for it."""
@@ -118,10 +118,10 @@ class Partitions:
         else:
             if view.leader.epoch > replica.epoch:
                 self._context.lead(replica, view)
-            self._reassignments.check(replica, view)
+            self._reassignments.advance(replica, view)
 
     def _is_consistent(self, replica: Replica, view: PartitionView) -> bool:
-        """True if this broker's leadership in the view is complete; note what is wrong with it otherwise."""
+        """True if this broker's leadership in the view is complete; note the fault otherwise."""
         assert view.leader is not None, view
         members = () if view.isr is None else view.isr.ids
         if view.is_torn:
@@ -136,7 +136,7 @@ class Partitions:
         return False
 
     def _decide_follow(self, replica: Replica, view: PartitionView) -> None:
-        """Follow the leader in the view, unless its epoch is none that a leader can have."""
+        """Follow the leader in the view, unless its epoch contradicts the ISR, or what the replica knows."""
         context, leader = self._context, view.leader
         assert leader is not None, view
         if context.leads(replica):

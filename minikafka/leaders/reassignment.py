@@ -34,8 +34,8 @@ class Reassignments:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def check(self, replica: Replica, view: PartitionView) -> None:
-        """Compare the replicas in the view with the replicas that this leader knows, and act on a difference."""
+    def advance(self, replica: Replica, view: PartitionView) -> None:
+        """Take the next step of the reassignment or deletion that the view of this leader asks for."""
         replica.view = view
         if not view.is_readable:
             return
@@ -55,7 +55,7 @@ class Reassignments:
             self._start_added(replica, view)
 
     def renew(self, replica: Replica, view: PartitionView) -> None:
-        """Lead on in a higher epoch. Brokers that are in no list any longer leave the ISR and close their replicas."""
+        """Write a higher epoch. Brokers that no list has any longer leave the ISR, and get close requests."""
         isr = () if view.isr is None else view.isr.ids
         members = tuple(id_ for id_ in isr if id_ in view.hosts)
         if self._context.broker_id not in members:

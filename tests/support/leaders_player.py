@@ -78,7 +78,7 @@ class Player:
         return self.told(event)
 
     def told(self, event: e.Event) -> Iterator[str]:
-        for command in self.machine.handle(event):
+        for command in self.machine.handle(event, 0):
             yield self.line(command)
 
     # Inputs.
@@ -132,23 +132,26 @@ class Player:
         self.seen = nodes(heard)
         return e.RequestReceived("q-1", change, self.seen, live)
 
+    def handle(self, event: e.Event) -> None:
+        self.machine.handle(event, 0)
+
     def given(self, heard: Input) -> list[str]:
         """Bring the replica into a role by the usual events; the answer says which role it has."""
         kind, seen = heard.verb.removeprefix("given-"), nodes(heard)
-        handle, tp = self.machine.handle, self.tp
+        tp = self.tp
         if kind == "follower":
-            handle(e.Scanned({tp: seen}, {tp: ID}, EVERYONE))
+            self.handle(e.Scanned({tp: seen}, {tp: ID}, EVERYONE))
         else:
             assert seen.isr is not None
             assert seen.leader is not None
             isr = IsrNode(seen.isr.ids, seen.leader.epoch - 1, 0)
             alone = PartitionView(ID, seen.replicas, 0, None, isr, None)
-            handle(e.Scanned({tp: alone}, {tp: ID}, EVERYONE))
+            self.handle(e.Scanned({tp: alone}, {tp: ID}, EVERYONE))
             if self.machine.status(tp) is ReplicaStatus.WAITING:
-                handle(e.ElectionWaitEnded(tp, alone, EVERYONE))
-            handle(e.PartitionRead(tp, seen, EVERYONE))
+                self.handle(e.ElectionWaitEnded(tp, alone, EVERYONE))
+            self.handle(e.PartitionRead(tp, seen, EVERYONE))
             if kind == "leader":
-                handle(e.CaughtUp(tp, seen.isr.ids))
+                self.handle(e.CaughtUp(tp, seen.isr.ids))
         replica = self.machine.replicas[tp]
         expected = {"follower": "following", "leader": "leading", "opening-leader": "opening"}
         assert replica.status.value == expected[kind]

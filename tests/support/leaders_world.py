@@ -326,7 +326,7 @@ class World:
         self._line(f"{broker.id} handles {short(event)}")
         self._count(event)
         before = {tp: broker.machine.status(tp) for tp in self.tps}
-        commands = broker.machine.handle(event)
+        commands = broker.machine.handle(event, 0)
         check_commands(broker, event, commands, before)
         for command in commands:
             if isinstance(command, c.WatchReassignments):

@@ -186,9 +186,9 @@ def test_second_death_of_a_leader_wakes_only_the_replicas_of_its_partition(
     events: list[tuple[int, Event]] = []
     handle = LeadersMachine.handle
 
-    def noted(machine: LeadersMachine, event: Event) -> Any:
+    def noted(machine: LeadersMachine, event: Event, now: int) -> Any:
         events.append((machine._context.broker_id, event))
-        return handle(machine, event)
+        return handle(machine, event, now)
 
     async def scenario(cluster: LeadersCluster) -> None:
         assert (await create(cluster, {0: (1, 2), 1: (3, 2), 2: (2, 3)})).ok

@@ -84,7 +84,7 @@ def test_nodes_with_any_content_break_no_invariant_of_a_broker(seed: int) -> Non
     for number in range(2000):
         event, following = following or any_event(random, epoch=number // 10), None
         before = {T0: broker.machine.status(T0)}
-        commands = broker.machine.handle(event)
+        commands = broker.machine.handle(event, 0)
         check_commands(broker, event, commands, before)
         for command in commands:
             seen.add(type(command))

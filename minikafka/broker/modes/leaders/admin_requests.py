@@ -73,7 +73,7 @@ class AdminRequests:
             )
 
     async def closing(self, tps: Collection[TopicPartition], topic_id: bytes) -> list[BrokerId]:
-        """Return the brokers that have not deleted their replica of one of these partitions, which are gone.
+        """Return the brokers that still have to delete a replica of one of these deleted partitions.
 
         Raises CoordinationError.
         """
@@ -115,7 +115,10 @@ class AdminRequests:
             yield sent[first : first + size]
 
     async def _entries(self, sent: Sequence[Addressed]) -> list[Entry]:
-        """Return an entry for each request, and for each node of the queues: some nodes stand for these requests."""
+        """Return the entries to wait for: one per request and per node of the queues.
+
+        The names of the new nodes are unknown: the requests are among these nodes.
+        """
         receivers = sorted({receiver for receiver, _ in sent})
         paths = [queues.path_of(receiver) for receiver in receivers]
         entries = []
@@ -131,7 +134,7 @@ class AdminRequests:
         return entries
 
     async def wait(self, entries: Iterable[Entry], timeout_ms: int) -> list[Entry]:
-        """Wait until the live receivers have carried out these requests; return those that were not in time.
+        """Wait until the live receivers have carried out these requests; return those still open after `timeout_ms`.
 
         Raises CoordinationError.
         """

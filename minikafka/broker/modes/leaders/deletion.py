@@ -129,7 +129,7 @@ class Deletions:
         await self._remove(view.name, half_made)
 
     async def _mark(self, view: TopicView, tps: Collection[TopicPartition]) -> list[Entry]:
-        """Empty the requests of these partitions; return the close requests that were sent with that.
+        """Make the requests of these partitions empty; return the close requests that were sent with that.
 
         A request that names replicas outside the replica list is the only trace of them, so that their close
         requests are in the same multi. The topic's node is written again, unchanged: a creation that goes on fails.

@@ -104,7 +104,7 @@ class LeadersHost:
         self._metadata = metadata
         self._writes = PartitionWrites(ports, queue)
         self._replicas = OwnReplicas(ports, self.machine, reads, metadata)
-        self._watches = PartitionWatches(ports.zookeeper, self.poke)
+        self._watches = PartitionWatches(ports.zookeeper, self.schedule_read)
         self._reassignments = ReassignmentWatches(
             ports.zookeeper, ports.faults, self._arm_reassignments
         )
@@ -141,7 +141,7 @@ class LeadersHost:
         self._is_registered = False
         self._watches.clear()
         self._reassignments.clear()
-        commands = self.machine.handle(LeaseEnded())
+        commands = self._handle(LeaseEnded())
         for command in commands:
             if isinstance(command, Note):
                 self.note(command)
@@ -160,12 +160,15 @@ class LeadersHost:
         self._pass_on(Registered())
         for tp in list(self.machine.replicas):
             if self._lease is not None and self.machine.status(tp) is ReplicaStatus.WAITING:
-                self.poke(self._lease, tp)
+                self.schedule_read(self._lease, tp)
+
+    def _handle(self, event: Event) -> list[Command]:
+        return self.machine.handle(event, self._clock.now())
 
     # Events about one partition.
 
-    def poke(self, lease: Lease, tp: TopicPartition) -> None:
-        """Read a partition in its lane, once for all pokes until then."""
+    def schedule_read(self, lease: Lease, tp: TopicPartition) -> None:
+        """Read a partition in its lane, once for all calls until then."""
         if lease.is_over or tp in lease.to_read:
             return
         lease.to_read.add(tp)
@@ -176,21 +179,21 @@ class LeadersHost:
 
         lease.lanes.add(tp, read_and_decide)
 
-    def poke_all(self, topics: Iterable[str] | None = None) -> None:
+    def schedule_reads(self, topics: Iterable[str] | None = None) -> None:
         """Read all partitions that this broker hosts, or those of some topics."""
         wanted = None if topics is None else frozenset(topics)
         if self._lease is not None:
             for tp in list(self.machine.replicas):
                 if wanted is None or tp.topic in wanted:
-                    self.poke(self._lease, tp)
+                    self.schedule_read(self._lease, tp)
 
     async def _decide(self, lease: Lease, tp: TopicPartition, make: MakeEvent) -> None:
         """Read a partition, pass an event with what was read to the machine, and carry out the commands."""
         read = await self._read(lease, tp)
         if read is not None:
-            await self._carry_out(lease, self.machine.handle(make(read)))
+            await self._carry_out(lease, self._handle(make(read)))
 
-    def _decide_later(self, lease: Lease, tp: TopicPartition, make: MakeEvent) -> None:
+    def _schedule_decision(self, lease: Lease, tp: TopicPartition, make: MakeEvent) -> None:
         if not lease.is_over:
             lease.lanes.add(tp, partial(self._decide, lease, tp, make))
 
@@ -227,7 +230,7 @@ class LeadersHost:
             try:
                 if request.operation is Operation.RESCAN:
                     event = RequestReceived(entry, request, _NOTHING, self._reads.live)
-                    await self._carry_out(lease, self.machine.handle(event))
+                    await self._carry_out(lease, self._handle(event))
                 else:
                     await self._decide(
                         lease, request.tp, lambda read: RequestReceived(entry, request, *read)
@@ -243,9 +246,9 @@ class LeadersHost:
         if self._lease is None:
             return
         if outcome is IsrOutcome.CONFLICT:
-            self._decide_later(self._lease, tp, lambda read: IsrConflict(tp, *read))
+            self._schedule_decision(self._lease, tp, lambda read: IsrConflict(tp, *read))
         elif outcome is not IsrOutcome.NOT_SENT:
-            self.poke(self._lease, tp)
+            self.schedule_read(self._lease, tp)
 
     # Events about many partitions.
 
@@ -254,7 +257,7 @@ class LeadersHost:
         if self._lease is None:
             return
         by_partition: dict[TopicPartition, list[Command]] = {}
-        for command in self.machine.handle(event):
+        for command in self._handle(event):
             by_partition.setdefault(_partition_of(command), []).append(command)
         for tp, commands in by_partition.items():
             self._lease.lanes.add(tp, partial(self._carry_out, self._lease, commands))
@@ -311,7 +314,7 @@ class LeadersHost:
                 self.isr_written(tp, IsrOutcome.CONFLICT)
             elif look is Look.UNCLEAN:
                 self._reads.allow_unclean(tp)
-                self.poke(lease, tp)
+                self.schedule_read(lease, tp)
         await lease.lanes.wait_for(hosted)
 
     # Commands.
@@ -338,8 +341,10 @@ class LeadersHost:
             return False
         return True
 
-    async def _carry_out_once(self, lease: Lease, command: Command) -> None:
-        """The table of the commands about ZooKeeper. Raises KafkaError, CoordinationError."""
+    async def _carry_out_once(  # noqa: C901, PLR0912
+        self, lease: Lease, command: Command
+    ) -> None:
+        """The table of commands, each with the method that carries it out. Raises KafkaError, CoordinationError."""
         match command:
             case TryToLead() | RaiseEpoch() | CompleteReassignment() | GiveUpLeadership():
                 await self._write(lease, command)
@@ -351,17 +356,11 @@ class LeadersHost:
                 await self._queue.consume(entry)
             case WatchPartition(tp):
                 self._watches.add(tp)
-                self.poke(lease, tp)
+                self.schedule_read(lease, tp)
             case WatchReassignments(topic):
                 self._read_led(lease, await self._reassignments.arm(lease, topic))
             case Unwatch(tp):
                 await self._watches.remove(tp)
-            case _:
-                await self._carry_out_here(lease, command)
-
-    async def _carry_out_here(self, lease: Lease, command: Command) -> None:
-        """The table of the commands to this broker. Raises KafkaError, CoordinationError."""
-        match command:
             case WaitToElect(tp, is_for_preferred):
                 self._wait_to_elect(lease, tp, is_for_preferred=is_for_preferred)
             case BecomeLeader():
@@ -369,8 +368,9 @@ class LeadersHost:
             case BecomeFollower():
                 await self._follow(lease, command)
             case Open(tp, in_sync):
+                # The ISR that a leader proposes when it opens may complete a reassignment.
                 if self._replicas.open(lease, tp, in_sync):
-                    self.poke(lease, tp)  # the ISR that it proposes may complete a reassignment
+                    self.schedule_read(lease, tp)
             case EndRole(tp):
                 await self._end_role(tp)
             case CloseReplica(tp):
@@ -384,7 +384,7 @@ class LeadersHost:
     async def _write(self, lease: Lease, command: PartitionWrite) -> None:
         """Write, then read the partition: only a read shows the outcome."""
         if await self._writes.write(lease, command):
-            self.poke(lease, command.tp)
+            self.schedule_read(lease, command.tp)
         else:
             self._wait_to_elect(lease, command.tp, is_for_preferred=False)
 
@@ -395,7 +395,7 @@ class LeadersHost:
 
         async def wait() -> None:
             await self._clock.sleep(preferred_ms if is_for_preferred else wait_ms)
-            self._decide_later(lease, tp, lambda read: ElectionWaitEnded(tp, *read))
+            self._schedule_decision(lease, tp, lambda read: ElectionWaitEnded(tp, *read))
 
         self._tasks.spawn(wait(), f"election-{tp}")
 
@@ -423,7 +423,7 @@ class LeadersHost:
                 tp, leader.epoch, self._config.replica_lag_time_max_ms, self._may_be_alive
             )
             if in_sync:
-                self._decide_later(lease, tp, partial(_caught_up, tp, in_sync))
+                self._schedule_decision(lease, tp, partial(_caught_up, tp, in_sync))
                 return
             # The broker creates the replica later if a file descriptor was missing.
             await self._clock.sleep(_RETRY_MS)
@@ -451,7 +451,9 @@ class LeadersHost:
         """Scan one partition: this broker has a place in it again."""
         logs = self._orders.replicas_on_disk()
         on_disk = {tp: logs[tp]} if tp in logs else {}
-        self._decide_later(lease, tp, lambda read: Scanned({tp: read.view}, on_disk, read.live))
+        self._schedule_decision(
+            lease, tp, lambda read: Scanned({tp: read.view}, on_disk, read.live)
+        )
 
     def note(self, note: Note) -> None:
         """Write a ledger line: `fact` is its kind, and `text` its sentence for people (C38)."""
@@ -492,7 +494,7 @@ class LeadersHost:
         """Read the partitions among these that this broker leads: their reassignments have changed."""
         for tp in sorted(changed):
             if self.machine.status(tp) in LEADERS:
-                self.poke(lease, tp)
+                self.schedule_read(lease, tp)
 
     def _leads_any(self, topic: str) -> bool:
         """Return True if this broker leads a partition of a topic."""

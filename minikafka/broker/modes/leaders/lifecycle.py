@@ -43,7 +43,7 @@ async def _nothing() -> None:
 
 
 class LeadersRoles:
-    """The RoleSource of the mode: it gives the orders that the machine decides. `start` may give all of them.
+    """The RoleSource of the mode: its orders are the commands of the machine.
 
     `on_restarted` is awaited when the coordination has started again after a lost lease.
     """
@@ -111,7 +111,7 @@ class LeadersRoles:
                 return False
 
     async def _follow_session(self, events: AsyncIterator[SessionEvent]) -> None:
-        """End the lease with the lease, and start again with the next connection."""
+        """End the `Lease` when that of the session is over, and start again with the next connection."""
         is_lost = False
         async for event in events:
             if self._is_closed:

@@ -88,14 +88,14 @@ class LeadersMode:
         host = LeadersHost(ports, queue, reads, metadata)
         roles = LeadersRoles(ports, queue, host, metadata)
         peers = Peers(ports, control_plane)
-        administration = LeadersAdministration(ports, peers, host.look_again, host.poke_all)
+        administration = LeadersAdministration(ports, peers, host.look_again, host.schedule_reads)
         roles.calls = {
             TOPIC_IN_WORK: peers.work.answer,
             LOOK_AGAIN: administration.answer,
         }
         diagnostics = LeadersDiagnostics(ports.broker_id, clock, host.machine, metadata, queue)
         tasks.spawn(diagnostics.run(), "backlog")
-        config_writes = LeadersConfigWrites(session, host.poke_all)
+        config_writes = LeadersConfigWrites(session, host.schedule_reads)
         return Capabilities(
             lifecycle=LeadersLifecycle(ports, self._session_file, roles, host, metadata),
             roles=roles,
