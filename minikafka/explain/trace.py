@@ -205,7 +205,7 @@ def join_names(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _leadership(fields: Line) -> str:
-    if fields.get("leader") is None:
+    if fields.get("leader") is None or not fields.keys() >= {"leader_epoch", "isr"}:
         return ""
     return f"leader {fields['leader']}, epoch {fields['leader_epoch']}, ISR {ids(fields['isr'])}"
 
@@ -214,12 +214,12 @@ def _describe_decision(line: Line) -> str:
     if line["machine"] == REASSIGNMENT:
         return f"refused the reassignment: {line['reason']}"
     subject = f"replica {line['replica']}" if "replica" in line else "partition"
-    moved = f" {line['from']} -> {line['to']}" if "from" in line else ""
+    moved = f" {line['from']} -> {line['to']}" if line.keys() >= {"from", "to"} else ""
     election = f" by {line['election']}" if "election" in line else ""
     reason = f": the {line['machine']} {line['reason']}" if "reason" in line else ""
     leadership = f": {_leadership(line)}" if _leadership(line) else ""
     verb = {"choose": "chosen for the", "move": "", "refuse": "refused:", "illegal": "illegal:"}
-    words = f"{verb[line['verdict']]} {subject}".strip()
+    words = f"{verb.get(line['verdict'], line['verdict'])} {subject}".strip()
     return f"{words}{moved}{election}{leadership}{reason}"
 
 

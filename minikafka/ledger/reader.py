@@ -2,7 +2,7 @@
 
 Invariant: lines of one broker keep the order of writing. Lines of several brokers are merged by time, after the times
 of brokers with wrong clocks have been corrected. Whatever the times, an effect follows its request, and a response
-follows its effect. A line that is not valid JSON, or lacks a common field, is
+follows its effect. A line that is not valid JSON, or does not fit the form of its kind, is
 skipped (for example, the last line of a killed process).
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from minikafka.ledger.alignment import aligned
+from minikafka.ledger.forms import EVERY, misfit
 from minikafka.ledger.record import (
     ANSWER,
     DECISION,
@@ -31,8 +32,6 @@ from minikafka.ledger.record import (
 from minikafka.ledger.writer import number_of
 
 Line: TypeAlias = dict[str, Any]
-_FIELDS: Final = (("kind", str), ("time", int), ("broker", int), ("n", int), ("cause", str))
-"""The fields of every line, with their types. A line without one of them is damaged, and skipped."""
 _ABOUT_GROUP: Final = f'"kind":"{GROUP}"'.encode()
 _ABOUT_PARTITIONS: Final = tuple(
     f'"kind":"{kind}"'.encode()
@@ -98,8 +97,15 @@ def _parsed_lines(texts: Iterable[bytes]) -> Iterator[Line]:
             line = json.loads(text)  # `parse_json` is slower, and ledgers are long
         except (ValueError, RecursionError):
             continue
-        if isinstance(line, dict) and all(type(line.get(name)) is kind for name, kind in _FIELDS):
+        if isinstance(line, dict) and _is_whole(line):
             yield line
+
+
+def _is_whole(line: Line) -> bool:
+    """True if the line has the fields of every line, with their types, and those of its kind."""
+    if any(type(line.get(name)) is not wanted for name, wanted in EVERY.items()):
+        return False
+    return not misfit(line["kind"], line)
 
 
 def read_all(directories: Iterable[str | Path], mentioning: str = "") -> list[Line]:

@@ -1,4 +1,4 @@
-"""The lines of the ledger: their kinds and their fields (docs/ledger.md describes them for users).
+"""The lines of the ledger and their kinds. `forms.py` has the fields of each kind, and docs/ledger.md describes them.
 
 One line is one JSON object. Every line has
 
@@ -23,66 +23,42 @@ from typing import Any, Final, TypeAlias, TypeVar
 from minikafka.base.model import TopicPartition
 
 EVENT: Final = "event"
-"""The controller starts to process an event: `event` (the event's class name), and the event's fields
-(`broker/modes/controller/terms/lines.py`)."""
+"""The controller starts to process an event. The value of `event` is the class name of the event."""
 STEP: Final = "step"
-"""An operation reached a named step (`controller/steps.py`): `operation`, `step`, `partitions`."""
+"""An operation reached a named step (`controller/steps.py`)."""
 DECISION: Final = "decision"
-"""A state machine made a decision: `verdict` (choose, move, refuse, illegal), `machine` (partition, replica, or
-reassignment for a refused target in `/admin/reassign_partitions`), `replica` (id of the broker that holds the
-replicas), `from`, `to`, `election`, `leader`, `leader_epoch`, `isr`, `reason`, `partitions`. Fields that do not
-apply are omitted."""
+"""A state machine made a decision, refused one, or found an illegal one. Fields that do not apply are omitted."""
 WRITE: Final = "write"
 """ZooKeeper answered a multi of the controller, or of an administrator's request (then `cause` is empty).
 
-Fields: `check` (path and version of the first operation); `outcome` (ok; conflict: a node has another version;
-fenced: the controller epoch has changed; failed: refused or not sent; unknown: the connection was lost
-before the answer, and the nodes are read next); `error`; `zxid` (null if unknown); `operations`, each with
-`op` (create, set, delete), `path`, `expected` version (null: none, -1: any), `actual` version (null if
-unknown or deleted) and `data` (the node's text; null for a deletion, or if longer than `DATA_MAX`).
-`failed`: index of the refused operation. `read_back`: the answer was lost, but reading the nodes showed
-that the multi was executed."""
+`failed`: index of the refused operation. `read_back`: the answer was lost, but reading the nodes showed that the multi
+was executed. `data` is null for a deletion, or if it is longer than `DATA_MAX`.
+"""
 REQUEST: Final = "request"
-"""The controller queued a request to a broker: `to`, `request` (LeaderAndIsr, UpdateMetadata, StopReplica),
-`broker_epoch`, `queued` (number of queued requests, including this request), `states`: the states in the
-request, each with its partitions (`ledger/requests.py`), and `live_brokers` (only for UpdateMetadata)."""
+"""The controller queued a request to a broker. `states`: see `ledger/requests.py`."""
 RETRY: Final = "retry"
-"""A broker did not answer a request: `to`, `request`, `attempt`, `error`. Written at attempts 1, 2, 4, 8, …"""
+"""A broker did not answer a request. Written at attempts 1, 2, 4, 8, …"""
 RESPONSE: Final = "response"
-"""A broker answered a request: `from`, `request`, `error` (Kafka's code), `errors` (partitions by code)."""
+"""A broker answered a request. `errors`: partitions by code."""
 ANSWER: Final = "answer"
-"""The controller answered an administrator, or a broker that shuts down: `ticket`, and `results`, each with
-`code`, `message`, `partitions`."""
+"""The controller answered an administrator, or a broker that shuts down."""
 EFFECT: Final = "effect"
-"""A broker handled a request of the controller. `phase`: received, completed (executed) or failed.
-
-Fields of every line: `request`, `from`, `controller_epoch`. A received line has `partitions`. A completed line
-has `error` and `results`, each with `became` (leader, follower, stopped, deleted, refused), `error`, `leader`,
-`leader_epoch`, `isr`, `partitions`. A failed line has `error`. UpdateMetadata has no received line, and its
-completed line has `partition_count` and `live_brokers` instead of `results`."""
+"""A broker received, executed or could not execute a request of the controller (`phase`)."""
 ISR: Final = "isr"
-"""ZooKeeper answered a leader's write of a changed ISR: `topic`, `partition`, `change` (expand, shrink),
-`leader_epoch`, `before`, `isr`, `expected` and `actual` version, `zxid`, `outcome` (ok, conflict, unknown,
-failed), `error`."""
+"""ZooKeeper answered a leader's write of a changed ISR."""
 ELECTION: Final = "election"
-"""A broker won or lost the controller election, or resigned as controller: `outcome`, `epoch`,
-`zk_version` (of `/controller_epoch`), `controller` (id of the active controller, if known), `reason`."""
+"""A broker won or lost the controller election, took over, or resigned as controller."""
 BROKER: Final = "broker"
-"""An event of a broker: `fact` (started, registered, session lost, log directory failed, controlled shutdown
-asked, controlled shutdown answered, stopping, stopped, connection lost, probed), and the fields of this fact. For
-`connection lost`, `to` is the leader from which the broker was fetching. For `probed`, written by the controller, `to`
-is a broker whose control listener did not answer."""
+"""The state of a broker changed (`fact`)."""
 STATE_CHANGE: Final = "state-change"
-"""In the leader-coordinated mode, a broker decided about a replica of its own, or a request between brokers went on.
+"""In the mode leaders, a broker decided about a replica of its own, or a request between brokers went on.
 
-`fact`: move, refuse, illegal (of a replica; with `source`, `target`, `reason`), or requested, received, completed,
-refused (of a request; with `operation`, `sender`, `receiver`), `topic`, `partition`, `epoch`, and `text`, the sentence
-for people."""
+`text` is the sentence for people.
+"""
 GROUP: Final = "group"
-"""An event of a consumer group, written by the group's coordinator: `fact` (a kind of `groups/messages/commands.py`),
-`group`, `generation`, and the fields of this fact."""
+"""An event of a consumer group, written by the group's coordinator (`groups/messages/commands.py`)."""
 LOST: Final = "lost"
-"""Earlier lines could not be written: `lines` (the number of lost lines), `error`."""
+"""Earlier lines could not be written."""
 
 WRITTEN_THROUGH: Final = frozenset({EVENT, STEP, LOST})
 """Kinds of line that are written to the file before `record` returns: `event` and `step` precede an action."""

@@ -22,6 +22,7 @@ from minikafka.base.errors import StorageFailed
 from minikafka.base.model import BrokerId
 from minikafka.base.names import parse_json
 from minikafka.base.ports import Clock, File, Storage, Timer
+from minikafka.ledger.forms import misfit
 from minikafka.ledger.record import LOST, WRITTEN_THROUGH
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,9 @@ class LedgerWriter:
             "kind": kind,
             "cause": cause,
         }
+        if wrong := misfit(kind, fields, checked=1):
+            self._count_lost(1, f"a line of kind {kind} needs another field {wrong}")
+            return
         try:
             data = _encode(line | dict(fields)).encode() + b"\n"
         except (TypeError, ValueError) as error:

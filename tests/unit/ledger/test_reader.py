@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.sparse_lines import completed
 
 from minikafka.ledger.reader import merged, name_of, read, read_all, read_group
 from minikafka.ledger.record import LOST
@@ -16,7 +17,8 @@ from minikafka.ledger.writer import file_name
 def line(
     broker: int, n: int, time: int, kind: str = "event", cause: str = "1-1", **fields: Any
 ) -> Any:
-    return {"time": time, "broker": broker, "n": n, "kind": kind, "cause": cause, **fields}
+    given = {"time": time, "broker": broker, "n": n, "kind": kind, "cause": cause}
+    return completed(given | fields)
 
 
 def request(n: int, time: int, to: int, cause: str = "1-1") -> Any:
@@ -28,7 +30,7 @@ def effect(broker: int, n: int, time: int, phase: str = "completed", cause: str 
 
 
 def response(n: int, time: int, of: int, cause: str = "1-1") -> Any:
-    return line(1, n, time, "response", cause, request="LeaderAndIsr") | {"from": of}
+    return line(1, n, time, "response", cause, request="LeaderAndIsr", **{"from": of})
 
 
 def names(lines: list[Any]) -> list[str]:
