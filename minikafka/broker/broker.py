@@ -35,7 +35,7 @@ from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.groups import GroupLags, GroupService, offsets_topic
 from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.markers import MarkerAppends, MarkerSender
-from minikafka.broker.coordinators.peer_calls import Peers
+from minikafka.broker.coordinators.peer_calls import OtherBrokers
 from minikafka.broker.coordinators.transaction_host import (
     ProducerIds,
     TransactionHost,
@@ -153,15 +153,13 @@ class Broker:
         self.config_changes = capabilities.configs.changes(self.config_updates)
         self._controller_client = self._new_controller_client(control)
         self.admin = self._new_admin(ports)
-        peers = Peers(self.metadata, self.control_plane, control)
+        others = OtherBrokers(self.metadata, self.control_plane, control)
         self.marker_appends = MarkerAppends(self.replicas, ports.clock, self.admin.pauses)
-        self.markers = self._new_marker_sender(peers)
+        self.markers = self._new_marker_sender(others)
         self.transactions = self._new_transactions()
-        self.verifier = self._new_verifier(peers)
+        self.verifier = self._new_verifier(others)
         self.groups = self._new_groups(ports)
-        self.leader_ends = LeaderEnds(
-            config.broker_id, self.replicas, self.metadata, self.control_plane, control
-        )
+        self.leader_ends = LeaderEnds(config.broker_id, self.replicas, self.metadata, others)
         self.lags = GroupLags(
             self.metrics, self.groups.all_groups, self.leader_ends.read, ports.clock
         )
@@ -233,13 +231,13 @@ class Broker:
         self.metadata.on_topics_deleted(groups.topics_deleted)
         return groups
 
-    def _new_marker_sender(self, peers: Peers) -> MarkerSender:
+    def _new_marker_sender(self, others: OtherBrokers) -> MarkerSender:
         return MarkerSender(
             self.config.broker_id,
             self.marker_appends,
             self.metadata,
             self.capabilities.metadata,
-            peers,
+            others,
             self.gate,
             self.clock,
             self.tasks,
@@ -257,11 +255,11 @@ class Broker:
             self.gate,
         )
 
-    def _new_verifier(self, peers: Peers) -> TransactionVerifier:
+    def _new_verifier(self, others: OtherBrokers) -> TransactionVerifier:
         return TransactionVerifier(
             self.config.broker_id,
             self.metadata,
-            peers,
+            others,
             self.tasks,
             self.transactions,
             self.settings,

@@ -69,6 +69,7 @@ class TransactionCoordinator:
 
     def handle(self, event: Event, now: int) -> list[Command]:  # noqa: C901, PLR0912
         """Process an event, and return the commands for the host, in their order."""
+        assert now >= self._context.now, "time runs back"
         self._context.now = now
         match event:
             case InitProducerIdRequest():

@@ -52,3 +52,4 @@ class Writes:
         """
         if txn.token is not None:
             self._procedures.resume(Outcome(txn.token, ErrorCode.NOT_COORDINATOR))
+        assert txn.token is None, "an id of another coordinator begins something"

@@ -23,7 +23,7 @@ from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.capabilities import MetadataSource
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.step_gate import StepGate
-from minikafka.broker.coordinators.peer_calls import PeerCalls, Peers
+from minikafka.broker.coordinators.peer_calls import OtherBrokers, PeerCalls
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.turns.rotation import Pauses
 from minikafka.record.batch import build_marker
@@ -230,7 +230,7 @@ class MarkerSender:
         appends: MarkerAppends,
         metadata: MetadataCache,
         source: MetadataSource | None,
-        peers: Peers,
+        others: OtherBrokers,
         gate: StepGate,
         clock: Clock,
         tasks: Tasks,
@@ -239,7 +239,7 @@ class MarkerSender:
         self._appends = appends
         self._metadata = metadata
         self._source = source
-        self._peers = peers
+        self._others = others
         self._gate = gate
         self._clock = clock
         self._tasks = tasks
@@ -326,7 +326,7 @@ class MarkerSender:
     async def _ask(self, leader: BrokerId, rows: Sequence[MarkerRow]) -> Errors:
         lengths = [len(row.partitions) for row in rows]
         try:
-            answer = await self._peers.call(
+            answer = await self._others.call(
                 leader, WRITE_MARKERS, encode_markers(rows), CALL_TIMEOUT_MS
             )
             return decode_errors(answer, lengths)
@@ -356,6 +356,7 @@ class MarkerSender:
             self._written(sending, written)
 
     def _written(self, sending: _Sending, partitions: Sequence[TopicPartition]) -> None:
+        assert sending.left.issuperset(partitions), "a partition is reported as written once"
         sending.left.difference_update(partitions)
         sending.progress.set()
         if sending.left or self._gate.is_open:

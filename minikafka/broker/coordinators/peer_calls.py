@@ -21,8 +21,8 @@ ITEMS_MAX: Final = 1_000
 """Maximum number of items in one call."""
 
 
-class Peers:
-    """The other brokers, at the addresses in the metadata. `listener`: name of the control listener."""
+class OtherBrokers:
+    """Calls to other brokers, at their addresses in the metadata. `listener`: name of the control listener."""
 
     def __init__(self, metadata: MetadataCache, control_plane: ControlPlane, listener: str) -> None:
         self._metadata = metadata

@@ -18,7 +18,7 @@ from minikafka.base.model import NO_LEADER, BrokerId, TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Tasks
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinators.peer_calls import PeerCalls, Peers
+from minikafka.broker.coordinators.peer_calls import OtherBrokers, PeerCalls
 from minikafka.broker.coordinators.transaction_host import TransactionHost
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.rpc.fields import Body
@@ -64,14 +64,14 @@ class TransactionVerifier:
         self,
         broker_id: BrokerId,
         metadata: MetadataCache,
-        peers: Peers,
+        others: OtherBrokers,
         tasks: Tasks,
         own: TransactionHost,
         settings: DynamicConfig,
     ) -> None:
         self._broker_id = broker_id
         self._metadata = metadata
-        self._peers = peers
+        self._others = others
         self._own = own
         self._settings = settings
         self._calls: PeerCalls[_Question] = PeerCalls(tasks, self._call, "verifications-by")
@@ -132,7 +132,9 @@ class TransactionVerifier:
         lengths = [len(question.row.partitions) for question in questions]
         try:
             body = encode_verifications(question.row for question in questions)
-            answer = await self._peers.call(coordinator, VERIFY_TRANSACTIONS, body, CALL_TIMEOUT_MS)
+            answer = await self._others.call(
+                coordinator, VERIFY_TRANSACTIONS, body, CALL_TIMEOUT_MS
+            )
             errors = decode_errors(answer, lengths)
         except (OSError, KafkaError) as error:
             logger.info("broker %d does not verify transactions: %s", coordinator, error)

@@ -102,6 +102,7 @@ class InternalAppends:
             waiting = self._waiting[partition] = PartitionAppends(
                 partition, self._forget, self._marker_committed
             )
+        assert not waiting.pending or waiting.pending[-1].required < required
         marker = marker_of(memoryview(batch)) if is_control(HEADER.unpack_from(batch)) else None
         waiting.pending.append(PendingAppend(required, partition.appended_base, done, marker))
         partition.produce_waits(waiting)
@@ -234,7 +235,11 @@ class CoordinatorAppends:
         """Queue the append. The queued appends of a partition become one batch just before the logs are written."""
         if not self._gathered:
             self._log.before_write(self._append_gathered)
-        self._gathered.setdefault(append.partition, []).append(append)
+        queued = self._gathered.setdefault(append.partition, [])
+        assert not queued or queued[-1].token < append.token, (
+            "the order of the tokens is that of the log"
+        )
+        queued.append(append)
 
     def drop(self, partition: int) -> None:
         """Report NOT_LEADER_OR_FOLLOWER for queued appends to a partition that this broker no longer leads."""
@@ -249,9 +254,6 @@ class CoordinatorAppends:
             batch = self._batches.pop(first)
             batch.done.cancel()
             self._report_all(batch.tokens, _TIMED_OUT)
-        self._set_alarm()
-
-    def _set_alarm(self) -> None:
         # All batches have the same time, so the first one times out first.
         self._alarm.set(next((batch.deadline for batch in self._batches.values()), None))
 
@@ -292,9 +294,10 @@ class CoordinatorAppends:
 
     def _wait(self, appends: Sequence[Append], done: asyncio.Future[int]) -> None:
         tokens = [append.token for append in appends]
-        self._batches[tokens[0]] = _Batch(tokens, done, self._clock.now() + self._timeout_ms)
+        deadline = self._clock.now() + self._timeout_ms
+        self._batches[tokens[0]] = _Batch(tokens, done, deadline)
         done.add_done_callback(partial(self._appended, tokens[0]))
-        self._set_alarm()
+        self._alarm.set(deadline)
 
     def _appended(self, first: int, done: asyncio.Future[int]) -> None:
         batch = self._batches.pop(first, None)

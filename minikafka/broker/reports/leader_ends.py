@@ -7,8 +7,8 @@ from typing import Final
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.base.ports import ControlPlane
 from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.coordinators.peer_calls import OtherBrokers
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.rpc import messages
@@ -19,21 +19,19 @@ Ends = dict[TopicPartition, int]
 
 
 class LeaderEnds:
-    """Reads the high watermarks of partitions from their leaders. `listener`: name of the control listener."""
+    """Reads the high watermarks of partitions from their leaders."""
 
     def __init__(
         self,
         broker_id: int,
         replicas: ReplicaManager,
         metadata: MetadataCache,
-        control_plane: ControlPlane,
-        listener: str,
+        others: OtherBrokers,
     ) -> None:
         self._broker_id = broker_id
         self._replicas = replicas
         self._metadata = metadata
-        self._control_plane = control_plane
-        self._listener = listener
+        self._others = others
 
     async def read(self, partitions: Collection[TopicPartition]) -> Ends:
         """Return the high watermarks, with one call to each leader.
@@ -63,19 +61,9 @@ class LeaderEnds:
     async def _ask(self, leader: int, partitions: list[TopicPartition]) -> Ends:
         if leader == self._broker_id:
             return self.own(partitions)
-        broker = self._metadata.brokers.get(leader)
-        endpoint = broker.endpoint(self._listener) if broker is not None else None
-        if endpoint is None:
-            return {}
         try:
-            answer = await self._control_plane.call(
-                endpoint.host,
-                endpoint.port,
-                messages.LOG_ENDS,
-                messages.encode_ends_asked(partitions),
-                target_id=leader,
-                timeout_ms=CALL_TIMEOUT_MS,
-            )
+            body = messages.encode_ends_asked(partitions)
+            answer = await self._others.call(leader, messages.LOG_ENDS, body, CALL_TIMEOUT_MS)
             return messages.decode_ends(answer)
         except (OSError, KafkaError):
             return {}
