@@ -8,7 +8,6 @@ the controller itself has ended, this broker is a candidate that may replace the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
@@ -54,8 +53,6 @@ class LostConnections:
         self._clock = clock
         self._tasks = tasks
         self._in_flight: set[BrokerId] = set()
-        self.on_controller_lost: Callable[[], None] = lambda: None
-        """Called when a connection to the controller has ended."""
         self.calls = {
             CONNECTION_LOST: self._on_report,
             PRESENT: self._on_present,
@@ -72,7 +69,7 @@ class LostConnections:
         if not self._is_enabled or broker is None:
             return
         if broker_id == self._controller.controller_id != self._id:
-            self.on_controller_lost()
+            self._controller.controller_lost()
         elif self._controller.is_active:
             self._controller.connection_lost(broker_id, broker.epoch, self._id)
         elif broker_id not in self._in_flight:
@@ -121,7 +118,7 @@ class LostConnections:
                 )
                 return
             except ConnectionRefusedError:
-                self.on_controller_lost()
+                self._controller.controller_lost()
                 raise
             except ConnectionError:
                 if attempt == _ATTEMPTS:

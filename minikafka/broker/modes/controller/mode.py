@@ -90,7 +90,6 @@ class ControllerMode:
             config, controller, requests, control_plane, clock, tasks
         )
         requests.calls |= lost_connections.calls
-        lost_connections.on_controller_lost = controller.controller_lost
         return Capabilities(
             lifecycle=ZooKeeperLifecycle(
                 config.broker_id,

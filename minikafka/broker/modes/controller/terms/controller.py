@@ -479,8 +479,7 @@ class ZooKeeperController:
             self._zookeeper.session_timeout_ms,
             suspects,
         )
-        term.reader.on_brokers = suspicions.brokers_read
-        term.reader.suspects = suspicions.suspects
+        term.reader.suspicions = suspicions
         return suspicions
 
     async def _rebalance(self, term: Term) -> None:

@@ -8,7 +8,7 @@ Invariants: a watch is set at most once at a time. After `disarm`, no watch of t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -17,6 +17,7 @@ from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, TopicPartition
 from minikafka.base.names import parse_topic
 from minikafka.base.ports import Node, Watch, WatchKind, ZooKeeper
 from minikafka.broker.modes.controller.terms.store import ControllerStore
+from minikafka.broker.modes.controller.terms.suspicions import Suspicions
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.controller.events import (
     AssignmentChanged,
@@ -102,10 +103,8 @@ class ClusterReader:
         """Path of a state node -> partition, for the partitions that are being reassigned."""
         self._dirty_states: dict[TopicPartition, None] = {}
         self._is_over = False
-        self.on_brokers: Callable[[Mapping[BrokerId, Broker]], None] = lambda _: None
-        """Called with the registered brokers at each read of them."""
-        self.suspects: Callable[[], Mapping[BrokerId, int]] = dict
-        """Returns the brokers that have refused a connection since their first read, each with its broker epoch."""
+        self.suspicions: Suspicions | None = None
+        """The suspicions of the term, which get each read of the brokers; None if fast failover is switched off."""
 
     async def load(self) -> ControllerElected:
         """Set all watches, delete old notifications (T9), and read the whole cluster (D5, D6, T8).
@@ -128,8 +127,9 @@ class ClusterReader:
             for partition in image.assignment
         ]
         leadership = await self._read_states(partitions)
+        suspects = self.suspicions.suspects() if self.suspicions is not None else {}
         return ControllerElected(
-            brokers, images, leadership, deletions, reassignments, elections, self.suspects()
+            brokers, images, leadership, deletions, reassignments, elections, suspects
         )
 
     async def read(self, signal: Signal) -> list[Event]:
@@ -161,7 +161,8 @@ class ClusterReader:
         ids = registrations.ids(await self._children(Signal.BROKERS), self._faults)
         nodes = _WatchingReader(self, Signal.BROKERS)
         brokers = await registrations.read(nodes, ids, self._faults)
-        self.on_brokers(brokers)
+        if self.suspicions is not None:
+            self.suspicions.brokers_read(brokers)
         return brokers
 
     async def _read_topic_names(self) -> list[Event]:

@@ -35,7 +35,10 @@ class World:
         keys = {"broker.id": OWN_ID, "log.dirs": "/d", "zookeeper.connect": "h:2181"}
         self.clock, self.tasks = ManualClock(), TaskRegistry()
         self.controller: Any = SimpleNamespace(
-            controller_id=CONTROLLER, is_active=False, connection_lost=self.note
+            controller_id=CONTROLLER,
+            is_active=False,
+            connection_lost=self.note,
+            controller_lost=self.count,
         )
         self.requests: Any = SimpleNamespace(
             brokers={id_: broker(id_, 10 * id_) for id_ in (CONTROLLER, OWN_ID, DEAD)}
@@ -53,7 +56,6 @@ class World:
             self.clock,
             self.tasks,
         )
-        self.lost.on_controller_lost = self.count
 
     def note(self, *report: int) -> None:
         self.noted.append(report)  # type: ignore[arg-type]
