@@ -217,7 +217,10 @@ class StorageFailed(MinikafkaError):
         self.lacks_descriptors = cause.errno in _NO_DESCRIPTOR
 
     def for_good(self, when: str) -> StorageFailed:
-        """Return the error of an operation that cannot be tried again, because it was interrupted, as `when` says."""
+        """Return this error for an operation that must not be tried again, because it failed halfway.
+
+        `when`: a phrase that says at which point it failed.
+        """
         if not self.lacks_descriptors:
             return self
         return StorageFailed(self.path, OSError(errno.EIO, f"{self.reason} {when}"))

@@ -339,6 +339,9 @@ class Log(LogEnd):
             self._lower_checkpoints(end_offset)  # `end_offset` < `offset` if `offset` lies in a gap
             self.epochs.truncate_from_end(end_offset)
             reload_producers(self.producers, self.segments, end_offset, self.position)
+        # A checkpoint above the log end would count later records as durable, or hide them.
+        assert self.recovery_point <= self.log_end_offset, (self.recovery_point, self)
+        assert self.log_start_offset <= self.log_end_offset <= offset, (offset, self)
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int = -1) -> None:
         """Remove every record; the empty log then begins and ends at the offset (R42). Raises StorageFailed.
@@ -420,6 +423,7 @@ class Log(LogEnd):
         the same.
         """
         if layout_generation == self.layout_generation:
+            assert end_offset <= self.written_log_end_offset, (end_offset, self)
             self.recovery_point = max(self.recovery_point, end_offset)
 
     def sealed_synced(self, count: int, removals: int) -> None:

@@ -163,6 +163,7 @@ class LogEnd:
 
     def _sync_files(self) -> None:
         """Fsync all unsynced files, and raise the recovery point to the log end. No batch may be pending."""
+        assert not self.pending, self.tp
         for segment in [*self.segments.unsynced, self._active]:
             segment.file.sync()
         sync_files(self.storage, self.segments.unsynced_derived())
@@ -224,6 +225,9 @@ class LogEnd:
     def _roll(self, base_offset: int) -> None:
         """Write the pending batches, seal the active segment and begin the next segment at this offset."""
         self.flush()
+        # Offsets only grow from segment to segment: lookups search them by bisection.
+        assert base_offset >= self.log_end_offset, (base_offset, self.log_end_offset, self.tp)
+        assert self.position > self._active.start, self.tp
         with self.failing_for_good(is_repeatable=True):
             sealed = self._active
             sealed.write_index_files(sealed=True)
@@ -234,6 +238,7 @@ class LogEnd:
 
     def _replace_empty_segment(self, base_offset: int) -> None:
         """Replace the empty active segment, whose base offset is too far below the next offset (more than 31 bits)."""
+        assert self.position == self._active.start, self.tp
         with self.failing_for_good():
             self._delete_segment(-1)
             segment = self._create_or_plan_segment(base_offset)

@@ -220,7 +220,10 @@ class LogManager:
         topic_id: bytes | None,
         config: TopicConfig,
     ) -> Log:
-        """Create a log, and delete it again if its topic id cannot be written: nobody would know whose log it is."""
+        """Create a log with this topic id; delete the log again if its topic id cannot be written.
+
+        Without an id, it would be taken for the log of a later topic with the same name.
+        """
         log = self.logs[tp] = directory.create(tp, config)
         log.producers.share(self.producer_room)
         self.high_watermarks[tp] = 0
@@ -340,9 +343,9 @@ class LogManager:
             await self.executor.run(partial(_sync_files, self.storage, directory.path, paths))
 
     def _limit_producers(self) -> None:
-        """Forget the producers that have been idle for the longest, if the broker knows nearly as many as it may.
+        """If more than three quarters of the allowed producers are known, forget the ones that are idle the longest.
 
-        The logs with the most producers forget first.
+        The logs with the most producers forget first, until half of the allowed producers are left.
         """
         by_count = sorted(self.logs.values(), key=lambda log: len(log.producers), reverse=True)
         room, config = self.producer_room, self.config

@@ -100,6 +100,7 @@ def load(
         _check_epochs(epochs, Batches(segments, log_start_offset, end_offset, end_position))
     if epochs.entries != (known or []):
         epochs.sync()
+    assert log_start_offset <= end_offset, (directory, log_start_offset, end_offset)
     producers = ProducerStates(storage, directory)
     if not clean:  # a snapshot above the recovery point may describe batches that were cut
         producers.remove_snapshots_above(max(recovery_point, segments[0].base_offset))

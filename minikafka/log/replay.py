@@ -39,9 +39,10 @@ def reload_producers(
 def rebuild_transaction_indexes(
     producers: ProducerStates, segments: list[Segment], end_position: int
 ) -> None:
-    """Rebuild the transaction indexes from the first incomplete one on, if there is one. Raises StorageFailed.
+    """Rebuild the transaction index of the first segment whose index is incomplete, and of all later segments.
 
-    `producers` has the snapshots from which the transactions are known that are open at the first such segment.
+    Do nothing if every index is complete. A snapshot of `producers` names the transactions that are open where the
+    rebuilding begins. Raises StorageFailed.
     """
     first = next(
         (slot for slot, one in enumerate(segments) if not one.transactions.is_complete), None

@@ -35,7 +35,7 @@ _NO_TRANSACTION: Final = int(ErrorCode.INVALID_TXN_STATE)
 
 
 class Verifications:
-    """The verifications in progress of one partition in its leader: the guard of each producer.
+    """The verifications that a leader has begun for one partition: one guard for each producer.
 
     Guards are numbers above 0 that are never used again. If too many producers are verified at once, the oldest guard
     becomes invalid.

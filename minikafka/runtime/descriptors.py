@@ -52,9 +52,9 @@ def raise_soft_limit() -> None:
 
 
 def process_that_uses(directory: str) -> int | None:
-    """Return the pid of another process that has a file in the directory open; None if none is seen.
+    """Return the pid of another process that has a file in the directory open; None if no such process is found.
 
-    Processes of other users are not seen, except by root, nor are any where there is no /proc.
+    Only root finds the processes of other users. On a system without /proc, no process is found.
     """
     prefix = os.path.realpath(directory) + os.sep
     own = os.getpid()

@@ -99,7 +99,7 @@ def _run(function: Callable[[], None], writing: int) -> NoReturn:
 
 
 def _let_go(writing: int) -> None:
-    """Drop what belongs to the parent: signal handlers, sockets and files.
+    """Reset the signal handlers, and close the sockets and files, that the child has inherited.
 
     With a copy of a socket, the child would keep connections open that the parent closes, and its port in use. A
     signal handler would write into the descriptor of the parent's event loop.

@@ -6,6 +6,7 @@ order becomes stale in a pause, it is abandoned.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -27,9 +28,9 @@ from minikafka.broker.capabilities import (
     always_confirmed,
     never_stale,
 )
-from minikafka.broker.replicas.catch_up import CatchUp
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.strays import Strays
+from minikafka.replication.partition import Partition
 
 _SLICE_MS: Final = 50
 """Maximum time (ms) that an order may occupy the event loop without a pause."""
@@ -168,3 +169,66 @@ class ReplicaOrders:
     def _delete_stray(self, tp: TopicPartition) -> None:
         self._replicas.stop_replica(StopReplicaPartition(tp, NO_EPOCH, delete=True))
         self._replicas.sync_deletions()
+
+
+class CatchUp:
+    """The wait of an opening leader for the in-sync replicas (C17), as a `Waiter` of the partition.
+
+    An opening leader appends nothing, so its log ends where its epoch begins. Invariant: a replica counts as caught up
+    only after a fetch in this epoch, with an offset at or above this log end.
+
+    The partition attempts it after each fetch of a follower and each change of the role. The broker attempts it when
+    brokers die, and at each check of the ISRs. `is_live(broker_id)` is True for the brokers to wait for.
+    """
+
+    def __init__(
+        self, partition: Partition, leader_epoch: int, is_live: Callable[[BrokerId], bool]
+    ) -> None:
+        self._partition = partition
+        self._leader_epoch = leader_epoch
+        self._is_live = is_live
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait(self, clock: Clock, timeout_ms: int) -> tuple[BrokerId, ...]:
+        """Return the members of the ISR that have caught up, as soon as no live member is missing.
+
+        Return them after the timeout in any case, and nothing if the leader's epoch is over.
+        """
+        timer = clock.call_later(timeout_ms, self._end)
+        self._partition.waiting[self] = None
+        try:
+            self.attempt()
+            await self._ended
+        finally:
+            timer.cancel()
+            self._partition.waiting.pop(self, None)
+        return self.in_sync()
+
+    def attempt(self) -> None:
+        """End the wait if every live member has caught up, or the leader's epoch is over."""
+        if not any(map(self._is_live, self._missing())):
+            self._end()
+
+    def _end(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def in_sync(self) -> tuple[BrokerId, ...]:
+        """Return the members of the ISR that have the leader's log, the leader included; () if its epoch is over."""
+        partition = self._partition
+        if not partition.leads_in(self._leader_epoch):
+            return ()
+        missing = missing_members(partition)
+        return tuple(member for member in partition.isr if member not in missing)
+
+    def _missing(self) -> frozenset[BrokerId]:
+        """Return the members of the ISR that have not caught up; nothing if the leader's epoch is over."""
+        if not self._partition.leads_in(self._leader_epoch):
+            return frozenset()
+        return missing_members(self._partition)
+
+
+def missing_members(partition: Partition) -> frozenset[BrokerId]:
+    """Return the members of the ISR that have not reached the log end at which the leader's epoch began."""
+    end, followers = partition.epoch_start_offset, partition.followers.items()
+    return frozenset(id_ for id_, one in followers if id_ in partition.isr and one.offset < end)

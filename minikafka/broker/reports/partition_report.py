@@ -14,8 +14,8 @@ from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.replicas.catch_up import missing_members
 from minikafka.broker.replicas.manager import ReplicaManager
+from minikafka.broker.replicas.orders import missing_members
 from minikafka.log.retention import earliest_timestamp
 from minikafka.replication.isr import Committed, PendingExpand
 from minikafka.replication.partition import Partition

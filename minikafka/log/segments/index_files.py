@@ -61,10 +61,10 @@ def read_checked(
     headers: Headers,
     newest: int,
 ) -> Checked | None:
-    """Return the entries of an offset index and a time index, at most the `newest` last ones of each.
+    """Return the last entries of an offset index and of a time index, at most `newest` of each.
 
-    `base_offset`, `size`, `interval`: of the segment, its log file, and its index entries in bytes. Return None if a
-    file is missing or contradicts the log file. An empty file counts as missing, because a power loss may leave an
+    `base_offset`: of the segment. `size`: of its log file. `interval`: bytes between two index entries. Return None if
+    a file is missing or contradicts the log file. An empty file counts as missing, because a power loss may leave an
     empty file. Raises StorageFailed.
     """
     entries = read_entries(storage, paths[0], OFFSET_ENTRY.size, newest)
