@@ -31,6 +31,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Call, Check, MultiOp
 from minikafka.broker.admin.refusals import refusal
+from minikafka.broker.modes.leaders.host import LeadersHost
 from minikafka.broker.modes.leaders.peers import Peers
 from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.topic_store import assignment_of
@@ -47,8 +48,6 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Target: TypeAlias = tuple[BrokerId, ...] | None
-LookHere: TypeAlias = Callable[[Look, Sequence[TopicPartition]], Awaitable[None]]
-"""Function that reads partitions of this broker again, for a reason; returns when that has had its effects."""
 
 _ATTEMPTS: Final = 5
 UNKNOWN: Final = PartitionResult(
@@ -58,38 +57,22 @@ DELETED: Final = PartitionResult(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic i
 
 
 class LeadersAdministration:
-    """Administration of the leader-coordinated mode.
+    """Administration of the leader-coordinated mode."""
 
-    `look_here`: reads partitions of this broker. `on_unclean_default()` is called when the broker's settings begin to
-    allow unclean elections.
-    """
-
-    def __init__(
-        self,
-        ports: Ports,
-        peers: Peers,
-        look_here: LookHere,
-        on_unclean_default: Callable[[], None],
-    ) -> None:
-        self._config = ports.config
+    def __init__(self, ports: Ports, peers: Peers, host: LeadersHost) -> None:
+        self._broker_id = ports.broker_id
         self._zookeeper = ports.zookeeper
         self._gate = ports.gate
         self._faults = ports.faults
         self._peers = peers
-        self._look_here = look_here
-        self._on_unclean_default = on_unclean_default
+        self._host = host
         self._elections = RequestedElections(ports, peers)
         self._handover = Handover(ports, peers)
 
     @property
-    def allows_unclean_elections(self) -> bool:
-        """The broker's unclean.leader.election.enable, which topics inherit."""
-        return self._config.unclean_leader_election_enable
-
-    @property
     def controller_id(self) -> BrokerId:
         """This broker's id: every broker may carry out requests."""
-        return self._config.broker_id
+        return self._broker_id
 
     def check_may_act(self) -> None:
         """Do nothing: every broker may carry out requests."""
@@ -101,7 +84,7 @@ class LeadersAdministration:
     async def answer(self, call: Call) -> dict[str, Any]:
         """Handle the call `LOOK_AGAIN` of another broker. Raises KafkaError."""
         look, tps = coordination.decode_look(call.body)
-        await self._look_here(look, tps)
+        await self._host.look_again(look, tps)
         return {}
 
     async def controlled_shutdown(
@@ -122,10 +105,7 @@ class LeadersAdministration:
             return await self._elections.preferred(partitions)
 
     def set_broker_defaults(self, config: BrokerConfig) -> None:
-        was_unclean = self._config.unclean_leader_election_enable
-        self._config = config
-        if config.unclean_leader_election_enable and not was_unclean:
-            self._on_unclean_default()
+        self._host.set_unclean_default(config.unclean_leader_election_enable)
 
     # Reassignments.
 

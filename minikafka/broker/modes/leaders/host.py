@@ -286,6 +286,12 @@ class LeadersHost:
             else:
                 return
 
+    def set_unclean_default(self, is_allowed: bool) -> None:
+        """Replace the broker's unclean.leader.election.enable, which decides about topics without the setting."""
+        was_allowed, self._reads.unclean_default = self._reads.unclean_default, is_allowed
+        if is_allowed and not was_allowed:
+            self.schedule_reads()
+
     def replicas_failed(self) -> None:
         """Give up the leaderships of the replicas whose log directory has failed (R67)."""
         self._pass_on(ReplicasOffline(self._orders.failed_replicas()))

@@ -83,19 +83,19 @@ class LeadersMode:
         queue = StateChangeQueue(
             session, clock, ports.broker_id, ports.config.minikafka_leaders_queue_max
         )
-        reads = PartitionReads(ports, lambda: administration.allows_unclean_elections)
+        reads = PartitionReads(ports)
         metadata = LeadersMetadata(ports, reads)
         host = LeadersHost(ports, queue, reads, metadata)
         roles = LeadersRoles(ports, queue, host, metadata)
         peers = Peers(ports, control_plane)
-        administration = LeadersAdministration(ports, peers, host.look_again, host.schedule_reads)
+        administration = LeadersAdministration(ports, peers, host)
         roles.calls = {
             TOPIC_IN_WORK: peers.work.answer,
             LOOK_AGAIN: administration.answer,
         }
         diagnostics = LeadersDiagnostics(ports.broker_id, clock, host.machine, metadata, queue)
         tasks.spawn(diagnostics.run(), "backlog")
-        config_writes = LeadersConfigWrites(session, host.schedule_reads)
+        config_writes = LeadersConfigWrites(session, host)
         return Capabilities(
             lifecycle=LeadersLifecycle(ports, self._session_file, roles, host, metadata),
             roles=roles,
@@ -123,19 +123,15 @@ def _topics(
 class LeadersConfigWrites:
     """ConfigWrites of the mode, without a fence: every broker acts, and none decides alone.
 
-    `on_unclean_election(topics)` reads the leaderless partitions of these topics again.
-
     Every broker deletes old notifications. Of the brokers that do so at once, one succeeds with all its deletions, and
     the others with none.
     """
 
     fence_paths: Final = ()
 
-    def __init__(
-        self, zookeeper: ZooKeeper, on_unclean_election: Callable[[Sequence[str]], None]
-    ) -> None:
+    def __init__(self, zookeeper: ZooKeeper, host: LeadersHost) -> None:
         self._zookeeper = zookeeper
-        self._on_unclean_election = on_unclean_election
+        self._host = host
 
     def fence(self, nodes: Sequence[Node | None]) -> list[Check]:
         """Return no check: the version of the settings node is enough."""
@@ -150,8 +146,8 @@ class LeadersConfigWrites:
         return True
 
     def unclean_election_enabled(self, topics: Sequence[str]) -> None:
-        """Read the leaderless partitions of these topics again."""
-        self._on_unclean_election(topics)
+        """Read the partitions of these topics again: a leaderless one may elect a leader now."""
+        self._host.schedule_reads(topics)
 
     async def purge(self, operations: Sequence[MultiOp]) -> None:
         """Delete old notifications. Raises CoordinationError, for example if another broker has deleted them."""

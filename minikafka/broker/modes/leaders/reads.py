@@ -39,13 +39,14 @@ _Waiting: TypeAlias = dict[TopicPartition, list[asyncio.Future[Read]]]
 
 
 class PartitionReads:
-    """Reads the partitions of one broker. `unclean_default()`: the broker's unclean.leader.election.enable."""
+    """Reads the partitions of one broker."""
 
-    def __init__(self, ports: Ports, unclean_default: Callable[[], bool]) -> None:
+    def __init__(self, ports: Ports) -> None:
         self._zookeeper = ports.zookeeper
         self._tasks = ports.tasks
         self._faults = ports.faults
-        self._unclean_default = unclean_default
+        self.unclean_default = ports.config.unclean_leader_election_enable
+        """The broker's unclean.leader.election.enable, which topics inherit."""
         self._waiting: _Waiting = {}
         self._unclean: set[TopicPartition] = set()
         """Partitions whose next leader may be unclean, because an administrator has said so."""
@@ -88,7 +89,7 @@ class PartitionReads:
             tps,
             self._zookeeper.session_id,
             self._faults,
-            unclean_default=self._unclean_default(),
+            unclean_default=self.unclean_default,
         )
         for tp in self._unclean.intersection(views):
             if views[tp].leader is None and views[tp].replicas is not None:

@@ -1,4 +1,4 @@
-"""Adding brokers to a cluster, and removing them (C26; note of the design, row 14).
+"""Adding brokers to a cluster, and removing them (C26).
 
 A broker takes part as long as it has a queue of state-change requests, which its first start creates too.
 """
