@@ -8,21 +8,15 @@ the first one with tagged fields (`TransactionLogValue`). Kafka 3.9 writes versi
 from __future__ import annotations
 
 from itertools import groupby
-from struct import Struct
 from typing import Final
 
-from minikafka.base.fields import STRING_MAX, Fields, encode_string
 from minikafka.base.model import TopicPartition
+from minikafka.messages.decoder import STRING_BYTES_MAX
+from minikafka.messages.encoder import Row
+from minikafka.messages.stored import read_stored, stored, version_of
 from minikafka.transactions.states import NUMBERS, Metadata, TransactionState
 
-_FLEXIBLE: Final = 1
 _WRITTEN: Final = 0
-_KEY_VERSION: Final = Struct(">h")
-_HEAD: Final = Struct(">hqhib")
-"""Version, producer id, producer epoch, timeout and number of the state."""
-_TIMES: Final = Struct(">qq")
-_COUNT: Final = Struct(">i")
-_NULL_ARRAY: Final = _COUNT.pack(-1)
 _STATES: Final = {
     number: state
     for state, number in NUMBERS.items()
@@ -33,66 +27,68 @@ _STATES: Final = {
 
 def is_too_long(transactional_id: str) -> bool:
     """True if a record cannot contain this transactional id."""
-    return len(transactional_id) * 4 > STRING_MAX and len(transactional_id.encode()) > STRING_MAX
+    return (
+        len(transactional_id) * 4 > STRING_BYTES_MAX
+        and len(transactional_id.encode()) > STRING_BYTES_MAX
+    )
 
 
 def transaction_key(transactional_id: str) -> bytes:
     """Return the key of a transactional id. Raises ValueError if it is longer than 32,767 bytes."""
-    return _KEY_VERSION.pack(_WRITTEN) + encode_string(transactional_id)
+    return stored("TransactionLogKey", _WRITTEN, transactional_id=transactional_id)
 
 
 def transaction_value(value: Metadata) -> bytes:
     """Return the value of a transactional id in version 0."""
-    head = _HEAD.pack(
+    return stored(
+        "TransactionLogValue",
         _WRITTEN,
-        value.producer_id,
-        value.producer_epoch,
-        value.timeout_ms,
-        NUMBERS[value.state],
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        transaction_timeout_ms=value.timeout_ms,
+        transaction_status=NUMBERS[value.state],
+        transaction_partitions=_partitions(value),
+        transaction_last_update_timestamp_ms=value.updated_ms,
+        transaction_start_timestamp_ms=value.started_ms,
     )
-    return head + _partitions(value) + _TIMES.pack(value.updated_ms, value.started_ms)
 
 
-def _partitions(value: Metadata) -> bytes:
+def _partitions(value: Metadata) -> list[Row] | None:
     if value.state is TransactionState.EMPTY:
-        return _NULL_ARRAY
-    topics = [
-        (topic, [tp.partition for tp in run])
+        return None
+    return [
+        {"topic": topic, "partition_ids": [tp.partition for tp in run]}
         for topic, run in groupby(sorted(value.partitions), lambda tp: tp.topic)
     ]
-    parts = [_COUNT.pack(len(topics))]
-    for topic, numbers in topics:
-        parts += (
-            encode_string(topic),
-            Struct(f">{len(numbers) + 1}i").pack(len(numbers), *numbers),
-        )
-    return b"".join(parts)
 
 
 def read_transaction_key(data: bytes) -> str:
     """Return the transactional id of a key. Raises ValueError, also for versions that Kafka 3.9 skips."""
-    fields = Fields(data, _FLEXIBLE)
-    if fields.version != _WRITTEN:
-        raise ValueError(f"version {fields.version} of its key is unknown")
-    return fields.string()
+    version = version_of(data)
+    if version != _WRITTEN:
+        raise ValueError(f"version {version} of its key is unknown")
+    transactional_id: str = read_stored("TransactionLogKey", data).transactional_id
+    return transactional_id
 
 
 def read_transaction_value(data: bytes) -> Metadata:
     """Decode the value of a transactional id. Raises ValueError."""
-    fields = Fields(data, _FLEXIBLE)
-    fields.known_version(_FLEXIBLE)
-    producer_id, epoch, timeout_ms = fields.int64(), fields.int16(), fields.int32()
-    number = fields.int8()
-    state = _STATES.get(number)
+    found = read_stored("TransactionLogValue", data)
+    state = _STATES.get(found.transaction_status)
     if state is None:
-        raise ValueError(f"the state has number {number}, which no record may have")
-    partitions = frozenset(tp for _ in range(fields.nullable_count()) for tp in _read_topic(fields))
-    updated_ms, started_ms = fields.int64(), fields.int64()
-    return Metadata(producer_id, epoch, timeout_ms, state, updated_ms, started_ms, partitions)
-
-
-def _read_topic(fields: Fields) -> list[TopicPartition]:
-    topic = fields.string()
-    found = [TopicPartition(topic, fields.int32()) for _ in range(fields.count())]
-    fields.skip_tags()
-    return found
+        raise ValueError(
+            f"the state has number {found.transaction_status}, which no record may have"
+        )
+    return Metadata(
+        found.producer_id,
+        found.producer_epoch,
+        found.transaction_timeout_ms,
+        state,
+        found.transaction_last_update_timestamp_ms,
+        found.transaction_start_timestamp_ms,
+        frozenset(
+            TopicPartition(topic.topic, number)
+            for topic in found.transaction_partitions or ()
+            for number in topic.partition_ids
+        ),
+    )

@@ -74,7 +74,7 @@ def test_flexible_version_is_read_with_its_tagged_fields():
 
 @pytest.mark.parametrize("size", range(len(transaction_value(EXAMPLE))))
 def test_value_that_is_cut_off_is_refused(size):
-    with pytest.raises(ValueError, match=r"a field ends|an array declares"):
+    with pytest.raises(ValueError, match=r"cut off|exceeds the message|must begin with a version"):
         read_transaction_value(transaction_value(EXAMPLE)[:size])
 
 

@@ -174,7 +174,9 @@ def test_truncated_key_or_value_is_refused(read):
     read(whole)
 
     for size in range(len(whole)):
-        with pytest.raises(ValueError, match=r"field ends at byte|elements in"):
+        with pytest.raises(
+            ValueError, match=r"cut off|exceeds the message|must begin with a version"
+        ):
             read(whole[:size])
 
 
@@ -204,7 +206,7 @@ def test_malformed_value_is_refused(read: Any, value: bytes):
 
 
 def test_string_that_kafka_cannot_store_is_refused():
-    with pytest.raises(ValueError, match="32768 bytes"):
+    with pytest.raises(ValueError, match="at most 32767"):
         group_metadata_key("é" * 16_384)
     assert read_key(group_metadata_key("é" * 16_383)) == GroupKey("é" * 16_383)
 
