@@ -45,6 +45,14 @@ _PAUSE_MIN_MS: Final = 50
 _PAUSE_MAX_MS: Final = 1_000
 _MS_PER_S: Final = 1_000
 
+_ENTERED_FROM: Final = {
+    SessionState.CONNECTED: frozenset(SessionState) - {SessionState.CONNECTED, SessionState.CLOSED},
+    SessionState.SUSPENDED: frozenset({SessionState.CONNECTED}),
+    SessionState.LEASE_EXPIRED: frozenset({SessionState.SUSPENDED}),
+    SessionState.EXPIRED: frozenset(SessionState) - {SessionState.CONNECTED, SessionState.CLOSED},
+    SessionState.CLOSED: frozenset(SessionState) - {SessionState.CLOSED},
+}
+"""State → the states from which it may be entered. A connection is lost before a session can expire or resume."""
 _OVER: Final = frozenset({SessionState.CONNECTING, SessionState.EXPIRED, SessionState.CLOSED})
 
 
@@ -55,9 +63,9 @@ class _Queued(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """What a new session is checked with: `verify` gets the data that `read` returns, None if the node is missing.
+    """The check of a new session: `verify` gets the data that `read` returns, None if the node is missing.
 
-    `sync`: a write without effect, after which the server is not behind the others.
+    `sync` is sent before `read`: a write without effect, after which the server has all committed writes.
     """
 
     sync: Call[Any]
@@ -219,6 +227,7 @@ class ZooKeeperSession:
         logger.info(
             "ZooKeeper session 0x%x %s -> %s", self.session_id, self.state.value, state.value
         )
+        assert self.state in _ENTERED_FROM[state], (self.state, state)
         self.state = state
         event = SessionEvent(state, self.generation, self.connection, self._clock.now())
         for stream in list(self._streams):
@@ -374,7 +383,10 @@ class ZooKeeperSession:
         self._cancel_lease_timer()
         self._attached_at = self._clock.now()
         self._current = connection
+        # The requests of `_verify` were not counted, but released when they were answered.
+        self._in_flight = self._in_flight_bytes = 0
         self.connection += 1
+        # The server counts the timeout from when it got the request, which was after `sent`.
         self.on_answer(sent)
         self._enter(SessionState.CONNECTED)
         self._on_attached()
@@ -468,6 +480,8 @@ class ZooKeeperSession:
     def _pump(self) -> None:
         """Send queued requests, up to the limits on unanswered requests."""
         while self._queue and self._current is not None:
+            assert self._in_flight >= 0, self._in_flight
+            assert self._in_flight_bytes >= 0, self._in_flight_bytes
             call, answer, _ = self._queue[0]
             size = len(call.body)
             is_full = self._in_flight >= self._in_flight_max

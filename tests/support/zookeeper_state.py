@@ -84,9 +84,17 @@ def image(tree: Tree) -> dict[str, object]:
     }
 
 
-def assert_consistent(tree: Tree) -> None:
-    """Assert the invariants of the tree: parents name their children, and the indexes name the owners' nodes."""
+def assert_consistent(state: ServerState) -> None:
+    """Assert the invariants of a state.
+
+    Parents name their children, the indexes name the owners' nodes, owners have open sessions, and no zxid is in the
+    future.
+    """
+    tree = state.tree
+    assert set(tree.ephemerals) <= set(state.sessions.open)
     for path, node in tree.nodes.items():
+        assert max(node.czxid, node.mzxid, node.pzxid) <= state.zxid
+        assert not node.children or node.owner in (0, CONTAINER)
         for name in node.children or ():
             assert f"{path.rstrip('/')}/{name}" in tree.nodes
         if path != "/":

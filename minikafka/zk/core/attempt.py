@@ -75,7 +75,7 @@ SingleChange: TypeAlias = Created | Deleted | DataSet | AclSet | Checked
 class Attempt:
     """The operations of one request, with one zxid. `time_ms`: Unix ms, for ctime and mtime.
 
-    `changes`: what to log. `events`: (change, path, node) for the watches, in the order of the operations.
+    `changes`: the content of the log record. `events`: (change, path, node) for the watches, in the operations' order.
     `childless`: containers created with the ephemeral flag, which take no children within this request [measured].
     """
 
@@ -119,6 +119,7 @@ class Attempt:
 
     def roll_back(self) -> None:
         """Undo all operations."""
+        # Backwards: a later operation may have deleted or changed what an earlier one has created.
         for step in reversed(self.undo):
             step()
 
@@ -130,6 +131,7 @@ class Attempt:
         above = parent_of(wanted)
         parent = self._node(above)
         check_permission(parent.acl, acl.CREATE, self.requester.identities)
+        # The path is checked with its number: "/a/" is a path that ends with a slash, and "/a/0000000001" is none.
         flags = op.flags & (codes.EPHEMERAL | codes.SEQUENTIAL) if op.flags < 4 else 0
         path = wanted + sequence_number(parent.created) if flags & codes.SEQUENTIAL else wanted
         check_path(path)
@@ -150,7 +152,7 @@ class Attempt:
         return Written(path, node)
 
     def _resolved(self, wanted: Acl | None) -> Acl:
-        """Return the list to store. Raises Refused also if the `auth` entries so far stand for too much."""
+        """Return the list to store. Raises Refused for an invalid list, and if `auth` entries become too long."""
         found = resolved(wanted, self.requester.identities)
         if found is not wanted and any(scheme == "auth" for _, scheme, _ in wanted or ()):
             self._expanded += sum(len(name) for _, _, name in found)

@@ -144,9 +144,10 @@ def _create(change: Created, header: Transaction, tree: Tree) -> None:
 
 
 def _delete(path: str, zxid: int, tree: Tree) -> None:
-    """Delete a node. The snapshot may have the parent as it was before, and the node no longer, or again.
+    """Delete a node with all nodes below it.
 
-    A node that was created again may have children. They go with it, because the log creates them again, too.
+    The snapshot may have been written later: it may lack the node, or have the next node with this path, even with
+    children. These are deleted too, because the log has their creation after this transaction.
     """
     parent = tree.nodes.get(parent_of(path))
     if parent is not None:

@@ -13,7 +13,7 @@ TICKS_MAX: Final = 20
 
 
 class Session:
-    """One session. `connection`: its current connection, None while it has none."""
+    """One session. `connection`: the client's connection, None while the client is disconnected."""
 
     __slots__ = ("connection", "expires", "id", "timeout_ms")
 
@@ -42,17 +42,20 @@ class Sessions:
         return id_
 
     def clamped(self, timeout_ms: int) -> int:
-        """Return the timeout that a client gets which asks for `timeout_ms`."""
+        """Return `timeout_ms` within the limits of the server."""
         return max(self.timeout_min_ms, min(self.timeout_max_ms, timeout_ms))
 
     def add(self, id_: int, timeout_ms: int) -> Session:
         """Open a session. It does not expire before the first `touch`."""
         session = self.open[id_] = Session(id_, timeout_ms)
+        # Ephemeral nodes name their session by its id: no id may come back, not even after a restart.
         self._next_id = max(self._next_id, id_ + 1)
         return session
 
     def touch(self, session: Session, now: int) -> None:
         """Move the expiry of a session to a full timeout from now."""
+        # In the bucket of an end, a session that is over would be closed a second time.
+        assert self.open.get(session.id) is session, session.id
         expires = ((now + session.timeout_ms) // self.tick_ms + 1) * self.tick_ms
         if expires != session.expires:
             self._leave_bucket(session)

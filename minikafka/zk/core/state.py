@@ -1,4 +1,4 @@
-"""The state of one ZooKeeper server: requests of connected clients in, results, events and transactions out.
+"""The state of one ZooKeeper server: it takes requests of clients, and returns results, events and transactions.
 
 The zxid counts every attempt to write, also one that fails, and every start and end of a session. The state never
 waits and reads no clock: `now` is monotonic ms, for expiry; `time_ms` is Unix ms, for the times of nodes.
@@ -62,6 +62,8 @@ class ServerState:
         self.child_watches = WatchTable()
         self.journal: list[Transaction] = []
         self._keeps_journal = keeps_journal
+        self._logged_zxid = 0
+        """Zxid of the last transaction."""
 
     # ---- writes
 
@@ -107,6 +109,7 @@ class ServerState:
                 refused.code,
                 *(codes.RUNTIME_INCONSISTENCY for _ in range(untried)),
             ]
+        assert len(results) == len(attempt.changes) == len(operations), "an operation has no result"
         self._log(client.session_id, cxid, time_ms, Multi(tuple(attempt.changes)))
         self._fire(attempt)
         return results
@@ -130,6 +133,9 @@ class ServerState:
             self._log(0, 0, time_ms, Deleted(path, is_container=True))
 
     def _log(self, session_id: int, cxid: int, time_ms: int, change: Change) -> None:
+        # The store finds the end of its log, and followers of the log their place, by zxids without repetition.
+        assert self.zxid > self._logged_zxid, (self.zxid, self._logged_zxid)
+        self._logged_zxid = self.zxid
         if self._keeps_journal:
             self.journal.append(Transaction(session_id, cxid, self.zxid, time_ms, change))
 
@@ -150,7 +156,7 @@ class ServerState:
         return node
 
     def data(self, client: Client, path: str | None, *, watch: bool = False) -> Node:
-        """Return a node for its data. `watch`: set a watch. Raises Refused."""
+        """Return the node whose data the client reads. `watch`: set a data watch. Raises Refused."""
         node = self.readable(client, path)
         if watch:
             assert path is not None
@@ -158,7 +164,7 @@ class ServerState:
         return node
 
     def children(self, client: Client, path: str | None, *, watch: bool = False) -> Node:
-        """Return a node for its children. `watch`: set a watch. Raises Refused."""
+        """Return the node whose children the client reads. `watch`: set a child watch. Raises Refused."""
         node = self.readable(client, path)
         if watch:
             assert path is not None
@@ -314,10 +320,12 @@ class ServerState:
         """End a session and delete its ephemeral nodes, all with one zxid. A session that is over uses one up too."""
         self.zxid += 1
         paths = tuple(self.tree.ephemerals.get(session_id, ()))
+        # Logged with the paths, as Apache ZooKeeper expects it; the deletions below change the list.
         self._log(session_id, cxid, time_ms, SessionClosed(paths))
         for path in paths:
             self._delete_by_server(path)
         self.sessions.remove(session_id)
+        assert session_id not in self.tree.ephemerals, session_id
 
     def expire(self, now: int, time_ms: int) -> list[Session]:
         """End all sessions whose time is over; return them. Their connections are still to be closed."""
@@ -340,4 +348,6 @@ class ServerState:
     def replay(self, transaction: Transaction) -> None:
         """Apply a transaction that was logged before. A second replay has no effect."""
         replay(transaction, self.tree, self.sessions)
+        # The snapshot may already have later transactions (`changes.py`): the zxid must not go back.
         self.zxid = max(self.zxid, transaction.zxid)
+        self._logged_zxid = self.zxid

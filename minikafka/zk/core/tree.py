@@ -147,6 +147,7 @@ class Tree:
         """Add a node below its parent, which must exist. The parent's counters stay as they are."""
         slash = path.rindex("/")
         parent = self.nodes[path[:slash] or ROOT]
+        assert path not in self.nodes, path
         if parent.children is None:
             parent.children = {}
         parent.children[path[slash + 1 :]] = None
@@ -162,8 +163,9 @@ class Tree:
     def remove(self, path: str) -> Node:
         """Remove a node that has no children; return it. The parent's counters stay as they are."""
         node = self.nodes.pop(path)
+        assert not node.children, path
         siblings = self.nodes[parent_of(path)].children
-        assert siblings is not None
+        assert siblings is not None, path
         del siblings[name_of(path)]
         if node.owner == CONTAINER:
             del self.containers[path]

@@ -66,6 +66,7 @@ class WatchTable:
             return False
         if before & mode & RECURSIVE:
             self._recursive -= 1
+            assert self._recursive >= 0, "more recursive watches were removed than set"
         if before & ~mode:
             modes[client] = before & ~mode
             return True
@@ -73,7 +74,7 @@ class WatchTable:
         if not modes:
             del self.by_path[path]
         own = self.by_client[client]
-        own.discard(path)
+        own.remove(path)
         if not own:
             del self.by_client[client]
         return True

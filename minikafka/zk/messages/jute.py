@@ -40,7 +40,7 @@ class Malformed(ValueError):
 
 
 class JuteReader:
-    """Reads values one after the other. Each method raises Malformed if the bytes end too early.
+    """A reader of consecutive values. Each method raises Malformed if the bytes end too early.
 
     Strings may be null: callers decide what null means.
     """

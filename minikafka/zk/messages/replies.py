@@ -1,4 +1,4 @@
-"""What a server sends: frames with replies, events, and the reply to the first request; and how the client reads them.
+"""The frames that a server sends (replies, events, the reply to the first request), and the client's decoders of them.
 
 The client's decoders return values of `base.ports`. They raise ValueError for bytes that no server sends.
 """
@@ -40,7 +40,7 @@ _unpack_stat = STAT.unpack_from
 
 
 class TreeNode(Protocol):
-    """What a reply tells about a node of the server's tree."""
+    """A node of the server's tree, as far as replies show it."""
 
     data: bytes | None
     children: dict[str, None] | None

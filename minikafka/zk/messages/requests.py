@@ -1,4 +1,4 @@
-"""The requests of clients: their values, their bytes, and for the server the values in the bytes.
+"""The requests of clients: a value for each kind, decoders for the server, and encoders for the client.
 
 A decoder gets the bytes after xid and opcode. It raises Malformed, and then nothing was changed. A null path is decoded
 as None where the server's state has a rule for it, and is malformed elsewhere. Bytes after the request are ignored, as
@@ -28,7 +28,7 @@ from minikafka.zk.messages.jute import (
 
 
 class Create(NamedTuple):
-    """Create a node. `kind`: CREATE, CREATE2, CREATE_CONTAINER or CREATE_TTL. `acl` None: the request had none."""
+    """Create a node. `kind`: CREATE, CREATE2, CREATE_CONTAINER or CREATE_TTL. `acl` None: its list is null."""
 
     kind: int
     path: str | None

@@ -52,19 +52,19 @@ class Topic(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The topic's name."""
 
     @property
     def topic_id(self) -> bytes:
-        """Its id, 16 bytes."""
+        """The topic's id, 16 bytes."""
 
     @property
     def partitions(self) -> Mapping[int, Partition]:
-        """Its partitions by number."""
+        """The topic's partitions by number."""
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Its settings."""
+        """The topic's settings."""
 
 
 async def has_topics(zookeeper: ZooKeeper) -> bool:
@@ -87,7 +87,10 @@ async def write(
     controller_epoch: Epoch,
     producer_ids: tuple[int, int],
 ) -> None:
-    """Write the nodes of a cluster; remove what an interrupted recovery has left. Raises CoordinationError."""
+    """Write the nodes of a cluster, and remove first those that an interrupted recovery has left.
+
+    Raises CoordinationError.
+    """
     for path in (layout.CLUSTER_ID, layout.CONTROLLER_EPOCH, layout.COORDINATION):
         with suppress(NoNode):
             await zookeeper.delete(path, -1)

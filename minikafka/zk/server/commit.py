@@ -1,4 +1,4 @@
-"""Group commit: what the server sends waits until every transaction that was applied before it is durable.
+"""Group commit: replies and events wait until every transaction that was applied before them is durable.
 
 Requests are applied as they arrive. One batch at a time is made durable: the transactions so far are written and
 flushed, and then the output of all connections so far is sent. What arrives meanwhile forms the next batch.
@@ -40,7 +40,7 @@ class Store(Protocol):
         """Write the transactions to the log, not yet durable."""
 
     def sync(self) -> None:
-        """Make what was appended durable; may run in a thread."""
+        """Make all appended transactions durable; may run in a thread."""
 
     def roll(self) -> None:
         """Let the next append begin a new file."""
@@ -59,7 +59,7 @@ class Sender(Protocol):
     """A connection that has output."""
 
     def take_output(self) -> Output:
-        """Return the output so far; later output is collected anew."""
+        """Return the collected output, and begin to collect the next."""
 
     def send_output(self, output: Output) -> None:
         """Send what `take_output` returned."""
@@ -114,25 +114,28 @@ class GroupCommit:
         self._waiting[sender] = None
 
     def end_turn(self) -> None:
-        """Send the output so far, or start to make the transactions so far durable in the next turn of the loop."""
+        """Send the collected output if there is nothing to log; otherwise commit in the next iteration of the loop."""
         self._is_in_turn = False
         if self._is_scheduled or self._is_flushing or self._has_failed:
             return
         if not self._state.journal:
             self._send(self._take())
             return
+        # In the next iteration: the requests of all connections that are readable now share one flush.
         self._is_scheduled = True
         asyncio.get_running_loop().call_soon(self.commit)
 
     def commit(self) -> None:
-        """Write and flush the transactions so far, then send the output so far."""
+        """Write and flush all applied transactions, then send the output that was collected before."""
         self._is_scheduled = False
         if self._has_failed or self._is_flushing:
             return
+        # No request is applied between the two lines: the batch has no reply to a transaction that is not written.
         batch = self._take()
         if not self.append():
             return
         if self.expects_slow_disk or self._fast_flushes < FAST_FLUSHES:
+            assert not self._batch, "two batches are being flushed"
             self._is_flushing = True
             self._batch = batch
             self._tasks.spawn(self._flush_elsewhere(), "zookeeper log")
@@ -159,7 +162,7 @@ class GroupCommit:
         return [(sender, sender.take_output()) for sender in waiting]
 
     def append(self) -> bool:
-        """Write the transactions so far to the log; return False if that failed. Nothing must be being flushed."""
+        """Write all applied transactions to the log; return False on failure. No flush may be in progress."""
         journal = self._state.journal
         if not journal or self._store is None:
             return True

@@ -47,7 +47,7 @@ RECEIVE_BYTES: Final = 64 << 10
 
 
 class Shared(NamedTuple):
-    """What all connections of a server share. `fail(reason)` ends the process."""
+    """The objects that all connections of a server share. `fail(reason)` ends the process."""
 
     state: ServerState
     clock: Clock
@@ -133,7 +133,7 @@ class ClientConnection:
         self._state.drop(self)
 
     def drained(self) -> None:
-        """Continue after the client has received most of what was sent."""
+        """Continue to apply requests: the client has received most of the sent bytes."""
         self._proceed()
 
     # ---- requests
@@ -317,7 +317,7 @@ class ClientConnection:
         except Malformed:
             self.cut()
             return
-        if request.seen_zxid > self._state.zxid:  # the client knows a newer server than this one
+        if request.seen_zxid > self._state.zxid:  # to this client, the state would seem to go back
             self.cut()
             return
         self._has_begun = True
@@ -353,6 +353,7 @@ class ClientConnection:
             return None
         former = session.connection
         if isinstance(former, ClientConnection):
+            # First the watches: the client sets them again on the new connection, and must get no event twice.
             self._state.drop(former)
             former.close()
         session.timeout_ms = self._state.sessions.clamped(request.timeout_ms)
@@ -375,7 +376,7 @@ class ClientConnection:
             self._state.drop(self)  # the rest of these events is not even made
 
     def _emit(self, packet: bytes) -> None:
-        """Collect what is no reply to a frame."""
+        """Collect a packet outside of `_apply`: an event, or the answer to a four-letter word."""
         self._collect(packet)
         self._shared.commit.add(self)
 
@@ -385,7 +386,7 @@ class ClientConnection:
         output.bytes += len(packet)
 
     def take_output(self) -> Output:
-        """Return the output so far, which is sent when the log is durable."""
+        """Return the collected output, and begin to collect the next. It is sent when the log is durable."""
         output, self._output = self._output, Output()
         output.is_last = self._is_closing
         self._sending = output
@@ -416,13 +417,13 @@ class ClientConnection:
         return self._output.requests + (self._sending.requests if self._sending else 0)
 
     def close(self) -> None:
-        """Close the connection after what was collected so far; apply no further request."""
+        """Apply no further request, and close the connection when the collected output has been sent."""
         self._is_closing = True
         self.deadline = self._shared.clock.now() + IDLE_MS
         self._shared.commit.add(self)
 
     def cut(self) -> None:
-        """Close the connection at once; what was collected is dropped."""
+        """Close the connection at once, and drop the collected output."""
         self._is_closing = True
         self._output = Output()
         self.link.abort()

@@ -1,4 +1,4 @@
-"""What a server and its connections count, for the four-letter words."""
+"""The counters of a server and of its connections, which the four-letter words show."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Latencies:
 
 
 class Counters(Latencies):
-    """What the whole server counts."""
+    """The counters of the whole server."""
 
     __slots__ = (
         "bytes_received",
@@ -78,7 +78,7 @@ class Counters(Latencies):
 
 
 class Output:
-    """What one connection sends together: replies and events, and when their requests arrived."""
+    """The replies and events that one connection sends together, with the arrival times of the requests."""
 
     __slots__ = (
         "bytes",
@@ -104,7 +104,7 @@ class Output:
         self.sum_of_arrivals = 0
 
     def count(self, requests: int, writes: int, now: int) -> None:
-        """Count requests that arrived at `now`, which does not decrease."""
+        """Count requests that arrived at `now`. Later calls must not have an earlier `now`."""
         if not self.requests:
             self.earliest = now
         self.latest = now
@@ -113,7 +113,7 @@ class Output:
         self.sum_of_arrivals += requests * now
 
     def add_to(self, counters: Latencies, now: int) -> None:
-        """Add what is sent at `now` to the counters."""
+        """Add these replies and events, sent at `now`, to the counters."""
         counters.sent += len(self.packets)
         if self.requests:
             total = now * self.requests - self.sum_of_arrivals

@@ -1,4 +1,4 @@
-"""What each request does: its decoder, and the function that carries it out and returns the body of the reply.
+"""One table of all requests: the decoder, and the function that carries out the request and returns the reply's body.
 
 A decoder may fail in any way, for which the client gets MARSHALLING_ERROR. A function that carries out a request
 raises Refused, and one that reads also AnswerTooLong; any other exception is a bug, and ends the process before

@@ -151,7 +151,7 @@ class ZooKeeperServer:
         self._timer = self._clock.call_later(self._settings.tick_ms / 2, self._on_tick)
 
     def _on_tick(self) -> None:
-        """End the sessions whose time is over, and what else is due."""
+        """End expired sessions, remove empty containers when it is time, and cut off idle connections."""
         if self._has_ended:
             return
         now, time_ms = self._clock.now(), self._clock.wall_ms()
@@ -206,7 +206,7 @@ class ZooKeeperServer:
         self._tasks.spawn(self._finish_snapshot(store, ended), "zookeeper snapshot")
 
     async def _finish_snapshot(self, store: Store, ended: Awaitable[bool]) -> None:
-        """Delete old files after the snapshot is written."""
+        """Wait until the snapshot is written, then delete the files that it replaces."""
         try:
             if await ended:
                 await self._executor.run(store.purge)

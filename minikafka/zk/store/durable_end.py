@@ -114,7 +114,7 @@ def _encoded(end: DurableEnd) -> bytes:
 
 
 def _decoded(block: bytes) -> DurableEnd | None:
-    """Return the end in a line; None if the line is missing or damaged."""
+    """Return the durable end that a line of the note names; None if the line is missing or damaged."""
     if match := _LINE.match(block):  # what follows may be left of a write that was not fsynced
         if int(match[5], 16) != adler32(match[1]):
             return None

@@ -19,7 +19,7 @@ from minikafka.zk.store import snapshots, transaction_log
 
 
 class CorruptData(MinikafkaError):
-    """The files contradict what was made durable: starting with them would lose or invent changes."""
+    """The files lack durable changes, or have changes that never happened. The server must not start with them."""
 
 
 class UnsupportedData(MinikafkaError):
@@ -53,7 +53,7 @@ _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class Entry(NamedTuple):
-    """A log or a snapshot. `zxid`: the one in its name."""
+    """A log or a snapshot. `zxid`: the zxid in the file's name."""
 
     zxid: int
     path: str

@@ -37,7 +37,7 @@ class Source(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """What was copied and checked. `notes`: damage in the source that its copy does not have."""
+    """The result of a copy that was checked. `notes`: damage of the source, which the copy does not have."""
 
     files: tuple[str, ...]
     bytes: int
@@ -101,7 +101,7 @@ def _copy(storage: Storage, source: Source, destination: str, on_progress: OnPro
 
 
 def _losses(storage: Storage, directory: str, state: ServerState) -> list[str]:
-    """Return what was acknowledged, but is not in the files. A copy is the way out of that, so it is not refused."""
+    """Describe the acknowledged transactions that the files lack. They are no reason to refuse the copy."""
     try:
         durable = durable_end.read(storage, directory)
     except CorruptData:
@@ -164,7 +164,7 @@ def _check(storage: Storage, folder: str, expected: ServerState) -> DurableEnd:
 
 
 def first_difference(one: ServerState, other: ServerState) -> str:
-    """Return what differs between two states, "" if nothing does."""
+    """Describe the first difference between two states; "" if they are equal."""
     if one.zxid != other.zxid:
         return f"the last zxid ({one.zxid:#x} and {other.zxid:#x})"
     if _sessions(one) != _sessions(other):
@@ -185,7 +185,7 @@ def _sessions(state: ServerState) -> dict[int, int]:
 
 
 def _publish(storage: Storage, unfinished: str, destination: str, end: DurableEnd) -> None:
-    """Give the checked copy its name. An empty folder may be there; a server that was started meanwhile has files."""
+    """Rename the checked copy to its final name. Refuse if a server has put files there in the meantime."""
     folder = f"{destination}/{VERSION}"
     _refuse_existing(storage, destination)
     storage.remove_tree(folder)

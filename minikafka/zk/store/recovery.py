@@ -97,10 +97,10 @@ class Recovery:
         self._refuse_ttl(state)
 
     def repair(self) -> DurableEnd:
-        """Cut the torn end of the last log, remove files that were never completed, and make what was read durable.
+        """Cut the torn end of the last log, remove files that were never completed, and flush the remaining files.
 
-        Return up to where the files are durable now. Without the fsync, a power loss could take back transactions that
-        only a killed process had written.
+        Return the end up to which the files are durable. Without the fsync, a power loss could take back transactions
+        that only a killed process had written.
         """
         remove_unfinished(self._storage, self._folder)
         if self._files.logs:
@@ -109,7 +109,7 @@ class Recovery:
         return self._end
 
     def _complete(self, log: Entry) -> None:
-        """Let the last log end behind its last record; remove it if it has none. Keep what is cut off."""
+        """Cut the last log after its last record; remove it if it has no record. Keep the cut bytes in another file."""
         if self._torn:
             self._storage.write_atomically(_cut_file(log, self._last_end), self._torn)
         if self._last_end <= len(LOG_HEADER):
@@ -171,7 +171,7 @@ class Recovery:
     def _check_order(
         self, log: Entry, records: LogRecords, position: int, zxid: int, last: int
     ) -> None:
-        """Refuse a record that does not continue what was read so far. `last`: the zxid of the state.
+        """Refuse a record that does not follow the last record that was read. `last`: the zxid of the state.
 
         A new leader of an ensemble counts from 1 again, in the lower 32 bits. Inside of its logs there may be gaps:
         Apache ZooKeeper uses up a zxid for some malformed multis without logging them.
@@ -239,7 +239,7 @@ class Recovery:
             )
 
     def _was_durable(self, log: Entry, records: LogRecords) -> bool:
-        """Return True if what cannot be read was on the disk once, by `durable-end` or by a later record."""
+        """Return True if the unreadable bytes were durable once: `durable-end` or a later record says so."""
         durable = self._durable
         if durable is None:
             return False
@@ -307,7 +307,7 @@ class Recovery:
 
 
 def _cut_file(log: Entry, position: int) -> str:
-    """Return the path of the file that keeps what is cut off; no server takes it for a log."""
+    """Return the path of the file that keeps the bytes that are cut off. No server reads it as a log."""
     return f"{log.path}.cut.{position}"
 
 

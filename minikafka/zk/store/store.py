@@ -1,4 +1,4 @@
-"""The log and the snapshots of one server: what makes its transactions durable, and reads them back.
+"""The log and the snapshots of one server: they make its transactions durable, and are read after a restart.
 
 Promise: a transaction is never lost once `sync` has returned after its `append`; and `recover` yields the state
 after some transaction that was appended, never another one. A lock keeps a second server of this kind out. Apache

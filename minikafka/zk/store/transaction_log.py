@@ -45,18 +45,6 @@ _CLOSED_BYTES_MAX: Final = 512 << 10
 Replay deletes all ephemeral nodes of a closed session, also those that the record does not name.
 """
 
-# The kinds of transactions: the numbers of the requests, and of things that only the server does.
-_ERROR: Final = -1
-_DELETE: Final = 2
-_SET_DATA: Final = 5
-_SET_ACL: Final = 7
-_CHECK: Final = 13
-_MULTI: Final = 14
-_RECONFIG: Final = 16
-_DELETE_CONTAINER: Final = 20
-_OPEN_SESSION: Final = -10
-_CLOSE_SESSION: Final = -11
-
 
 # ---- encoding
 
@@ -65,7 +53,7 @@ def encode(transaction: Transaction, durable: int = 0) -> bytes:
     """Return the whole record of a transaction. `durable`: for a mark, bytes of the log that are on the disk."""
     session_id, cxid, zxid, time_ms, change = transaction
     if type(change) is DataSet:  # the most frequent one
-        kind, content = _SET_DATA, _data_set(change)
+        kind, content = codes.SET_DATA, _data_set(change)
     else:
         kind, content = _encoded(change)
     record = HEADER.pack(session_id, cxid, zxid, time_ms, kind) + content
@@ -79,21 +67,21 @@ def _encoded(change: Change) -> tuple[int, bytes]:
     if type(change) is Created:
         return change.kind, _created(change)
     if type(change) is Deleted:
-        return _DELETE_CONTAINER if change.is_container else _DELETE, string(change.path)
+        return codes.DELETE_CONTAINER if change.is_container else codes.DELETE, string(change.path)
     if type(change) is DataSet:
-        return _SET_DATA, _data_set(change)
+        return codes.SET_DATA, _data_set(change)
     if type(change) is AclSet:
-        return _SET_ACL, string(change.path) + acl(change.acl) + INT.pack(change.version)
+        return codes.SET_ACL, string(change.path) + acl(change.acl) + INT.pack(change.version)
     if type(change) is Checked:
-        return _CHECK, string(change.path) + INT.pack(change.version)
+        return codes.CHECK, string(change.path) + INT.pack(change.version)
     if type(change) is Failed:
-        return _ERROR, INT.pack(change.code)
+        return codes.ERROR, INT.pack(change.code)
     if type(change) is Multi:
-        return _MULTI, _multi(change)
+        return codes.MULTI, _multi(change)
     if type(change) is SessionOpened:
-        return _OPEN_SESSION, INT.pack(change.timeout_ms)
+        return codes.OPEN_SESSION, INT.pack(change.timeout_ms)
     assert type(change) is SessionClosed
-    return _CLOSE_SESSION, _closed(change)
+    return codes.CLOSE_SESSION, _closed(change)
 
 
 def _data_set(change: DataSet) -> bytes:
@@ -214,14 +202,14 @@ def _read_closed(reader: JuteReader) -> SessionClosed:
 _READERS: Final[dict[int, Callable[[JuteReader], Change]]] = {
     codes.CREATE_CONTAINER: _read_container,
     codes.CREATE_TTL: _read_ttl,
-    _DELETE: lambda reader: Deleted(_path(reader)),
-    _DELETE_CONTAINER: lambda reader: Deleted(_path(reader), is_container=True),
-    _SET_DATA: lambda reader: DataSet(_path(reader), reader.buffer(), reader.int32()),
-    _RECONFIG: lambda reader: DataSet(_path(reader), reader.buffer(), reader.int32()),
-    _SET_ACL: lambda reader: AclSet(_path(reader), _acl(reader), reader.int32()),
-    _CHECK: lambda reader: Checked(_path(reader), reader.int32()),
-    _ERROR: lambda reader: Failed(reader.int32()),
-    _MULTI: _read_multi,
-    _OPEN_SESSION: lambda reader: SessionOpened(reader.int32()),
-    _CLOSE_SESSION: _read_closed,
+    codes.DELETE: lambda reader: Deleted(_path(reader)),
+    codes.DELETE_CONTAINER: lambda reader: Deleted(_path(reader), is_container=True),
+    codes.SET_DATA: lambda reader: DataSet(_path(reader), reader.buffer(), reader.int32()),
+    codes.RECONFIG: lambda reader: DataSet(_path(reader), reader.buffer(), reader.int32()),
+    codes.SET_ACL: lambda reader: AclSet(_path(reader), _acl(reader), reader.int32()),
+    codes.CHECK: lambda reader: Checked(_path(reader), reader.int32()),
+    codes.ERROR: lambda reader: Failed(reader.int32()),
+    codes.MULTI: _read_multi,
+    codes.OPEN_SESSION: lambda reader: SessionOpened(reader.int32()),
+    codes.CLOSE_SESSION: _read_closed,
 }

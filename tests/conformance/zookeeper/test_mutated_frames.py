@@ -134,7 +134,7 @@ class Attack:
 
     def check_recovery(self) -> None:
         """Assert that a start with the files as they are now gives the state that the server has."""
-        assert_consistent(self.server.state.tree)
+        assert_consistent(self.server.state)
         recovered = ServerState(tick_ms=TICK_MS)
         Store(self.storage.clone(), DIRECTORY).recover(recovered)
         assert fingerprint(recovered) == fingerprint(self.server.state)

@@ -20,8 +20,9 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk import calls
 from minikafka.zk.messages import codes
-from minikafka.zk.session import ZooKeeperSession
+from minikafka.zk.session import Verification, ZooKeeperSession
 
+IN_FLIGHT_MAX = 10
 TIMEOUT_MS = 600_000
 LEASE_EXPIRED, SUSPENDED = SessionState.LEASE_EXPIRED, SessionState.SUSPENDED
 
@@ -102,7 +103,7 @@ async def bench() -> AsyncIterator[Bench]:
         tasks,
         SocketTransport(),
         connect_timeout_ms=60_000,
-        in_flight_max=10,
+        in_flight_max=IN_FLIGHT_MAX,
         on_event=lambda change, path: None,
         on_attached=lambda: None,
     )
@@ -185,6 +186,8 @@ async def test_no_lease_is_valid_before_the_first_connection_and_after_the_sessi
 ) -> None:
     assert not bench.session.lease_valid()
     await bench.attach()
+    bench.server.writer.close()
+    await until(lambda: bench.session.state is SUSPENDED)
     bench.session._expire()
     assert not bench.session.lease_valid()
 
@@ -199,3 +202,23 @@ async def test_suspended_session_reports_the_end_of_its_lease_on_time(bench: Ben
     bench.clock.advance(1)
     assert bench.session.state is LEASE_EXPIRED
     assert not bench.session.lease_valid()
+
+
+async def test_requests_of_a_verified_session_are_limited_like_those_of_others(
+    bench: Bench,
+) -> None:
+    read = calls.exists("/a", watch=False)
+    bench.session.verification = Verification(read, read, lambda data: None)
+    await until(lambda: bench.server.connections == 1 and bench.server.requests)
+    bench.server.grant()
+    await until(lambda: len(bench.server.requests) == 3)
+    bench.server.answer(1)
+    bench.server.answer(2)
+    await until(lambda: bench.session.state is SessionState.CONNECTED)
+    asked = [bench.session.submit(read) for _ in range(IN_FLIGHT_MAX + 1)]
+    await until(lambda: len(bench.server.requests) == 3 + IN_FLIGHT_MAX)
+    assert len(bench.session._queue) == 1
+    bench.server.answer(3)
+    await until(lambda: len(bench.server.requests) == 4 + IN_FLIGHT_MAX)
+    for one in asked:
+        one.add_done_callback(lambda answer: answer.exception())

@@ -146,7 +146,7 @@ class Player:
             self._inspect(heard)
         else:
             self._session(heard)
-        assert_consistent(self.state.tree)
+        assert_consistent(self.state)
         return [*self.lines, *self._logged()]
 
     def _client(self, heard: Input) -> Client:

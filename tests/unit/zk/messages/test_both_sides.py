@@ -29,7 +29,7 @@ OPERATIONS: list[tuple[ports.MultiOp, requests.Operation]] = [
 
 
 def node(data: bytes | None, children: tuple[str, ...] = ()) -> Node:
-    found = Node(data, ANYONE, 5, 7, owner=9)
+    found = Node(data, ANYONE, 5, 7, owner=0 if children else 9)
     found.mzxid, found.version, found.created = 6, 2, len(children)
     found.children = dict.fromkeys(children) or None
     return found
