@@ -107,8 +107,8 @@ def active(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def idle(candidate: Candidate) -> bool:
-    picture = candidate.service.summary()
-    return picture.get("state") == "Idle" and picture.get("queue_size") == 0
+    shown = candidate.service.summary()
+    return shown.get("state") == "Idle" and shown.get("queue_size") == 0
 
 
 async def start_again(server: ApacheZooKeeper) -> None:

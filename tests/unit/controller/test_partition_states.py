@@ -1,4 +1,4 @@
-"""The partition state machine: all sixteen transitions, and the effect of each legal transition (F1-F12)."""
+"""The partition state machine: all sixteen transitions (F1-F12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replica state machine: all forty-nine transitions, and the effect of each legal transition (G1-G13)."""
+"""The replica state machine: all forty-nine transitions (G1-G13)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reports of ended connections to other brokers, and the calls that show whether this broker is alive.
 
 The first sign that a broker has died is the end of its connections, long before its session expires. Every broker
-that sees this sign reports it to the controller, which probes the broker (`terms/suspicions.py`). If the connection to
+that sees this sign reports it to the controller, which probes the broker (`terms/probes.py`). If the connection to
 the controller itself has ended, this broker is a candidate that may replace the controller.
 """
 

@@ -39,11 +39,16 @@ from minikafka.base.ports import (
     ZooKeeper,
 )
 from minikafka.broker.admin.refusals import refusal
-from minikafka.broker.modes.controller.terms.election import NOBODY, Election, EpochNotReadable, Won
+from minikafka.broker.modes.controller.terms.election import (
+    NOBODY,
+    ControllerElection,
+    EpochNotReadable,
+    Won,
+)
 from minikafka.broker.modes.controller.terms.plan import Planner
+from minikafka.broker.modes.controller.terms.probes import BrokerProbes, Prober
 from minikafka.broker.modes.controller.terms.reader import Signal
 from minikafka.broker.modes.controller.terms.store import ControllerStore
-from minikafka.broker.modes.controller.terms.suspicions import Prober, Suspicions
 from minikafka.broker.modes.controller.terms.takeover import Attendance, Attender
 from minikafka.broker.modes.controller.terms.term import Channels, Term
 from minikafka.broker.modes.controller.terms.term_session import TermSession
@@ -103,7 +108,7 @@ class ZooKeeperController:
         self._probe = probe
         self._faults = Faults()
         self._changed = asyncio.Event()
-        self._election = Election(
+        self._election = ControllerElection(
             config.broker_id, zookeeper, clock, ledger, self._controller_changed, self._faults
         )
         self._attendance = Attendance(
@@ -118,8 +123,8 @@ class ZooKeeperController:
         )
         self._won = _NEVER_WON
         self._term: Term | None = None
-        self._suspicions: Suspicions | None = None
-        """The suspicions of the term; None without a term, or if fast failover is switched off."""
+        self._probes: BrokerProbes | None = None
+        """The probes of the term; None without a term, or if fast failover is switched off."""
         self._is_closing = False
         self._may_close = asyncio.Event()
         """Set when `resign` may return: the election loop has ended, or ZooKeeper is unreachable."""
@@ -207,8 +212,8 @@ class ZooKeeperController:
         Raises KafkaError NOT_CONTROLLER.
         """
         is_leaving = broker_id in self._active_term().machine.context.shutting_down
-        if self._suspicions is not None and not is_leaving:
-            self._suspicions.report(broker_id, broker_epoch, reporter)
+        if self._probes is not None and not is_leaving:
+            self._probes.report(broker_id, broker_epoch, reporter)
 
     async def attend(self) -> None:
         """Return after `ATTEND_MS`. Raises KafkaError NOT_CONTROLLER when this broker is not the controller."""
@@ -412,7 +417,7 @@ class ZooKeeperController:
         self._won, self.generation = won, generation
         self._term = term = self._new_term()
         if self._config.minikafka_fast_failover_enable:
-            self._suspicions = self._new_suspicions(term, suspects)
+            self._probes = self._new_probes(term, suspects)
         # The creation of `/controller` fired the watch on this node. The signal makes the term set the watch again.
         term.put(Signal.CONTROLLER)
         if self._is_closing:  # `resign` was called during the election
@@ -435,7 +440,7 @@ class ZooKeeperController:
         finally:
             term.end()
             term.machine.shutdown()
-            self._term = self._suspicions = None
+            self._term = self._probes = None
         self._election.note("resigned", *self._won, reason)
         # As in Kafka, the watches go before the node (D10): the node may let this broker win again at once.
         await term.reader.disarm()
@@ -466,9 +471,9 @@ class ZooKeeperController:
             self._gate,
         )
 
-    def _new_suspicions(self, term: Term, suspects: Mapping[BrokerId, int]) -> Suspicions:
-        """Return the object that suspects brokers of having died, and connect it to the term's reads of the brokers."""
-        suspicions = Suspicions(
+    def _new_probes(self, term: Term, suspects: Mapping[BrokerId, int]) -> BrokerProbes:
+        """Return the probes of brokers that may have died, and connect them to the term's reads of the brokers."""
+        probes = BrokerProbes(
             self._probe,
             self._clock,
             self._tasks,
@@ -479,8 +484,8 @@ class ZooKeeperController:
             self._zookeeper.session_timeout_ms,
             suspects,
         )
-        term.reader.suspicions = suspicions
-        return suspicions
+        term.reader.probes = probes
+        return probes
 
     async def _rebalance(self, term: Term) -> None:
         """Queue a check of the leader imbalance 5 s after the election, then at the configured interval (D7, X20)."""

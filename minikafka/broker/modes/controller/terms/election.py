@@ -68,7 +68,7 @@ class Former(NamedTuple):
     evidence: str
 
 
-class Election:
+class ControllerElection:
     """Elections from the view of one broker; `on_change()` is called when `/controller` has changed."""
 
     def __init__(

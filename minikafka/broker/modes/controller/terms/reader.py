@@ -16,8 +16,8 @@ from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, TopicPartition
 from minikafka.base.names import parse_topic
 from minikafka.base.ports import Node, Watch, WatchKind, ZooKeeper
+from minikafka.broker.modes.controller.terms.probes import BrokerProbes
 from minikafka.broker.modes.controller.terms.store import ControllerStore
-from minikafka.broker.modes.controller.terms.suspicions import Suspicions
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.controller.events import (
     AssignmentChanged,
@@ -103,8 +103,8 @@ class ClusterReader:
         """Path of a state node -> partition, for the partitions that are being reassigned."""
         self._dirty_states: dict[TopicPartition, None] = {}
         self._is_over = False
-        self.suspicions: Suspicions | None = None
-        """The suspicions of the term, which get each read of the brokers; None if fast failover is switched off."""
+        self.probes: BrokerProbes | None = None
+        """The probes of the term, which get each read of the brokers; None if fast failover is switched off."""
 
     async def load(self) -> ControllerElected:
         """Set all watches, delete old notifications (T9), and read the whole cluster (D5, D6, T8).
@@ -127,7 +127,7 @@ class ClusterReader:
             for partition in image.assignment
         ]
         leadership = await self._read_states(partitions)
-        suspects = self.suspicions.suspects() if self.suspicions is not None else {}
+        suspects = self.probes.suspects() if self.probes is not None else {}
         return ControllerElected(
             brokers, images, leadership, deletions, reassignments, elections, suspects
         )
@@ -159,10 +159,10 @@ class ClusterReader:
 
     async def _read_brokers(self) -> dict[BrokerId, Broker]:
         ids = registrations.ids(await self._children(Signal.BROKERS), self._faults)
-        nodes = _WatchingReader(self, Signal.BROKERS)
+        nodes = _WatchedNodes(self, Signal.BROKERS)
         brokers = await registrations.read(nodes, ids, self._faults)
-        if self.suspicions is not None:
-            self.suspicions.brokers_read(brokers)
+        if self.probes is not None:
+            self.probes.brokers_read(brokers)
         return brokers
 
     async def _read_topic_names(self) -> list[Event]:
@@ -245,7 +245,7 @@ class ClusterReader:
         """
         dirty, self._dirty_states = list(self._dirty_states), {}
         dirty = [tp for tp in dirty if layout.state_path(tp) in self._reassigning]
-        nodes = _WatchingReader(self, Signal.STATES)
+        nodes = _WatchedNodes(self, Signal.STATES)
         states = await partition_states.read(nodes, dirty, self._faults)
         return [IsrChanged((), states)] if dirty else []
 
@@ -358,7 +358,7 @@ class ClusterReader:
             logger.info("watch on %s not removed: %s", path, error)
 
 
-class _WatchingReader:
+class _WatchedNodes:
     """A NodeReader that watches every node that it reads. Each watch queues the given signal."""
 
     def __init__(self, reader: ClusterReader, signal: Signal) -> None:

@@ -3,7 +3,7 @@
 A candidate keeps one call to the controller open. When the process of the controller dies, its kernel resets this
 connection and refuses new ones. If the connection ends, the candidate probes the control listener of the controller.
 If it is refused, the candidate waits for its turn and names the controller as the `Former` controller, which
-`Election.take_over` then replaces. Silence is no evidence: then the session of the controller decides.
+`ControllerElection.take_over` then replaces. Silence is no evidence: then the session of the controller decides.
 
 Invariant: a `Former` has the broker id and the session of `/controller` from before the probe.
 """
@@ -20,7 +20,7 @@ from minikafka.base.model import Broker, BrokerId
 from minikafka.base.ports import Clock, Stat, Tasks, ZooKeeper
 from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.election import NOBODY, Former
-from minikafka.broker.modes.controller.terms.suspicions import Prober
+from minikafka.broker.modes.controller.terms.probes import Prober
 from minikafka.rpc.liveness import Presence
 from minikafka.zk import layout
 from minikafka.zk.nodes import registrations

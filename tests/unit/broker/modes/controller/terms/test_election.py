@@ -14,7 +14,7 @@ from support.zookeeper_in_memory import InMemoryClient
 from minikafka.base.errors import OutcomeUnknown, StaleSession
 from minikafka.base.ports import Delete
 from minikafka.broker.modes.controller.terms.election import (
-    Election,
+    ControllerElection,
     EpochNotReadable,
     Former,
     Won,
@@ -32,7 +32,7 @@ class World:
         self.ensemble = new_ensemble()
         self.ensemble.put(layout.CONTROLLER_EPOCH, b"4")
         self.session = InMemoryClient(self.ensemble)
-        self.election = Election(
+        self.election = ControllerElection(
             OWN_ID, self.session, ManualClock(), NOTHING, lambda: None, Faults()
         )
 
@@ -173,7 +173,7 @@ class Rival:
 
     def __init__(self, world: World, broker_id: int) -> None:
         self.session = InMemoryClient(world.ensemble)
-        self.election = Election(
+        self.election = ControllerElection(
             broker_id, self.session, ManualClock(), NOTHING, lambda: None, Faults()
         )
 

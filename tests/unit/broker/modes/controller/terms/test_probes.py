@@ -14,7 +14,7 @@ from support.until import until
 
 from minikafka.base.model import Broker
 from minikafka.broker.modes.controller.terms.controllership import Controllership
-from minikafka.broker.modes.controller.terms.suspicions import Suspicions
+from minikafka.broker.modes.controller.terms.probes import BrokerProbes
 from minikafka.controller.events import BrokerSuspected, SuspicionEnded
 from minikafka.ledger.record import BROKER
 from minikafka.rpc.liveness import Presence, Probe
@@ -39,7 +39,7 @@ class World:
         self.events: list[BrokerSuspected | SuspicionEnded] = []
         self.probed: list[tuple[int, int]] = []
         self.open: deque[asyncio.Future[Probe]] = deque()
-        self.suspicions = Suspicions(
+        self.probes = BrokerProbes(
             self.probe,
             self.clock,
             self.tasks,
@@ -59,7 +59,7 @@ class World:
     def read(self, **epochs: int) -> None:
         """Let the controller read these registrations, by `b` and broker id, besides its own."""
         brokers = {int(name[1:]): epoch for name, epoch in epochs.items()} | {OWN_ID: 10}
-        self.suspicions.brokers_read({id_: registered(id_, e) for id_, e in brokers.items()})
+        self.probes.brokers_read({id_: registered(id_, e) for id_, e in brokers.items()})
 
     async def answer(self, presence: Presence, epoch: int = -1) -> None:
         """Answer the oldest open probe, which must exist, and let everything happen that needs no time."""
@@ -74,7 +74,7 @@ class World:
     async def report(self, broker_id: int = 2, epoch: int = 20) -> int:
         """Report an ended connection; return the number of probes that it causes."""
         before = len(self.probed)
-        self.suspicions.report(broker_id, epoch, REPORTER)
+        self.probes.report(broker_id, epoch, REPORTER)
         await self.idle()
         return len(self.probed) - before
 
@@ -148,9 +148,9 @@ async def test_broker_is_suspected_again_in_its_next_registration(world: World) 
     for epoch in (20, 21, 22):
         assert await world.report(epoch=epoch) == 1
         await world.answer(Presence.REFUSED)
-        assert world.suspicions.suspects() == {2: epoch}
+        assert world.probes.suspects() == {2: epoch}
         world.read()  # its session ends
-        assert world.suspicions.suspects() == {}
+        assert world.probes.suspects() == {}
         world.read(b2=epoch + 1)
     assert [event.broker_epoch for event in world.events] == [20, 21, 22]
 
@@ -159,7 +159,7 @@ async def test_broker_that_bounced_between_two_reads_is_suspected_again(world: W
     await world.report()
     await world.answer(Presence.REFUSED)
     world.read(b2=21)
-    assert world.suspicions.suspects() == {}
+    assert world.probes.suspects() == {}
     assert await world.report(epoch=21) == 1
     await world.answer(Presence.REFUSED)
     assert [event.broker_epoch for event in world.events] == [20, 21]
@@ -187,7 +187,7 @@ async def test_false_suspicion_ends_and_can_begin_again_in_the_same_registration
         await advance(world, 1)
         await world.answer(Presence.PRESENT, 20)
         assert world.events == [REFUSED, ENDED]
-        assert world.suspicions.suspects() == {}
+        assert world.probes.suspects() == {}
 
 
 async def test_suspect_that_does_not_answer_is_probed_again_and_again(world: World) -> None:
@@ -211,7 +211,7 @@ async def test_answer_in_another_registration_does_not_end_the_suspicion(world: 
         await world.answer(Presence.PRESENT, epoch)
         await advance(world, AGAIN_MS)
     assert world.events == [REFUSED]
-    assert world.suspicions.suspects() == {2: 20}
+    assert world.probes.suspects() == {2: 20}
 
 
 async def test_suspect_whose_registration_has_ended_is_not_probed_again(world: World) -> None:
@@ -228,7 +228,7 @@ async def test_suspect_from_before_the_term_is_watched_without_an_event() -> Non
     world.read(b2=20, b3=30)
     await world.idle()
     assert world.probed == [(3, 30)], "broker 3 has restarted since"
-    assert world.suspicions.suspects() == {2: 20}
+    assert world.probes.suspects() == {2: 20}
     await world.answer(Presence.PRESENT, 30)
     await advance(world, SESSION_MS)
     await world.answer(Presence.PRESENT, 20)

@@ -1,4 +1,4 @@
-"""The suspicions of one controller term: brokers whose process has probably died, although their session is open.
+"""The probes of one controller term, which find brokers whose process has died although their session is open.
 
 A report that a connection to a broker has ended makes the controller probe the broker's control listener. Only a
 refused connection begins a suspicion (`rpc/liveness.py`). The machine moves the suspect's leaderships. A suspicion
@@ -26,8 +26,8 @@ _AGAIN_MS: Final = 500
 """Interval at which a suspect is probed, after one session timeout."""
 
 
-class Suspicions:
-    """The suspicions of one term. `put(event)` passes an event to the term.
+class BrokerProbes:
+    """The probes of one term, and the suspects that they have found. `put(event)` passes an event to the term.
 
     `session_timeout_ms`: time for which a suspicion lasts at least, unless the registration ends.
     `suspects`: brokers that refused a connection before the term, each with its broker epoch.
