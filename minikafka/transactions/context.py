@@ -115,7 +115,7 @@ class TransactionalId:
             self.remaining = set(metadata.partitions)
 
 
-class Load:
+class LoadingPartition:
     """The transactional ids of one partition, while this broker reads its records in the order of the log.
 
     `epoch`: the partition's leader epoch in which this broker reads the records.
@@ -168,7 +168,7 @@ class Context:
         """The ids with an open transaction."""
         self.epochs: dict[int, int] = {}
         """Loaded partition → its leader epoch, which is the coordinator epoch of its markers."""
-        self.loads: dict[int, Load] = {}
+        self.loads: dict[int, LoadingPartition] = {}
         self._of: defaultdict[int, set[TransactionalId]] = defaultdict(set)
         """Partition → its transactional ids, so that the end of a leadership need not look at all ids."""
 
@@ -208,7 +208,7 @@ class Context:
         else:
             self.open.discard(txn)
 
-    def add_all(self, load: Load) -> list[TransactionalId]:
+    def add_all(self, load: LoadingPartition) -> list[TransactionalId]:
         """Serve the partition of a complete load, and return its transactional ids."""
         assert load.partition not in self.epochs, "a loaded partition is not loaded again"
         del self.loads[load.partition]

@@ -28,7 +28,12 @@ from minikafka.transactions.commands import (
     DropMarkers,
     EndResponse,
 )
-from minikafka.transactions.context import Context, Load, TransactionalId, TransactionSettings
+from minikafka.transactions.context import (
+    Context,
+    LoadingPartition,
+    TransactionalId,
+    TransactionSettings,
+)
 from minikafka.transactions.ending import Deadlines, Ending, Waiting
 from minikafka.transactions.events import (
     AddPartitionsRequest,
@@ -201,7 +206,7 @@ class TransactionCoordinator:
         if partition in self._context.epochs:
             self._context.epochs[partition] = epoch
             return
-        self._context.loads[partition] = Load(partition, epoch)
+        self._context.loads[partition] = LoadingPartition(partition, epoch)
         self._procedures.emit(LoadPartition(partition, epoch))
 
     def _load(self, event: RecordsRead) -> None:
@@ -219,7 +224,7 @@ class TransactionCoordinator:
             if txn.is_prepared:
                 self._ending.send_markers(txn)
 
-    def _load_of(self, partition: int, epoch: int) -> Load | None:
+    def _load_of(self, partition: int, epoch: int) -> LoadingPartition | None:
         """Return the load of a partition in this epoch; None if another epoch has begun since, or none is loaded."""
         load = self._context.loads.get(partition)
         return load if load is not None and load.epoch == epoch else None
