@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import lifetime, report
 from minikafka.client import Client, NewTopic
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.cluster import LocalCluster
 from minikafka.log.cleaner.task import CleaningTask
 from minikafka.record.batch import Record, build

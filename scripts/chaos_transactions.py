@@ -27,7 +27,7 @@ from transactional_feed import Feed
 
 from minikafka.base.model import TopicPartition
 from minikafka.client.isolation.events import Recorder
-from minikafka.client.isolation.transactions import OFFSETS_TOPIC
+from minikafka.client.isolation.operations import OFFSETS_TOPIC
 from minikafka.client.isolation.verdict import Verdict, check
 from minikafka.cluster import LocalCluster
 

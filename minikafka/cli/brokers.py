@@ -66,8 +66,8 @@ def remove(broker_id: int, zookeeper: str | None, data: str | None) -> None:
 
 
 async def _add(connect: str, broker_id: int) -> bool:
-    from minikafka.cluster.broker_list import add as add_broker
-    from minikafka.cluster.zookeeper_session import zookeeper_session
+    from minikafka.cluster.zookeeper.broker_list import add as add_broker
+    from minikafka.cluster.zookeeper.session import zookeeper_session
     from minikafka.runtime.clock import SystemClock, SystemRng
 
     async with zookeeper_session(connect, SystemClock(), SystemRng()) as zookeeper:
@@ -75,8 +75,8 @@ async def _add(connect: str, broker_id: int) -> bool:
 
 
 async def _remove(connect: str, broker_id: int) -> None:
-    from minikafka.cluster.broker_list import remove as remove_broker
-    from minikafka.cluster.zookeeper_session import zookeeper_session
+    from minikafka.cluster.zookeeper.broker_list import remove as remove_broker
+    from minikafka.cluster.zookeeper.session import zookeeper_session
     from minikafka.runtime.clock import SystemClock, SystemRng
 
     async with zookeeper_session(connect, SystemClock(), SystemRng()) as zookeeper:

@@ -30,7 +30,7 @@ from minikafka.cli.terminal.topic_errors import require_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome
-    from minikafka.client.admin_results import Resource, Setting, Settings
+    from minikafka.client.administration.results import Resource, Setting, Settings
 
 
 @click.group(cls=Group)
@@ -63,7 +63,7 @@ def _resource(command: Callable[..., None]) -> Callable[..., None]:
     def with_resource(
         topic: str | None, broker: int | None, brokers_default: bool, **rest: object
     ) -> None:
-        from minikafka.client.admin_results import Resource, ResourceType
+        from minikafka.client.administration.results import Resource, ResourceType
 
         if (topic is not None) + (broker is not None) + brokers_default != 1:
             raise click.UsageError("give exactly one of --topic, --broker and --brokers-default")
@@ -92,7 +92,7 @@ def describe(
     data: str | None,
 ) -> None:
     """Show settings that were changed from their defaults; with --all, every setting."""
-    from minikafka.client.admin_results import ConfigSource
+    from minikafka.client.administration.results import ConfigSource
 
     async def work(client: Client) -> Settings:
         await _require(client, resource)
@@ -152,7 +152,7 @@ def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
     Unknown keys of topics need no warning, because they are refused.
     """
     from minikafka.base.config import BrokerConfig
-    from minikafka.client.admin_results import ResourceType
+    from minikafka.client.administration.results import ResourceType
 
     known = [*BrokerConfig.keys(), *THROTTLES]
     for name in names:
@@ -163,7 +163,7 @@ def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
 
 async def _require(client: Client, resource: Resource) -> None:
     """Raise UnknownTopics if the resource is a topic that does not exist."""
-    from minikafka.client.admin_results import ResourceType
+    from minikafka.client.administration.results import ResourceType
 
     if resource.type is ResourceType.TOPIC:
         await require_topics(client.admin, [resource.name])
@@ -235,7 +235,7 @@ async def _unset(
     client: Client, resource: Resource, changes: Mapping[str, str | None]
 ) -> list[str]:
     """Return the keys that are to be removed from a topic, but that were not set for it."""
-    from minikafka.client.admin_results import ConfigSource, ResourceType
+    from minikafka.client.administration.results import ConfigSource, ResourceType
 
     removed = [key for key, value in changes.items() if value is None]
     if not removed or resource.type is not ResourceType.TOPIC:

@@ -64,7 +64,7 @@ _COMMANDS: Final = {
     ),
     "configs": _Entry("configs", "Show and change settings of topics and brokers."),
     "groups": _Entry("groups.groups", "Show consumer groups and their lag, reset offsets."),
-    "transactions": _Entry("transactions.transactions", "Show, find and abort transactions."),
+    "transactions": _Entry("transactions.commands", "Show, find and abort transactions."),
     "produce": _Entry("records.produce", "Send each line of standard input as a record."),
     "consume": _Entry("records.consume", "Print the records of a topic, alone or in a group."),
     "trace": _Entry(

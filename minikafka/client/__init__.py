@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from minikafka.base.model import Node
-from minikafka.client.admin import Admin, NewTopic
-from minikafka.client.admin_results import Outcome
+from minikafka.client.administration.admin import Admin, NewTopic
+from minikafka.client.administration.group_offsets import OffsetAndMetadata
+from minikafka.client.administration.results import Outcome
 from minikafka.client.client import Client, Fetched, NotProduced, Produced
 from minikafka.client.consumer import ConsumedRecord
-from minikafka.client.groups.offsets import OffsetAndMetadata
 from minikafka.client.metadata import ClusterInfo, PartitionInfo, TopicInfo
 from minikafka.record.batch import Record
 

@@ -20,15 +20,15 @@ from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng, Transport
 from minikafka.client import consumer
-from minikafka.client.admin import API_TIMEOUT_MS, Admin, NewTopic
-from minikafka.client.admin_results import Outcome
-from minikafka.client.groups.admin import GroupAdmin
+from minikafka.client.administration.admin import API_TIMEOUT_MS, Admin, NewTopic
+from minikafka.client.administration.group_admin import GroupAdmin
+from minikafka.client.administration.results import Outcome
+from minikafka.client.administration.transaction_admin import TransactionAdmin
 from minikafka.client.log_offsets import READ_COMMITTED, READ_UNCOMMITTED, LogOffsets
 from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
 from minikafka.client.retries import GRACE_MS, Retries
-from minikafka.client.transactions import TransactionAdmin
 from minikafka.client.waits import Waits
 from minikafka.record.batch import UNDATED, Record, build
 from minikafka.runtime.clock import SystemClock, SystemRng

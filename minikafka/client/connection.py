@@ -20,7 +20,7 @@ RESPONSE_MAX_BYTES: Final = 256 * 1024 * 1024
 _INT32: Final = Struct(">i")
 
 
-class Connection:
+class BrokerConnection:
     """A connection to a broker: a StreamHandler that the transport creates for `network.Network`."""
 
     def __init__(self, client_id: str, clock: Clock) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ConfigError, ProtocolViolation
 from minikafka.base.ports import Clock, Transport
-from minikafka.client.connection import Connection
+from minikafka.client.connection import BrokerConnection
 from minikafka.messages.decoder import Entity
 from minikafka.wire import codec, versions
 
@@ -74,7 +74,7 @@ class Network:
         self._transport = transport
         self._clock = clock
         self._client_id = client_id
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[Address, BrokerConnection] = {}
         self._failed: set[Address] = set()
         self._opening: defaultdict[Address, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -90,7 +90,7 @@ class Network:
         self._failed.discard(address)
         return response
 
-    async def connection(self, address: Address, timeout_ms: int) -> Connection:
+    async def connection(self, address: Address, timeout_ms: int) -> BrokerConnection:
         """Return the open connection to an address; open one if there is none. Raises OSError."""
         async with self._opening[address]:
             connection = self._connections.get(address)
@@ -119,11 +119,13 @@ class Network:
             return failed, 1
         return failed, 2 * connection.in_flight
 
-    async def _connect(self, address: Address, timeout_ms: int) -> Connection:
+    async def _connect(self, address: Address, timeout_ms: int) -> BrokerConnection:
         try:
             async with asyncio.timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
                 handler: Any = await self._transport.connect(
-                    lambda: Connection(self._client_id, self._clock), address.host, address.port
+                    lambda: BrokerConnection(self._client_id, self._clock),
+                    address.host,
+                    address.port,
                 )
         except TimeoutError:
             raise
@@ -131,7 +133,7 @@ class Network:
             raise Unreachable(error.errno, "connection refused") from error
         except OSError as error:
             raise Unreachable(error.errno, error.strerror or str(error)) from error
-        assert isinstance(handler, Connection)
+        assert isinstance(handler, BrokerConnection)
         return handler
 
 

@@ -21,11 +21,13 @@ from typing import Any, Final, TypeVar
 
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError, KafkaError
-from minikafka.cluster.broker_keys import kept_settings
 from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
-from minikafka.cluster.launcher import DYING_MS, POLL_MS, Launcher
-from minikafka.cluster.observed import WAIT_MS, ObservedCluster
-from minikafka.cluster.plan import BROKERS_MAX, PORT_MAX, Request, check_number
+from minikafka.cluster.launch.broker_keys import kept_settings
+from minikafka.cluster.launch.launcher import DYING_MS, POLL_MS, Launcher
+from minikafka.cluster.launch.plan import BROKERS_MAX, PORT_MAX, Request, check_number
+from minikafka.cluster.observation.observed import WAIT_MS, ObservedCluster
+from minikafka.cluster.observation.state import STATE_TIMEOUT_MS, ClusterState
+from minikafka.cluster.observation.step_watch import find_blocked_broker
 from minikafka.cluster.ports import HeldPorts
 from minikafka.cluster.processes import (
     ProcessId,
@@ -35,8 +37,6 @@ from minikafka.cluster.processes import (
     kill,
     wait_until_gone,
 )
-from minikafka.cluster.state import STATE_TIMEOUT_MS, ClusterState
-from minikafka.cluster.step_watch import find_blocked_broker
 from minikafka.cluster.temporary import TemporaryDirectory
 from minikafka.rpc.messages import (
     HOLD_STEP,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from minikafka.cluster.causes import Cause
+from minikafka.cluster.observation.causes import Cause
 from minikafka.explain.past import Reference
 
 

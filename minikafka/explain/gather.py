@@ -1,4 +1,4 @@
-"""Collection of a partition's `Picture` from running brokers, ZooKeeper, and the files of dead brokers.
+"""Collection of a partition's `PartitionPicture` from running brokers, ZooKeeper, and the files of dead brokers.
 
 Invariant: no step waits longer than the time limit of one call, even if brokers are dead or paused. No file is
 changed.
@@ -16,11 +16,12 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster import LocalCluster
-from minikafka.cluster.causes import Cause, causes_of
+from minikafka.cluster.observation.causes import Cause, causes_of
+from minikafka.cluster.observation.sights import RUNS, Sights, look
 from minikafka.cluster.processes import is_paused
 from minikafka.cluster.running import RunningProcesses
-from minikafka.cluster.sights import RUNS, Sights, look
 from minikafka.explain.nodes import read_nodes
+from minikafka.explain.open_transactions import seems_hanging, still_open
 from minikafka.explain.past import Past
 from minikafka.explain.picture import (
     SILENT,
@@ -28,10 +29,9 @@ from minikafka.explain.picture import (
     Answer,
     BrokerPicture,
     Nodes,
-    Picture,
+    PartitionPicture,
     ReplicaFiles,
 )
-from minikafka.explain.transactions import seems_hanging, still_open
 from minikafka.ledger.reader import Line, read_all, read_group
 from minikafka.log.checkpoints import HIGH_WATERMARKS, decode_offsets
 from minikafka.rpc.messages import EXPLAIN
@@ -80,7 +80,7 @@ class Sources:
             return None
         return await read_nodes(self.found.zookeeper, tp, self.clock, self._rng)
 
-    async def partition(self, tp: TopicPartition) -> Picture:
+    async def partition(self, tp: TopicPartition) -> PartitionPicture:
         return await gather(self, tp)
 
     def partition_lines(self, topic: str) -> list[Line]:
@@ -94,7 +94,7 @@ class Sources:
         return [self.found.directory.broker_ledger(b.id) for b in self.found.record.brokers]
 
 
-async def gather(sources: Sources, tp: TopicPartition) -> Picture:
+async def gather(sources: Sources, tp: TopicPartition) -> PartitionPicture:
     """Collect and return all data about the partition. Raises ClusterError if there is no cluster."""
     body = {"topic": tp.topic, "partition": tp.partition}
     answers, nodes, sights = await asyncio.gather(
@@ -115,7 +115,7 @@ async def gather(sources: Sources, tp: TopicPartition) -> Picture:
     past = Past(sources.partition_lines(tp.topic), tp)
     mode = sources.found.record.coordination
     causes = tuple(await sources.causes())
-    return Picture(tp, brokers, nodes, past, files, causes, mode, sources.where)
+    return PartitionPicture(tp, brokers, nodes, past, files, causes, mode, sources.where)
 
 
 _BATCH: Final = struct.Struct(">qi")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from minikafka.explain.finding import Finding
-from minikafka.explain.picture import Picture
+from minikafka.explain.picture import PartitionPicture
 from minikafka.explain.trace import ids
 
 _WAITING: Final = ("waiting", "electing")
 """The statuses of a replica that has no leader (`leaders/model.py`)."""
 
 
-def held_brokers(picture: Picture) -> list[Finding]:
+def held_brokers(picture: PartitionPicture) -> list[Finding]:
     """Return a finding for each unreadable node and each broker that is held at a step of a test."""
     faults = picture.nodes.faults if picture.nodes else {}
     found = [
@@ -27,7 +27,7 @@ def held_brokers(picture: Picture) -> list[Finding]:
     return found
 
 
-def opening_leader(picture: Picture) -> list[Finding]:
+def opening_leader(picture: PartitionPicture) -> list[Finding]:
     """Return a finding about a leader that does not serve clients yet; [] if it does."""
     replica = picture.leader_replica
     missing = replica.get("opening") if replica else None
@@ -37,7 +37,7 @@ def opening_leader(picture: Picture) -> list[Finding]:
     return [Finding("opening", text, (picture.leader, *missing))]
 
 
-def not_leading(picture: Picture) -> Finding:
+def not_leading(picture: PartitionPicture) -> Finding:
     """Return the finding about a broker that was elected and has not taken its role."""
     text = (
         f"broker {picture.leader} was elected in epoch {picture.leader_epoch} but does not lead yet"
@@ -46,7 +46,7 @@ def not_leading(picture: Picture) -> Finding:
     return Finding("not-leading", text, (picture.leader,), because=because)
 
 
-def waiting_replicas(picture: Picture) -> Iterator[Finding]:
+def waiting_replicas(picture: PartitionPicture) -> Iterator[Finding]:
     """Yield a finding for each live replica that has no leader, with the reason why it does not elect itself."""
     for broker in picture.assignment.replicas:
         status = picture.replica_status(broker)
@@ -57,7 +57,7 @@ def waiting_replicas(picture: Picture) -> Iterator[Finding]:
 
 
 def unfinished_requests(
-    picture: Picture, why_not_serving: Callable[[Picture, int], list[Finding]]
+    picture: PartitionPicture, why_not_serving: Callable[[PartitionPicture, int], list[Finding]]
 ) -> list[Finding]:
     """Return a finding about a partition that is being created or deleted; [] for any other partition."""
     nodes = picture.nodes

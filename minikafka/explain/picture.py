@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.model import NO_LEADER, LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.cluster.causes import Cause
+from minikafka.cluster.observation.causes import Cause
+from minikafka.explain.open_transactions import OpenTransaction, open_transactions
 from minikafka.explain.past import Past
 from minikafka.explain.trace import ids
-from minikafka.explain.transactions import OpenTransaction, open_transactions
 
 UP: Final = "up"
 SILENT: Final = "silent"
@@ -74,7 +74,7 @@ class ReplicaFiles:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PartitionPicture:
     """All data about one partition. `nodes` is None if ZooKeeper does not answer. `coordination`: the cluster's mode.
 
     `files`: offsets on disk of the brokers that do not answer, by broker id. `causes`: the root causes of the problems

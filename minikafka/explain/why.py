@@ -1,6 +1,6 @@
 """Explanations of a partition's problems: findings, each with its causes, down to brokers and ledger lines.
 
-`explain` depends only on a `Picture`, so that tests need no cluster.
+`explain` depends only on a `PartitionPicture`, so that tests need no cluster.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from minikafka.base.model import NO_LEADER
-from minikafka.cluster.causes import skipped_text
+from minikafka.cluster.observation.causes import skipped_text
 from minikafka.explain.finding import Finding, root_findings
 from minikafka.explain.leaders import (
     held_brokers,
@@ -19,16 +19,16 @@ from minikafka.explain.leaders import (
     unfinished_requests,
     waiting_replicas,
 )
+from minikafka.explain.open_transactions import held_back
 from minikafka.explain.past import Reference
-from minikafka.explain.picture import DOWN, PAUSED, SILENT, UP, Picture
+from minikafka.explain.picture import DOWN, PAUSED, SILENT, UP, PartitionPicture
 from minikafka.explain.trace import ids
-from minikafka.explain.transactions import held_back
 
 _QUIET_MS: Final = 1_500
 """A follower without a fetch for this long has a problem: an idle follower fetches every 500 ms."""
 
 
-def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
+def explain(picture: PartitionPicture, offset: int | None = None) -> list[Finding]:
     """Return the findings about the partition, and about `offset` if given; [] if there is nothing to report."""
     found = [*root_findings(picture.causes)]
     if picture.has_controller:
@@ -55,7 +55,7 @@ def explain(picture: Picture, offset: int | None = None) -> list[Finding]:
 # One broker, one replica.
 
 
-def why_not_serving(picture: Picture, broker: int) -> list[Finding]:
+def why_not_serving(picture: PartitionPicture, broker: int) -> list[Finding]:
     """Return findings that explain why the broker or its replica does not work; [] if both work."""
     found = picture.brokers.get(broker)
     about = (broker,)
@@ -85,14 +85,14 @@ def why_not_serving(picture: Picture, broker: int) -> list[Finding]:
     return list(_why_replica_not_serving(picture, broker))
 
 
-def _registration(picture: Picture, broker: int) -> str:
+def _registration(picture: PartitionPicture, broker: int) -> str:
     is_registered = picture.is_registered(broker)
     if is_registered is None:
         return ""
     return f", and is {'still' if is_registered else 'no longer'} registered in ZooKeeper"
 
 
-def _with_cause(picture: Picture, broker: int, text: str, more: str = "") -> str:
+def _with_cause(picture: PartitionPicture, broker: int, text: str, more: str = "") -> str:
     """Return the text of the root cause that concerns the broker, else `text`; add `more`, then the remedy."""
     for cause in picture.causes:
         if cause.broker == broker and cause.name.startswith(("broker-", "control-")):
@@ -100,7 +100,7 @@ def _with_cause(picture: Picture, broker: int, text: str, more: str = "") -> str
     return text + more
 
 
-def _failed_directory(picture: Picture, broker: int) -> Iterator[Finding]:
+def _failed_directory(picture: PartitionPicture, broker: int) -> Iterator[Finding]:
     """Yield a finding if the log directory with the broker's replica has failed."""
     replica = picture.brokers[broker].replica
     known = (picture.controller["partition"] if picture.controller else None) or {}
@@ -117,7 +117,7 @@ def _failed_directory(picture: Picture, broker: int) -> Iterator[Finding]:
         yield Finding("directory-failed", text, (broker,), events)
 
 
-def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]:
+def _why_replica_not_serving(picture: PartitionPicture, broker: int) -> Iterator[Finding]:
     replica, view = picture.brokers[broker].replica, picture.controller
     answer = picture.brokers[broker].answer
     is_leaving = not picture.has_controller and answer is not None and answer.get("leaving")
@@ -128,7 +128,7 @@ def _why_replica_not_serving(picture: Picture, broker: int) -> Iterator[Finding]
         yield Finding("no-replica", text, (broker,), tuple(picture.past.oldest_unanswered(broker)))
 
 
-def why_behind(picture: Picture, broker: int) -> list[Finding]:
+def why_behind(picture: PartitionPicture, broker: int) -> list[Finding]:
     """Return findings that explain why a working broker's replica is not in the ISR.
 
     Return [] if the leader has no data about the replica.
@@ -166,7 +166,7 @@ def why_behind(picture: Picture, broker: int) -> list[Finding]:
     return [Finding("caught-up", f"broker {broker} is caught up and may join at its next fetch")]
 
 
-def _waiting(picture: Picture, broker: int) -> str:
+def _waiting(picture: PartitionPicture, broker: int) -> str:
     """Return a phrase with the number of requests that wait for the broker; "" if there are none."""
     waiting = picture.backlog(broker)
     if not waiting:
@@ -180,7 +180,7 @@ def _ago(ms: int) -> str:
     return f"{ms} ms ago" if ms < 10_000 else f"{ms // 1000} s ago"
 
 
-def _out_of_sync(picture: Picture, brokers: Iterable[int]) -> Iterator[Finding]:
+def _out_of_sync(picture: PartitionPicture, brokers: Iterable[int]) -> Iterator[Finding]:
     for broker in brokers:
         yield Finding(
             "out-of-sync",
@@ -191,7 +191,7 @@ def _out_of_sync(picture: Picture, brokers: Iterable[int]) -> Iterator[Finding]:
         )
 
 
-def _controller(picture: Picture) -> list[Finding]:
+def _controller(picture: PartitionPicture) -> list[Finding]:
     """Return a finding that explains why the controller makes no progress; [] if it is idle and reachable.
 
     In the mode leaders, return findings that explain why the brokers make no progress.
@@ -227,7 +227,7 @@ def _controller(picture: Picture) -> list[Finding]:
 # The questions.
 
 
-def _leader(picture: Picture) -> list[Finding]:
+def _leader(picture: PartitionPicture) -> list[Finding]:
     """Return a finding that explains why the partition has no leader; [] if the leader answers."""
     if picture.leader_replica is not None:
         return opening_leader(picture)
@@ -250,7 +250,7 @@ def _leader(picture: Picture) -> list[Finding]:
     return [Finding("offline", text, (), since, tuple(because))]
 
 
-def _no_candidate(picture: Picture) -> Iterator[Finding]:
+def _no_candidate(picture: PartitionPicture) -> Iterator[Finding]:
     """Yield findings that explain why no replica can become the leader."""
     for broker in picture.isr:
         reasons = why_not_serving(picture, broker)
@@ -276,7 +276,7 @@ def _no_candidate(picture: Picture) -> Iterator[Finding]:
         yield Finding("unclean-only", text, (), refusals)
 
 
-def _under_replicated(picture: Picture) -> list[Finding]:
+def _under_replicated(picture: PartitionPicture) -> list[Finding]:
     assignment = picture.assignment
     missing = [
         b for b in assignment.replicas if b not in picture.isr and b not in assignment.adding
@@ -292,7 +292,7 @@ def _under_replicated(picture: Picture) -> list[Finding]:
     return [Finding("under-replicated", text, because=(*_out_of_sync(picture, missing), *away))]
 
 
-def _members_away(picture: Picture) -> Iterator[Finding]:
+def _members_away(picture: PartitionPicture) -> Iterator[Finding]:
     """Yield a finding for each ISR member whose broker or replica does not work.
 
     Such a replica stays in the ISR until its broker's session expires or the replica lags for too long. A replica
@@ -309,7 +309,7 @@ def _members_away(picture: Picture) -> Iterator[Finding]:
             yield Finding("isr-member-away", text, (broker,), because=tuple(reasons))
 
 
-def _still_follows(picture: Picture, broker: int) -> bool:
+def _still_follows(picture: PartitionPicture, broker: int) -> bool:
     """True if the broker leads the partition, or has fetched from the leader within _QUIET_MS."""
     follower = picture.follower(broker)
     fetched = follower["last_fetch_ms"] if follower else None
@@ -319,7 +319,7 @@ def _still_follows(picture: Picture, broker: int) -> bool:
     )
 
 
-def _writes(picture: Picture) -> list[Finding]:
+def _writes(picture: PartitionPicture) -> list[Finding]:
     """Return a finding that explains why writes with acks=all are refused or wait.
 
     Return [] if no such write is refused or waits, or if no leader answers.
@@ -348,7 +348,7 @@ def _writes(picture: Picture) -> list[Finding]:
     return [Finding("not-acknowledged", text, because=because, is_problem=stuck)]
 
 
-def held_transactions(picture: Picture) -> list[Finding]:
+def held_transactions(picture: PartitionPicture) -> list[Finding]:
     """Return a finding with the transactions that hold back the last stable offset; [] if there is none."""
     leader = picture.leader_replica
     if leader is None:
@@ -357,7 +357,7 @@ def held_transactions(picture: Picture) -> list[Finding]:
     return held_back(picture.tp, leader, picture.open_transactions, silent, picture.where)
 
 
-def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
+def _holding_back(picture: PartitionPicture, upto: int) -> Iterator[Finding]:
     """Yield findings that explain why the high watermark has not reached the offset `upto`.
 
     The causes are a pending ISR change, and ISR members whose logs end below `upto`.
@@ -388,7 +388,7 @@ def _holding_back(picture: Picture, upto: int) -> Iterator[Finding]:
         yield Finding("member-behind", text, (broker,), member_since, is_problem=quiet)
 
 
-def _offset(picture: Picture, offset: int) -> list[Finding]:
+def _offset(picture: PartitionPicture, offset: int) -> list[Finding]:
     """Return a finding that explains whether consumers can read an offset, and why not."""
     leader = picture.leader_replica
     if leader is None:
@@ -421,7 +421,7 @@ def _offset(picture: Picture, offset: int) -> list[Finding]:
     return [Finding("offset-not-visible", text, because=tuple(because))]
 
 
-def _offset_on_disk(picture: Picture, offset: int) -> str:
+def _offset_on_disk(picture: PartitionPicture, offset: int) -> str:
     found_files = [
         f"the log on broker {broker} ends at {found.log_end_offset}"
         + (
@@ -436,7 +436,7 @@ def _offset_on_disk(picture: Picture, offset: int) -> str:
     return f"without a leader, it is unknown whether offset {offset} is visible; on disk: {on_disk}"
 
 
-def _is_being_deleted(picture: Picture) -> bool:
+def _is_being_deleted(picture: PartitionPicture) -> bool:
     """True if the topic's deletion has begun, so that the replicas need no leader.
 
     In the mode leaders, also true for a partition that is being created.
@@ -451,7 +451,7 @@ def _is_being_deleted(picture: Picture) -> bool:
     return picture.controller is not None or bool(deletion["replicas"])
 
 
-def _deletion(picture: Picture) -> list[Finding]:
+def _deletion(picture: PartitionPicture) -> list[Finding]:
     """Return findings that explain why a topic that is or was marked for deletion still exists."""
     deletion = picture.deletion
     marked = deletion is not None or (picture.nodes is not None and picture.nodes.is_marked)
@@ -470,7 +470,7 @@ def _deletion(picture: Picture) -> list[Finding]:
     return [Finding("not-deleted", text, events=events, because=tuple(because))]
 
 
-def _holding_deletion(picture: Picture, deletion: Any) -> Iterator[Finding]:
+def _holding_deletion(picture: PartitionPicture, deletion: Any) -> Iterator[Finding]:
     if deletion["reassigning"]:
         text = f"the reassignment of partitions {ids(deletion['reassigning'])} must finish first"
         yield Finding(
@@ -495,7 +495,7 @@ def _holding_deletion(picture: Picture, deletion: Any) -> Iterator[Finding]:
             yield Finding("deletion-failed", text, (broker,))
 
 
-def _reassignment(picture: Picture) -> list[Finding]:
+def _reassignment(picture: PartitionPicture) -> list[Finding]:
     """Return findings that explain why a reassignment is not finished."""
     assignment = picture.assignment
     events = tuple(picture.past.reassignment_requested())
@@ -520,7 +520,7 @@ def _reassignment(picture: Picture) -> list[Finding]:
     return [Finding("reassigning", text, (), events, tuple(because))]
 
 
-def _throttles(picture: Picture, brokers: Iterable[int]) -> Iterator[Finding]:
+def _throttles(picture: PartitionPicture, brokers: Iterable[int]) -> Iterator[Finding]:
     """Yield a finding for each rate that limits the copies of the partition, with the brokers that have it."""
     rates: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
     for broker in brokers:
@@ -538,7 +538,7 @@ def _throttles(picture: Picture, brokers: Iterable[int]) -> Iterator[Finding]:
         yield Finding("throttled", text, tuple(limited))
 
 
-def _preferred(picture: Picture) -> list[Finding]:
+def _preferred(picture: PartitionPicture) -> list[Finding]:
     """Return findings that explain why the leader is not the preferred replica."""
     replicas = picture.assignment.target
     if picture.leader == NO_LEADER or not replicas or picture.leader == replicas[0]:
@@ -571,7 +571,7 @@ def _preferred(picture: Picture) -> list[Finding]:
     return [Finding("not-preferred", text, (), since, tuple(because), is_problem=False)]
 
 
-def _skipped_batches(picture: Picture) -> list[Finding]:
+def _skipped_batches(picture: PartitionPicture) -> list[Finding]:
     """Return a finding for each batch that the coordinator in this partition of an internal topic has skipped."""
     return [
         Finding("corrupt-records", skipped_text(broker.id, batch), (broker.id,))
@@ -581,7 +581,7 @@ def _skipped_batches(picture: Picture) -> list[Finding]:
     ]
 
 
-def _compaction(picture: Picture) -> list[Finding]:
+def _compaction(picture: PartitionPicture) -> list[Finding]:
     """Return a finding for each broker that has stopped compacting the partition's log."""
     found = []
     for broker in sorted(picture.brokers):

@@ -43,7 +43,7 @@ EVERY: Final[Form] = {"time": int, "broker": int, "n": int, "kind": str, "cause"
 """The fields of every line."""
 
 
-class Kind(NamedTuple):
+class LineForm(NamedTuple):
     """The form of one kind of line.
 
     `variants`: further fields of a line, chosen by the value of the field `by`. `optional`: fields that a line may
@@ -62,8 +62,8 @@ _MOVE: Final[Form] = {"source": str, "target": str, "epoch": int}
 _CHANGE: Final[Form] = {"operation": str, "sender": int, "receiver": int, "epoch": int}
 _GENERATION: Final[Form] = {"members": int, "leader": str, "leader_instance": _TEXT}
 
-KINDS: Final[Mapping[str, Kind]] = {
-    EVENT: Kind(
+FORMS: Final[Mapping[str, LineForm]] = {
+    EVENT: LineForm(
         {"event": str},
         "event",
         {
@@ -77,8 +77,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
         optional={"brokers": dict, "removed": _LIST, "targets": _LIST},
     ),
-    STEP: Kind({"operation": str, "step": str, "partitions": dict}),
-    DECISION: Kind(
+    STEP: LineForm({"operation": str, "step": str, "partitions": dict}),
+    DECISION: LineForm(
         {"verdict": str, "machine": str, "partitions": dict},
         "verdict",
         {
@@ -89,7 +89,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
         optional={"replica": int, "leader": int, "leader_epoch": int, "isr": _LIST},
     ),
-    WRITE: Kind(
+    WRITE: LineForm(
         {
             "check": {"path": str, "version": int},
             "outcome": str,
@@ -99,7 +99,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             ],
         }
     ),
-    REQUEST: Kind(
+    REQUEST: LineForm(
         {"to": int, "request": str, "broker_epoch": int, "queued": int, "states": _LIST},
         "request",
         {
@@ -108,10 +108,12 @@ KINDS: Final[Mapping[str, Kind]] = {
             "StopReplica": {"states": [{"delete": bool, "leader_epoch": int, "partitions": dict}]},
         },
     ),
-    RETRY: Kind({"to": int, "request": str, "attempt": int, "error": str}),
-    RESPONSE: Kind({"from": int, "request": str, "error": int, "errors": dict}),
-    ANSWER: Kind({"ticket": int, "results": [{"code": str, "message": str, "partitions": dict}]}),
-    EFFECT: Kind(
+    RETRY: LineForm({"to": int, "request": str, "attempt": int, "error": str}),
+    RESPONSE: LineForm({"from": int, "request": str, "error": int, "errors": dict}),
+    ANSWER: LineForm(
+        {"ticket": int, "results": [{"code": str, "message": str, "partitions": dict}]}
+    ),
+    EFFECT: LineForm(
         {"phase": str, "request": str, "from": int, "controller_epoch": int},
         "phase",
         {"received": {"partitions": dict}, "completed": {"error": int}, "failed": {"error": str}},
@@ -119,7 +121,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "results": [{"became": str, "error": int, "leader_epoch": int, "partitions": dict}]
         },
     ),
-    ISR: Kind(
+    ISR: LineForm(
         {
             "topic": str,
             "partition": int,
@@ -134,12 +136,12 @@ KINDS: Final[Mapping[str, Kind]] = {
             "error": str,
         }
     ),
-    ELECTION: Kind(
+    ELECTION: LineForm(
         {"outcome": str, "epoch": int, "zk_version": _NUMBER, "controller": int, "reason": str},
         "outcome",
         {"took over": {"former": int, "former_epoch": int}},
     ),
-    BROKER: Kind(
+    BROKER: LineForm(
         {"fact": str},
         "fact",
         {
@@ -153,7 +155,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "controlled shutdown answered": {"attempt": int},
         },
     ),
-    STATE_CHANGE: Kind(
+    STATE_CHANGE: LineForm(
         {"fact": str, "topic": str, "partition": int, "text": str},
         "fact",
         {
@@ -166,7 +168,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "refused": _CHANGE,
         },
     ),
-    GROUP: Kind(
+    GROUP: LineForm(
         {"fact": str, "group": str, "generation": int},
         "fact",
         {
@@ -201,7 +203,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             commands.UNLOADED: {"members": int},
         },
     ),
-    LOST: Kind({"lines": int, "error": str}),
+    LOST: LineForm({"lines": int, "error": str}),
 }
 
 
@@ -211,7 +213,7 @@ def misfit(kind: str, fields: Mapping[str, Any], checked: int | None = None) -> 
     `fields`: the fields of the line, with or without those of every line. A line of an unknown kind fits. `checked`:
     the number of objects to check in a list, which may have thousands (None: all).
     """
-    form = KINDS.get(kind)
+    form = FORMS.get(kind)
     if form is None:
         return ""
     found = _misfit(fields, form.fields, checked)

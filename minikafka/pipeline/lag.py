@@ -25,7 +25,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client
 from minikafka.client.log_offsets import LATEST
 from minikafka.pipeline import plot
-from minikafka.pipeline.plot import Picture, Series
+from minikafka.pipeline.plot import Chart, Series
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.session.report import Bar, Report, Summary, Table
 from minikafka.pipeline.times import printed
@@ -211,7 +211,7 @@ def _rows(frame: DataFrame) -> tuple[tuple[Any, ...], ...]:
     return tuple(tuple(row) for row in frame.collect())
 
 
-def _picture(name: str, samples: Sequence[dict[str, Any]]) -> Picture:
+def _picture(name: str, samples: Sequence[dict[str, Any]]) -> Chart:
     """Return a picture of the lag of each group over time.
 
     If there are too many groups for one picture, the groups with the least lag are summed as `others`.
@@ -227,4 +227,4 @@ def _picture(name: str, samples: Sequence[dict[str, Any]]) -> Picture:
         times = sorted({time for group in rest for time in lags[group]})
         sums = [sum(lags[group].get(time, 0) for group in rest) for time in times]
         series.append(Series(_OTHERS, times, sums))
-    return Picture(name, "lag (records)", series)
+    return Chart(name, "lag (records)", series)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 
 from minikafka.ledger.writer import number_of
 from minikafka.pipeline.frames import kept
-from minikafka.pipeline.plot import Picture, Series, check_path, write
+from minikafka.pipeline.plot import Chart, Series, check_path, write
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.session.report import Fact, Report, Summary, Table
 from minikafka.pipeline.times import date_of, facts_of, timestamp_of
@@ -257,7 +257,7 @@ def _elections(states: DataFrame, lines: DataFrame) -> DataFrame:
     ).orderBy("time", *_PARTITION)
 
 
-def _picture(states: DataFrame) -> Picture:
+def _picture(states: DataFrame) -> Chart:
     """Return a picture with bars of elections and ISR changes over time."""
     left, joined = _isr_changes()
     [(first, last)] = states.agg(f.min("time"), f.max("time")).collect()
@@ -274,9 +274,7 @@ def _picture(states: DataFrame) -> Picture:
     rows = [row for date, row in dated if date is not None]
     names = ("elections", "left the ISR", "joined the ISR")
     series = [Series(name, times, [float(row[name]) for row in rows]) for name in names]
-    return Picture(
-        "Elections and changes of ISRs", f"per {width // 1000:,} s", series, width / 1000
-    )
+    return Chart("Elections and changes of ISRs", f"per {width // 1000:,} s", series, width / 1000)
 
 
 def _partitions(states: DataFrame, elections: DataFrame) -> DataFrame:

@@ -70,7 +70,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Chart:
     """The content of a picture. `y_label`: the unit. `bar_s`: seconds per stacked bar; None draws lines."""
 
     title: str
@@ -98,7 +98,7 @@ def check_folder(path: str) -> None:
         raise ConfigError(f"{path}: the directory {folder} does not exist")
 
 
-def write(picture: Picture, path: str) -> None:
+def write(picture: Chart, path: str) -> None:
     """Write the picture to a file. The suffix of `path` selects PNG or HTML."""
     import matplotlib as mpl
 
@@ -115,7 +115,7 @@ def write(picture: Picture, path: str) -> None:
         file.write(_page(picture, svg[svg.index("<svg") :]))
 
 
-def _figure(picture: Picture) -> Figure:
+def _figure(picture: Chart) -> Figure:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter
@@ -156,7 +156,7 @@ def _limits(times: set[datetime], bar_s: float | None) -> tuple[datetime, dateti
     return first - min(margin, first - _FIRST), last + min(margin, _LAST - last)
 
 
-def _draw_lines(axes: Axes, picture: Picture) -> None:
+def _draw_lines(axes: Axes, picture: Chart) -> None:
     styles = zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_DASHES), strict=False)
     for series, (colour, marker, dash) in zip(picture.series, styles, strict=False):
         values = [float("nan") if value is None else value for value in series.values]
@@ -172,7 +172,7 @@ def _draw_lines(axes: Axes, picture: Picture) -> None:
         )
 
 
-def _draw_bars(axes: Axes, picture: Picture) -> None:
+def _draw_bars(axes: Axes, picture: Chart) -> None:
     assert picture.bar_s is not None
     width = picture.bar_s / 86_400
     starts = [time for series in picture.series for time in series.times]
@@ -206,7 +206,7 @@ def _short(name: str) -> str:
     return "\u200b" + short if short.startswith("_") else short
 
 
-def _page(picture: Picture, svg: str) -> str:
+def _page(picture: Chart, svg: str) -> str:
     names = "".join(f"<th>{html.escape(series.name)}</th>" for series in picture.series)
     known = [dict(zip(series.times, series.values, strict=True)) for series in picture.series]
     times = sorted({time for values in known for time in values})

@@ -18,14 +18,14 @@ from pyspark.sql import SparkSession
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.pipeline.archive import listed_tiles
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.session.report import Report, Summary, Table
 from minikafka.pipeline.times import date_of, printed
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.archive.directory import ArchiveDirectory, gaps
-from minikafka.spark.archive.load import Load, Verify, load, verify
+from minikafka.spark.archive.load import RestoreTask, Verify, load, verify
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import TOPIC
@@ -219,7 +219,7 @@ def _least(group: Any, column: str) -> int:
 
 def _load(
     settings: RestoreSettings, options: ReadOptions, source: _Source, first: Positions
-) -> Load:
+) -> RestoreTask:
     target = TopicPartition(settings.to, source.partition)
     write = sink_options.parse(
         {
@@ -229,12 +229,12 @@ def _load(
             "kafka.batch.size": _BATCH_BYTES,
         }
     )
-    return Load(options, write, target, source.files, first[target].offset)
+    return RestoreTask(options, write, target, source.files, first[target].offset)
 
 
 def _summary(
     settings: RestoreSettings,
-    works: Sequence[Load],
+    works: Sequence[RestoreTask],
     written: Sequence[dict[str, Any]],
     read: Sequence[dict[str, Any]],
     ends: Positions,

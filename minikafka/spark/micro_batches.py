@@ -21,23 +21,23 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Plan:
+class MicroBatchPlan:
     """A micro-batch as Spark has planned it. `time_ms`: when it was planned, in Unix milliseconds; None if unknown."""
 
     digest: str
     time_ms: int | None = None
 
 
-def plan_of(text: str) -> Plan:
+def plan_of(text: str) -> MicroBatchPlan:
     """Return the plan in the text of a file `offsets/N`."""
     found = None
     with suppress(ValueError, IndexError):
         found = parse_json(text.splitlines()[1].encode()).get("batchTimestampMs")
     digest = hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
-    return Plan(digest, found if type(found) is int else None)
+    return MicroBatchPlan(digest, found if type(found) is int else None)
 
 
-def read_plan(checkpoint: str | None, batch: int) -> Plan | None:
+def read_plan(checkpoint: str | None, batch: int) -> MicroBatchPlan | None:
     """Return the plan of a micro-batch; None if this process cannot read the checkpoint. Needs no Spark session."""
     if not checkpoint:
         return None

@@ -67,7 +67,7 @@ _BATCH_ROWS: Final = pa.schema(
 )
 
 
-class Batch(NamedTuple):
+class StoredBatch(NamedTuple):
     """One batch of a segment file. If `fault` is set, only position, size and base offset are reliable."""
 
     position: int
@@ -99,7 +99,7 @@ def read_headers(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield pa.RecordBatch.from_arrays(arrays, schema=_BATCH_ROWS)
 
 
-def _in_file(path: str, base_offset: int, check: Checksum | None) -> Iterator[Batch]:
+def _in_file(path: str, base_offset: int, check: Checksum | None) -> Iterator[StoredBatch]:
     with open(path, "rb") as file:
         if not file.seek(0, 2):
             return
@@ -110,7 +110,7 @@ def _in_file(path: str, base_offset: int, check: Checksum | None) -> Iterator[Ba
             yield from walk(data, base_offset, check)
 
 
-def walk(data: memoryview, base_offset: int, check: Checksum | None) -> Iterator[Batch]:
+def walk(data: memoryview, base_offset: int, check: Checksum | None) -> Iterator[StoredBatch]:
     """Yield the batches in the bytes of a segment file. The field `fault` is set for an invalid batch."""
     position, expected = 0, base_offset
     while position < len(data):
@@ -118,7 +118,7 @@ def walk(data: memoryview, base_offset: int, check: Checksum | None) -> Iterator
         if fault is not None:
             if not _is_zero(data, position):
                 left = min(len(data) - position, INFLATED_MAX)
-                yield Batch(position, left, expected, expected, fault=fault)
+                yield StoredBatch(position, left, expected, expected, fault=fault)
             return
         with data[position : position + size] as bytes_:
             batch = _batch(bytes_, position, check)
@@ -147,22 +147,22 @@ def _broken_frame(data: memoryview, position: int) -> tuple[str | None, int]:
     return None, size
 
 
-def _batch(data: memoryview, position: int, check: Checksum | None) -> Batch:
+def _batch(data: memoryview, position: int, check: Checksum | None) -> StoredBatch:
     base, _, epoch, magic, crc, attributes, delta, _, _, *rest = HEADER.unpack_from(data)
     end = base + max(delta, 0)
     if magic != _MAGIC:
         fault = f"message format {magic} is not supported, only 2 is"
-        return Batch(position, len(data), base, base, fault=fault)
+        return StoredBatch(position, len(data), base, base, fault=fault)
     with data[CRC_START:] as covered:
         if check is not None and check(covered) != crc:
             fault = "the CRC-32C differs from the one in the batch header"
-            return Batch(position, len(data), base, end, epoch, attributes, fault=fault)
+            return StoredBatch(position, len(data), base, end, epoch, attributes, fault=fault)
     marker = marker_type_in(data[HEADER_BYTES:]) if attributes & CONTROL else None
     digest = blake2b(data, digest_size=_DIGEST_BYTES).digest()
     id_, producer_epoch, sequence, count = rest
     producer = (id_, producer_epoch, sequence)
     place = (position, len(data), base, end, epoch, attributes)
-    return Batch(*place, *producer, record_count=count, marker=marker, digest=digest)
+    return StoredBatch(*place, *producer, record_count=count, marker=marker, digest=digest)
 
 
 _CARRIED: Final = [

@@ -16,7 +16,7 @@ from support.running_cluster import create_topic, eventually
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, Record
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.client.network import request
 from minikafka.cluster import LocalCluster
 from minikafka.record.batch import build

@@ -17,7 +17,7 @@ from support.running_cluster import KEYS, eventually
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.processes import is_paused
 

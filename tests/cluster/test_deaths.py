@@ -16,7 +16,7 @@ from support.stage import BROKERS, RealStage, running_stage
 from support.zookeeper_brokers import Story
 
 from minikafka.base.model import LeaderAndIsr, TopicPartition
-from minikafka.client.admin import Resource, ResourceType
+from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.ledger.reader import read_all
 from minikafka.log.state import epochs
 from minikafka.record.batch import Record

@@ -20,7 +20,7 @@ from support.running_cluster import eventually
 from minikafka.base.ports import Node, ZooKeeper
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
-from minikafka.cluster.zookeeper_session import zookeeper_session
+from minikafka.cluster.zookeeper.session import zookeeper_session
 from minikafka.log import checkpoints
 from minikafka.record.batch import Record
 from minikafka.runtime.clock import SystemClock, SystemRng

@@ -20,8 +20,8 @@ from support.running_cluster import BROKERS, KEYS, create_topic, eventually
 
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.cluster import LocalCluster
+from minikafka.cluster.observation.state import CONNECTED
 from minikafka.cluster.processes import ProcessId, is_alive, kill
-from minikafka.cluster.state import CONNECTED
 from minikafka.runtime.clock import SystemClock
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode
-from minikafka.client.connection import Connection
+from minikafka.client.connection import BrokerConnection
 from minikafka.wire import codec
 from minikafka.wire.versions import (
     FIND_COORDINATOR,
@@ -58,7 +58,7 @@ class GroupClient:
         self.home = home
         self.coordinator: tuple[int, int] | None = None
         """(broker id, port) of the coordinator, None if unknown."""
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, BrokerConnection] = {}
         self.before_response: Callable[[], None] = lambda: None
         """Called after each request was sent, before the response is awaited. It may raise."""
         self.lost: dict[str, int] = {}
@@ -70,7 +70,7 @@ class GroupClient:
         connection = self.connections.get(port)
         if connection is None or not connection.is_open:
             connection = self.connections[port] = await self.cluster.transport.connect(
-                lambda: Connection("tester", self.cluster.clock), "127.0.0.1", port
+                lambda: BrokerConnection("tester", self.cluster.clock), "127.0.0.1", port
             )
         response = connection.request(
             api, version, codec.request(api, version, **values), REQUEST_MS

@@ -19,7 +19,7 @@ from functools import partial
 from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode
-from minikafka.client.connection import Connection
+from minikafka.client.connection import BrokerConnection
 from minikafka.record.batch import Record, build
 from minikafka.wire.codec import decode_response, request
 from minikafka.wire.versions import PRODUCE
@@ -91,7 +91,7 @@ class IdempotentProducer(abc.ABC):
         self.is_stale = True
         self.error: GaveUp | None = None
         self.story: list[str] = []
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, BrokerConnection] = {}
 
     async def run(self) -> None:
         """Send every record and wait for all acknowledgements. Raises GaveUp."""
@@ -129,7 +129,7 @@ class IdempotentProducer(abc.ABC):
             return False
         try:
             self._connections[self.leader] = await self.cluster.transport.connect(
-                partial(Connection, "producer", self.cluster.clock),
+                partial(BrokerConnection, "producer", self.cluster.clock),
                 "127.0.0.1",
                 9092 + self.leader,
             )  # type: ignore[assignment]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from minikafka.base.model import TopicPartition
 from minikafka.client.isolation.events import OK, Recorder, digest_of, parse
 from minikafka.client.isolation.logs import ABORTED, COMMITTED, RECORD, Stored
-from minikafka.client.isolation.transactions import OFFSETS_TOPIC, offset_digest
+from minikafka.client.isolation.operations import OFFSETS_TOPIC, offset_digest
 from minikafka.client.isolation.verdict import Verdict, check
 
 TP = TopicPartition("t", 0)

@@ -15,7 +15,7 @@ from support.seeded_loop import context_of, run_seeded
 from minikafka.base.config import TopicConfig
 from minikafka.broker.capabilities import TopicPlan
 from minikafka.client import NewTopic
-from minikafka.client.admin_results import Outcome
+from minikafka.client.administration.results import Outcome
 
 REQUESTS = "partitions_reassigned"
 ID = b"i" * 16

@@ -1,4 +1,4 @@
-"""Test data about one partition: ledger lines and brokers' reports. Together they make a `Picture`."""
+"""Test data about one partition: ledger lines and brokers' reports. Together they make a `PartitionPicture`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from minikafka.base.model import TopicPartition
-from minikafka.cluster.causes import Cause
+from minikafka.cluster.observation.causes import Cause
 from minikafka.explain.past import Past
-from minikafka.explain.picture import DOWN, UP, BrokerPicture, Nodes, Picture, ReplicaFiles
+from minikafka.explain.picture import DOWN, UP, BrokerPicture, Nodes, PartitionPicture, ReplicaFiles
 
 TP = TopicPartition("t", 0)
 NAMES = {"t": [0]}
@@ -201,11 +201,11 @@ class Scene:
         self.processes = dict.fromkeys(self.processes, DOWN)
         return self
 
-    def picture(self) -> Picture:
+    def picture(self) -> PartitionPicture:
         brokers = {
             id_: BrokerPicture(id_, process, self.answers.get(id_))
             for id_, process in self.processes.items()
         }
         past = Past(self.ledger.lines, TP)
         mode = self.coordination
-        return Picture(TP, brokers, self.nodes, past, self.files, self.causes, mode)
+        return PartitionPicture(TP, brokers, self.nodes, past, self.files, self.causes, mode)

@@ -22,8 +22,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
+from minikafka.cluster.observation.state import brokers_know
 from minikafka.cluster.processes import ProcessId, is_paused
-from minikafka.cluster.state import brokers_know
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import close_session

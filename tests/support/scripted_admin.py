@@ -12,8 +12,9 @@ from typing import Any
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import ClusterInfo, NewTopic, Node, Outcome, PartitionInfo, TopicInfo
-from minikafka.client.admin import Admin
-from minikafka.client.admin_results import (
+from minikafka.client.administration.admin import Admin
+from minikafka.client.administration.probe import Probed
+from minikafka.client.administration.results import (
     ConfigSource,
     Deleted,
     LogDir,
@@ -23,7 +24,6 @@ from minikafka.client.admin_results import (
     Settings,
     StoredReplica,
 )
-from minikafka.client.probe import Probed
 from minikafka.runtime.clock import SystemClock
 
 DONE = Outcome(ErrorCode.NONE)

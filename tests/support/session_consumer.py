@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from minikafka.client.connection import Connection
+from minikafka.client.connection import BrokerConnection
 from minikafka.record.batch import records
 from minikafka.wire.codec import decode_response, request
 from minikafka.wire.fetch import TOPIC_IDS_SINCE
@@ -27,7 +27,7 @@ class SessionConsumer:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: BrokerConnection,
         *,
         version: int = 12,
         rack: str = "",
@@ -60,7 +60,9 @@ class SessionConsumer:
     async def connect(
         cls, transport: Any, clock: Any, port: int, **options: Any
     ) -> SessionConsumer:
-        made = await transport.connect(partial(Connection, "consumer", clock), "127.0.0.1", port)
+        made = await transport.connect(
+            partial(BrokerConnection, "consumer", clock), "127.0.0.1", port
+        )
         return cls(made, **options)
 
     def assign(self, positions: dict[Key, int]) -> None:

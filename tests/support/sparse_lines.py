@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minikafka.ledger.forms import KINDS, Form
+from minikafka.ledger.forms import FORMS, Form
 
 COMMON = {"time": 1_000, "broker": 1, "n": 1, "cause": "1-1"}
 
@@ -32,7 +32,7 @@ def sparse(kind: str, form: Form, **given: Any) -> dict[str, Any]:
 
 def completed(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return the line with the fields of its form that it lacks."""
-    form = KINDS[line["kind"]]
+    form = FORMS[line["kind"]]
     more = form.variants.get(line.get(form.by, ""), {})
     return {**sparse(line["kind"], {**form.fields, **more}), **line}
 

@@ -17,7 +17,7 @@ from minikafka.cli.arguments.placement import given_partitions, once, parse_part
 from minikafka.cli.terminal.topic_errors import unknown_topics
 
 if TYPE_CHECKING:
-    from minikafka.client.admin import Admin
+    from minikafka.client.administration.admin import Admin
 
 _TOGETHER: Final = "name partitions as TOPIC-PARTITION, or by --topic and --partition, not both"
 

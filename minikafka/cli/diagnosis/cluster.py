@@ -26,9 +26,9 @@ from minikafka.cli.terminal.echo import echo, json_option, show
 
 if TYPE_CHECKING:
     from minikafka.client import Client, ClusterInfo
-    from minikafka.client.admin_results import LogDir
+    from minikafka.client.administration.results import LogDir
     from minikafka.cluster.local import LocalCluster
-    from minikafka.cluster.state import ClusterState
+    from minikafka.cluster.observation.state import ClusterState
 
 
 @click.group(cls=Group)

@@ -2,8 +2,8 @@
 
 Metadata alone is not sufficient: a broker that was killed or paused stays in the metadata until its session
 expires. So a client request is sent to every broker and every leader. Without `--bootstrap`, the processes, disks
-and ZooKeeper of the cluster are examined too (`cluster/sights.py`). Invariant: a value that no broker has reported is
-null, never 0. No step waits longer than ASK_MS.
+and ZooKeeper of the cluster are examined too (`cluster/observation/sights.py`). Invariant: a value that no broker has
+reported is null, never 0. No step waits longer than ASK_MS.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from minikafka.cli.terminal.echo import echo, json_option, show
 
 if TYPE_CHECKING:
     from minikafka.client import ClusterInfo, Outcome, TopicInfo
-    from minikafka.client.admin import Admin
-    from minikafka.cluster.causes import Cause
+    from minikafka.client.administration.admin import Admin
     from minikafka.cluster.local import LocalCluster
-    from minikafka.cluster.sights import Sights
+    from minikafka.cluster.observation.causes import Cause
+    from minikafka.cluster.observation.sights import Sights
 
 LISTED_MAX: Final = 10
 """Maximum number of partitions in one line of the output."""
@@ -111,9 +111,9 @@ def named_brokers(topics: Iterable[TopicInfo]) -> set[int]:
 
 async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:
     from minikafka.client import Client
-    from minikafka.cluster.causes import causes_of
-    from minikafka.cluster.sights import look
-    from minikafka.cluster.state import active_controller
+    from minikafka.cluster.observation.causes import causes_of
+    from minikafka.cluster.observation.sights import look
+    from minikafka.cluster.observation.state import active_controller
     from minikafka.runtime.clock import SystemClock, SystemRng
 
     sights = await look(local.directory, SystemClock(), SystemRng())

@@ -27,7 +27,7 @@ from minikafka.cli.terminal.topic_errors import unknown_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client
-    from minikafka.client.admin_results import LogDir, StoredReplica
+    from minikafka.client.administration.results import LogDir, StoredReplica
 
 _VERSION: Final = 1
 """Version of the JSON format."""

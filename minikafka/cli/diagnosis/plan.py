@@ -151,7 +151,7 @@ async def _ask(found: LocalCluster, question: dict[str, Any]) -> list[dict[str, 
     refused: KafkaError | None = None
     planned = {id_: answer for id_, answer in answers.items() if isinstance(answer, Mapping)}
     if len(planned) > 1:  # a former controller answers too
-        from minikafka.cluster.state import active_controller
+        from minikafka.cluster.observation.state import active_controller
 
         active = active_controller((await found.state()).answers)
         planned = {id_: answer for id_, answer in planned.items() if id_ == active}

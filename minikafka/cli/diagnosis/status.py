@@ -21,9 +21,9 @@ from minikafka.cli.terminal.topic_errors import unknown_topics
 from minikafka.cli.terminal.watch import watch_options
 
 if TYPE_CHECKING:
-    from minikafka.cluster.causes import Cause
     from minikafka.cluster.local import LocalCluster
-    from minikafka.cluster.state import ClusterState, PartitionView
+    from minikafka.cluster.observation.causes import Cause
+    from minikafka.cluster.observation.state import ClusterState, PartitionView
 
 
 @click.command()
@@ -76,9 +76,9 @@ def _print(shown: Mapping[str, Any], topics: Sequence[str]) -> None:
 
 async def _read(found: LocalCluster, topics: Sequence[str], where: str) -> dict[str, Any]:
     """Return the JSON object of `status`. Raises KafkaError if no broker that answers knows one of the topics."""
-    from minikafka.cluster.causes import causes_of, state_of
-    from minikafka.cluster.sights import look
-    from minikafka.cluster.state import combine
+    from minikafka.cluster.observation.causes import causes_of, state_of
+    from minikafka.cluster.observation.sights import look
+    from minikafka.cluster.observation.state import combine
     from minikafka.runtime.clock import SystemClock, SystemRng
 
     seen = await look(found.directory, SystemClock(), SystemRng())
@@ -111,7 +111,7 @@ def combined(
     `controller` and `controller_state`: the id of the broker that is the active controller, and the state that it
     reports; null if no active controller answers, and in the mode leaders. `controller_epoch`: the last known epoch.
     """
-    from minikafka.cluster.state import active_controller, backlog_of
+    from minikafka.cluster.observation.state import active_controller, backlog_of
 
     answers = state.answers.values()
     backlog = backlog_of(answers)

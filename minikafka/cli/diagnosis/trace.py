@@ -21,7 +21,7 @@ from minikafka.cli.terminal.echo import echo, json_option, show, wants_json
 from minikafka.cli.terminal.topic_errors import similar_local_group, similar_partition
 
 if TYPE_CHECKING:
-    from minikafka.cluster.state import ClusterState
+    from minikafka.cluster.observation.state import ClusterState
     from minikafka.explain.groups.history import Entry
     from minikafka.explain.trace import Chain
     from minikafka.ledger.lifecycle import Stage
@@ -108,7 +108,7 @@ def _trace_partition(data: str | None, tp: TopicPartition, last: int | None, ver
 
 def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
     """Return the partition's state, as reported by the brokers that answer. Unknown values are None."""
-    from minikafka.cluster.state import backlog_of
+    from minikafka.cluster.observation.state import backlog_of
 
     view = state.partitions.get(tp)
     return {

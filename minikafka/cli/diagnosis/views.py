@@ -15,7 +15,7 @@ from minikafka.base.errors import KafkaError
 
 if TYPE_CHECKING:
     from minikafka.client import ClusterInfo, TopicInfo
-    from minikafka.client.admin import Admin
+    from minikafka.client.administration.admin import Admin
     from minikafka.client.metadata import PartitionInfo
 
 ASK_MS: Final = 1_000
@@ -127,7 +127,7 @@ async def coordination_of(admin: Admin, info: ClusterInfo) -> str:
     """Return the cluster's coordination mode, from the settings of a broker; CONTROLLER if no broker says it."""
     import asyncio
 
-    from minikafka.client.admin_results import Resource, ResourceType
+    from minikafka.client.administration.results import Resource, ResourceType
 
     for broker in info.brokers:
         resource = Resource(ResourceType.BROKER, str(broker))

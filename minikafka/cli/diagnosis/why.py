@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from minikafka.explain.finding import Finding
     from minikafka.explain.gather import Sources
     from minikafka.explain.groups.picture import GroupPicture
-    from minikafka.explain.picture import Picture
+    from minikafka.explain.picture import PartitionPicture
 
 
 @click.command()
@@ -89,14 +89,14 @@ def _explain_group(sources: Sources, group: str) -> None:
     _show(picture, explain_group(picture), f"group {group} has no problem")
 
 
-def _unknown(subject: str, picture: Picture | GroupPicture) -> click.ClickException:
+def _unknown(subject: str, picture: PartitionPicture | GroupPicture) -> click.ClickException:
     """Return the error if no broker answers and no ledger names the partition or group."""
     text = f"no broker answers, so it is not known whether there is a {subject}"
     causes = "; ".join(cause.sentence for cause in picture.causes)
     return click.ClickException(f"{text}: {causes}")
 
 
-def _show(picture: Picture | GroupPicture, found: list[Finding], healthy: str) -> None:
+def _show(picture: PartitionPicture | GroupPicture, found: list[Finding], healthy: str) -> None:
     """Print the findings as JSON or text; the text is `healthy` if none of the findings is a problem."""
     from minikafka.explain.finding import as_json
 

@@ -41,7 +41,7 @@ from minikafka.cli.terminal.watch import watch_options
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome
-    from minikafka.client.groups.admin import GroupListing
+    from minikafka.client.administration.group_admin import GroupListing
 
 STATES: Final = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
 REASONS: Final = {

@@ -17,7 +17,7 @@ from minikafka.cli.terminal.echo import wants_json
 from minikafka.cli.terminal.topic_errors import similar_groups
 from minikafka.cli.terminal.watch import watch_lines
 from minikafka.client import Client
-from minikafka.client.groups.admin import GroupDescription, MemberDescription
+from minikafka.client.administration.group_admin import GroupDescription, MemberDescription
 from minikafka.client.log_offsets import LATEST
 
 DEAD: Final = "Dead"

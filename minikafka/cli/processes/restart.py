@@ -130,7 +130,7 @@ def _wait_ms(ends: float | None, now: float) -> int:
     `ends`: the time in seconds at which --timeout expires. The wait ends NAMING_MS before that time, so that
     the command can still name the out-of-sync partitions in an error.
     """
-    from minikafka.cluster.observed import WAIT_MS
+    from minikafka.cluster.observation.observed import WAIT_MS
 
     return WAIT_MS if ends is None else max(round((ends - now) * 1000) - NAMING_MS, 0)
 

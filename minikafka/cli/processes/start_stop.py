@@ -243,8 +243,8 @@ def started(before: Mapping[str, ProcessId], now: Mapping[str, ProcessId]) -> st
 
 def zookeeper_failure(cluster: LocalCluster) -> str:
     """Return the error with which the cluster's ZooKeeper has ended; "" if it runs or was ended from outside."""
-    from minikafka.cluster.causes import failure_in
-    from minikafka.cluster.sights import zookeeper_down
+    from minikafka.cluster.observation.causes import failure_in
+    from minikafka.cluster.observation.sights import zookeeper_down
 
     record = cluster.directory.read()
     if record is None or not record.runs_zookeeper or cluster.zookeeper_process() is not None:

@@ -13,9 +13,9 @@ from minikafka.cli.arguments.find_cluster import where_option
 
 if TYPE_CHECKING:
     from minikafka.cli.execution.waiting import Reason
-    from minikafka.cluster.causes import Cause
     from minikafka.cluster.local import LocalCluster
-    from minikafka.cluster.sights import BrokerSight, Sights
+    from minikafka.cluster.observation.causes import Cause
+    from minikafka.cluster.observation.sights import BrokerSight, Sights
 
 _NORMAL: Final = (
     "cluster-down",
@@ -42,7 +42,7 @@ def until_serving(
             return "the ports and files of the new cluster"
         if brokers is None and (waits := _until_zookeeper_started(seen)):
             return waits
-        from minikafka.cluster.causes import state_of
+        from minikafka.cluster.observation.causes import state_of
 
         late = [
             broker
@@ -111,7 +111,7 @@ def until_restarted(found: LocalCluster, data: str | None, brokers: Collection[i
     serving = until_serving(found, data, brokers)
 
     async def reason() -> str:
-        from minikafka.cluster.causes import state_of
+        from minikafka.cluster.observation.causes import state_of
         from minikafka.explain.blockers import why_partition_waits
         from minikafka.runtime.clock import SystemClock, SystemRng
 
@@ -140,7 +140,7 @@ def _lock(found: LocalCluster, holder: str) -> str:
 
 async def _seen(found: LocalCluster) -> Sights | None:
     """Return the condition of the cluster; None before `cluster.json` exists."""
-    from minikafka.cluster.sights import look
+    from minikafka.cluster.observation.sights import look
     from minikafka.runtime.clock import SystemClock, SystemRng
 
     if found.directory.read() is None:
@@ -150,7 +150,7 @@ async def _seen(found: LocalCluster) -> Sights | None:
 
 def _why(late: Sequence[BrokerSight], seen: Sights, data: str | None) -> str:
     """Return the root causes, else the last line of the log of the first of these brokers."""
-    from minikafka.cluster.causes import causes_of
+    from minikafka.cluster.observation.causes import causes_of
     from minikafka.explain.blockers import joined
 
     ids = [broker.id for broker in late]

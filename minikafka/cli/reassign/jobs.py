@@ -30,8 +30,8 @@ from minikafka.cli.reassign.outcome import (
 from minikafka.cli.terminal.echo import echo, show
 from minikafka.cli.terminal.progress import Amount
 from minikafka.cli.terminal.topic_errors import unknown_topics
-from minikafka.client.admin import Admin
-from minikafka.client.admin_results import Outcome
+from minikafka.client.administration.admin import Admin
+from minikafka.client.administration.results import Outcome
 from minikafka.controller.assignments import assign
 from minikafka.runtime.clock import SystemRng
 

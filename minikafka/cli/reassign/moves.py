@@ -36,10 +36,13 @@ from minikafka.cli.reassign.outcome import (
 from minikafka.cli.terminal.echo import echo, show, wants_json
 from minikafka.cli.terminal.progress import Amount, Progress
 from minikafka.cli.terminal.topic_errors import with_similar_topics
-from minikafka.client.admin import METADATA_LAG_MS, Admin
+from minikafka.client.administration.admin import METADATA_LAG_MS, Admin
 from minikafka.client.metadata import REFRESH_TIMEOUT_MS
-from minikafka.cluster.reassign_node import OtherRequest, ReassignmentNode
-from minikafka.cluster.reassignments_by_leaders import ReassignmentsByLeaders, reassignment_request
+from minikafka.cluster.zookeeper.reassign_node import OtherRequest, ReassignmentNode
+from minikafka.cluster.zookeeper.reassignments_by_leaders import (
+    ReassignmentsByLeaders,
+    reassignment_request,
+)
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 LAST_CHECK_S: Final = 2 + 2 * REFRESH_TIMEOUT_MS // 1000

@@ -18,8 +18,8 @@ from minikafka.cli.execution.waiting import Blocked
 from minikafka.cli.reassign import throttle
 from minikafka.cli.reassign.throttle import Limits
 from minikafka.cli.terminal.progress import Amount, Progress, size
-from minikafka.client.admin import METADATA_LAG_MS, Admin
-from minikafka.client.admin_results import Outcome
+from minikafka.client.administration.admin import METADATA_LAG_MS, Admin
+from minikafka.client.administration.results import Outcome
 
 SAMPLE_MS: Final = 1_000
 """Time between two measurements of the log directories for the progress display."""

@@ -30,7 +30,7 @@ from minikafka.cli.terminal.echo import json_option
 if TYPE_CHECKING:
     from minikafka.cli.reassign.jobs import ReassignOptions
     from minikafka.client import Client
-    from minikafka.client.admin import Admin
+    from minikafka.client.administration.admin import Admin
 
 _ACTIONS: Final = ("verify", "list", "cancel", "generate")
 _VIA: Final = "--via-zookeeper"

@@ -16,8 +16,8 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.cli.arguments.placement import Plan
 from minikafka.cli.terminal.progress import size
-from minikafka.client.admin import Admin
-from minikafka.client.admin_results import Outcome, Resource, ResourceType
+from minikafka.client.administration.admin import Admin
+from minikafka.client.administration.results import Outcome, Resource, ResourceType
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 ASK_S: Final = 1.0

@@ -163,10 +163,10 @@ def consume(
     committed = isolation_level == "read_committed"
 
     if group is not None:
-        from minikafka.cli.records.group_member import Session
+        from minikafka.cli.records.group_member import GroupReading
 
         start = _group_start(where, partition)
-        session = Session(group, topics, start, until_end, count, quiet)
+        session = GroupReading(group, topics, start, until_end, count, quiet)
         servers = bootstrap_servers(bootstrap, data)
         run_with_client(
             lambda client: session.run(client, servers, show), servers, read_committed=committed

@@ -53,7 +53,7 @@ SETTINGS: Final[dict[str, Any]] = {
 
 
 @dataclass(slots=True)
-class Session:
+class GroupReading:
     """The arguments of `consume --group`. If `topics` is empty, the topics that the group has read before are read.
 
     `left`: the number of records that are still to be printed; None: no limit.
@@ -134,7 +134,7 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
 
     def __init__(
         self,
-        session: Session,
+        session: GroupReading,
         client: Client,
         consumer: AIOKafkaConsumer,
         show: Callable[[ConsumedRecord], None],

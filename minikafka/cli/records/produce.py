@@ -195,7 +195,7 @@ Acks = Literal[-1, 0, 1]
 
 
 @dataclass(slots=True)
-class Summary:
+class ProduceSummary:
     """The records that were sent so far. `size`: bytes of their keys and values."""
 
     topic: str
@@ -243,14 +243,14 @@ class Sending:
     shows_bar: bool
     total: int | None
 
-    async def run(self, client: Client) -> Summary:
+    async def run(self, client: Client) -> ProduceSummary:
         """Send all records; return when they are acknowledged. Raises KafkaError, MinikafkaError."""
         from minikafka.cli.terminal.progress import Amount, Progress, size
         from minikafka.runtime.clock import SystemClock
 
         clock = SystemClock()
         began, read = clock.now(), 0
-        summary = Summary(self.topic)
+        summary = ProduceSummary(self.topic)
         created = ""
         is_new = not await _exists(client, self.topic)
         if is_new:
@@ -318,7 +318,7 @@ async def _exists(client: Client, topic: str) -> bool:
 
 async def _check_creation(client: Client, topic: str) -> None:
     """Raise UnknownTopics at once if brokers do not create a topic that does not exist."""
-    from minikafka.client.admin_results import Resource, ResourceType
+    from minikafka.client.administration.results import Resource, ResourceType
 
     brokers = (await client.describe_cluster()).brokers
     resource = Resource(ResourceType.BROKER, str(min(brokers, default=0)))

@@ -13,7 +13,7 @@ from minikafka.cli.terminal.command_group import nearest
 
 if TYPE_CHECKING:
     from minikafka.client import Outcome
-    from minikafka.client.admin import Admin
+    from minikafka.client.administration.admin import Admin
 
 Subject = TypeVar("Subject", str, TopicPartition)
 
@@ -150,7 +150,7 @@ def explain_topic_errors(topic: str) -> Iterator[None]:
 
 if TYPE_CHECKING:
     from minikafka.client import Client
-    from minikafka.cluster.observed import ObservedCluster
+    from minikafka.cluster.observation.observed import ObservedCluster
 
 
 def similar_partition(found: ObservedCluster, tp: TopicPartition) -> str:

@@ -33,7 +33,7 @@ from minikafka.cli.terminal.topic_errors import require_partitions, with_similar
 
 if TYPE_CHECKING:
     from minikafka.client import Client
-    from minikafka.client.admin_results import Deleted, Outcome
+    from minikafka.client.administration.results import Deleted, Outcome
 
 _HIGH_WATERMARK: Final = -1
 
@@ -129,7 +129,7 @@ def _reason(tp: TopicPartition, outcome: Outcome) -> str:
 
 if TYPE_CHECKING:
     from minikafka.client import Client, Outcome
-    from minikafka.client.admin import Admin
+    from minikafka.client.administration.admin import Admin
 
 _REASONS: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic"}
 """Explanations of errors for which a broker sends no message; other codes have their usual meaning."""
@@ -317,7 +317,7 @@ def alter(
 
 
 async def _configure(admin: Admin, topic: str, configs: dict[str, str]) -> Outcome:
-    from minikafka.client.admin_results import Resource, ResourceType
+    from minikafka.client.administration.results import Resource, ResourceType
 
     resource = Resource(ResourceType.TOPIC, topic)
     return (await admin.alter_configs({resource: configs}))[resource]
@@ -383,7 +383,7 @@ async def _wait_until_deleted(admin: Admin, left: set[str], *, shown: bool) -> N
     """Wait until the topics in `left` are gone; remove each deleted topic from `left`. `shown`: show progress."""
     from minikafka.cli.execution.waiting import WORK_MS, Blocked
     from minikafka.cli.terminal.progress import Amount, Progress
-    from minikafka.client.admin import POLL_MS
+    from minikafka.client.administration.admin import POLL_MS
     from minikafka.runtime.clock import SystemClock
 
     clock, blocked = SystemClock(), Blocked()

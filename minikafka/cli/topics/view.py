@@ -14,8 +14,8 @@ from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.names import ids
 from minikafka.cli.terminal.topic_errors import unknown_topics
 from minikafka.client import PartitionInfo, TopicInfo
-from minikafka.client.admin import Admin
-from minikafka.client.admin_results import ConfigSource, Resource, ResourceType
+from minikafka.client.administration.admin import Admin
+from minikafka.client.administration.results import ConfigSource, Resource, ResourceType
 
 NOT_MOVING = ReplicaAssignment(())
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.client import Client
+from minikafka.client.administration.transaction_admin import ProducerState, TransactionDescription
 from minikafka.client.metadata import PartitionInfo, TopicInfo
-from minikafka.client.transactions import ProducerState, TransactionDescription
 
 
 class OpenTransaction(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Final
 from minikafka.base.model import TopicPartition
 from minikafka.cli.terminal.columns import fitted_lines
 from minikafka.cli.transactions.hanging import OpenTransaction
-from minikafka.client.transactions import (
+from minikafka.client.administration.transaction_admin import (
     ProducerState,
     TransactionDescription,
     TransactionListing,

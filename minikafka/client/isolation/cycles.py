@@ -16,7 +16,7 @@ from typing import TypeAlias
 from minikafka.base.model import TopicPartition
 from minikafka.client.isolation.events import READ
 from minikafka.client.isolation.findings import Findings
-from minikafka.client.isolation.transactions import Read, Transaction
+from minikafka.client.isolation.operations import Read, Transaction
 from minikafka.client.isolation.writes import Logs, Place
 
 Edges: TypeAlias = Mapping[Transaction, Iterable[Transaction]]

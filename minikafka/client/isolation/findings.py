@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
-from minikafka.client.isolation.transactions import Transaction
+from minikafka.client.isolation.operations import Transaction
 
 KINDS: Final = {
     "lost": "acknowledged in a committed transaction, but not visible in the logs",

@@ -12,7 +12,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client.isolation.events import READ, SEEK
 from minikafka.client.isolation.findings import Findings
 from minikafka.client.isolation.logs import HIDDEN, OPEN, VISIBLE, PartitionLog
-from minikafka.client.isolation.transactions import Fate, Read, Transaction
+from minikafka.client.isolation.operations import Fate, Read, Transaction
 from minikafka.client.isolation.writes import Logs, Place
 
 _WHY = {

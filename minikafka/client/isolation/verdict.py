@@ -11,8 +11,8 @@ from minikafka.client.isolation.cycles import check_clients, check_information, 
 from minikafka.client.isolation.events import Event
 from minikafka.client.isolation.findings import Anomaly, Findings
 from minikafka.client.isolation.logs import PartitionLog, Stored
+from minikafka.client.isolation.operations import Fate, Transaction, join
 from minikafka.client.isolation.reads import check_reads
-from minikafka.client.isolation.transactions import Fate, Transaction, join
 from minikafka.client.isolation.writes import Matching
 
 _SHOWN_PER_KIND: Final = 5

@@ -14,7 +14,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client.isolation.events import FAILED, OK
 from minikafka.client.isolation.findings import Findings
 from minikafka.client.isolation.logs import HIDDEN, VISIBLE, PartitionLog, Stored
-from minikafka.client.isolation.transactions import OFFSETS_TOPIC, Fate, Transaction, Write
+from minikafka.client.isolation.operations import OFFSETS_TOPIC, Fate, Transaction, Write
 
 Place: TypeAlias = tuple[TopicPartition, int]
 Logs: TypeAlias = Mapping[TopicPartition, PartitionLog]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
-from minikafka.cluster.launcher import Launcher
-from minikafka.cluster.plan import Request
+from minikafka.cluster.launch.launcher import Launcher
+from minikafka.cluster.launch.plan import Request
 from minikafka.cluster.processes import end, identify
 from minikafka.cluster.recovery.plan import (
     EPOCH_STEP,
@@ -21,7 +21,7 @@ from minikafka.cluster.recovery.plan import (
 )
 from minikafka.cluster.recovery.scan import Progress, scan
 from minikafka.cluster.running import RunningProcesses
-from minikafka.cluster.zookeeper_session import zookeeper_session
+from minikafka.cluster.zookeeper.session import zookeeper_session
 from minikafka.zk.nodes import ids, recovery
 
 

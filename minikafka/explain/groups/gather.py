@@ -18,7 +18,7 @@ from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Clock
 from minikafka.client import Client
 from minikafka.client.log_offsets import LATEST, READ_COMMITTED
-from minikafka.cluster.state import PartitionView, combine
+from minikafka.cluster.observation.state import PartitionView, combine
 from minikafka.explain.gather import Sources
 from minikafka.explain.groups.history import Entry, history
 from minikafka.explain.groups.picture import (
@@ -32,7 +32,7 @@ from minikafka.explain.groups.picture import (
     past_lags,
     sample_times,
 )
-from minikafka.explain.picture import Answer, Picture
+from minikafka.explain.picture import Answer, PartitionPicture
 from minikafka.groups.messages.records import OffsetKey, read_key, read_offset
 from minikafka.ledger.reader import Line
 from minikafka.rpc.messages import EXPLAIN_GROUP, STATE
@@ -58,7 +58,7 @@ class GroupSources(Protocol):
     def group_lines(self, group: str) -> list[Line]:
         """Return the lines about the group in the ledgers of all brokers."""
 
-    async def partition(self, tp: TopicPartition) -> Picture:
+    async def partition(self, tp: TopicPartition) -> PartitionPicture:
         """Return the picture of a partition."""
 
 

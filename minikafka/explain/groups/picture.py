@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_EPOCH, TopicPartition
-from minikafka.cluster.causes import Cause
+from minikafka.cluster.observation.causes import Cause
 from minikafka.explain.groups.history import Entry
 from minikafka.explain.groups.words import count
-from minikafka.explain.picture import Answer, Picture
+from minikafka.explain.picture import Answer, PartitionPicture
 
 WINDOW_MS: Final = 10 * 60_000
 """Maximum age of the commits that are read."""
@@ -134,10 +134,10 @@ class GroupPicture:
     wall_ms: int
     answers: Mapping[int, Answer]
     history: Sequence[Entry]
-    home: Picture | None = None
-    away: Mapping[TopicPartition, Picture] = field(default_factory=dict)
+    home: PartitionPicture | None = None
+    away: Mapping[TopicPartition, PartitionPicture] = field(default_factory=dict)
     lags: Sequence[Lag] | None = None
-    held: Mapping[TopicPartition, Picture | None] = field(default_factory=dict)
+    held: Mapping[TopicPartition, PartitionPicture | None] = field(default_factory=dict)
     finished: Collection[TopicPartition] = ()
     causes: Sequence[Cause] = ()
 

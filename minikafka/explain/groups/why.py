@@ -13,7 +13,7 @@ from typing import Final
 from minikafka.base.errors import ErrorCode, code_name
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import listed
-from minikafka.cluster.causes import skipped_text
+from minikafka.cluster.observation.causes import skipped_text
 from minikafka.explain.finding import Finding, root_findings
 from minikafka.explain.groups.history import Entry, rebalances
 from minikafka.explain.groups.picture import GroupPicture, Lag
@@ -26,7 +26,7 @@ from minikafka.explain.groups.words import (
     named,
 )
 from minikafka.explain.past import Reference, reference
-from minikafka.explain.picture import Answer, Picture
+from minikafka.explain.picture import Answer, PartitionPicture
 from minikafka.explain.trace import Line
 from minikafka.explain.why import explain, held_transactions
 from minikafka.groups.messages import commands
@@ -99,7 +99,7 @@ def _home(picture: GroupPicture) -> tuple[Finding, ...]:
     return _partition(picture.home)
 
 
-def _partition(picture: Picture) -> tuple[Finding, ...]:
+def _partition(picture: PartitionPicture) -> tuple[Finding, ...]:
     """Return the problems of a partition, without those of the whole cluster, which the group has too."""
     found = explain(replace(picture, causes=[c for c in picture.causes if c.broker is not None]))
     return tuple(finding for finding in found if finding.is_problem)
@@ -428,7 +428,7 @@ def held_back_members(picture: GroupPicture) -> Iterator[Finding]:
 
 
 def _held_back(
-    picture: GroupPicture, tp: TopicPartition, partition: Picture | None, lag: Lag | None
+    picture: GroupPicture, tp: TopicPartition, partition: PartitionPicture | None, lag: Lag | None
 ) -> Finding:
     found = [] if partition is None else held_transactions(partition)
     leader = None if partition is None else partition.leader_replica

@@ -31,7 +31,7 @@ from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.streams.checkpoints import planned_offsets, query_id
 from minikafka.spark.micro_batches import plan_of
 from minikafka.spark.table.directory import MicroBatch, OtherQuery, Staged, TableDirectory
-from minikafka.spark.table.save import PLACE, STAGED, Stage, write_empty
+from minikafka.spark.table.save import PLACE, STAGED, TableStage, write_empty
 
 _NOT_WRITTEN: Final = (NullType, VariantType, YearMonthIntervalType)
 
@@ -127,7 +127,7 @@ class _Table:
         columns = _partition_columns(frame, self._settings.partition_by)
         _check_types(frame, columns)
         codec = self._settings.compression
-        task = Stage(str(self.directory.path), self._settings.partition_by, codec)
+        task = TableStage(str(self.directory.path), self._settings.partition_by, codec)
         rows = map_in_arrow(_placed(frame, columns), task.write, STAGED).collect()
         staged = [Staged(*row) for row in rows]
         if not staged and not columns and self.directory.is_empty():

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as f
 
 from minikafka.pipeline import plot
-from minikafka.pipeline.plot import Picture, Series
+from minikafka.pipeline.plot import Chart, Series
 from minikafka.pipeline.session.report import Fact, Report, Summary, Table
 from minikafka.pipeline.streams import dead_letters
 from minikafka.pipeline.streams.checkpoints import check_query
@@ -290,7 +290,7 @@ _DRAWN: Final = (-62_135_596_800_000_000, 253_402_214_400_000_000)
 _OTHERS: Final = "others"
 
 
-def picture_of(settings: WindowSettings, title: str, windows: DataFrame) -> tuple[Picture, int]:
+def picture_of(settings: WindowSettings, title: str, windows: DataFrame) -> tuple[Chart, int]:
     """Return a picture of the counts over time: bars for tumbling windows, lines for sliding windows.
 
     The second value is the number of windows that are left out, because no date can show their times.
@@ -309,7 +309,7 @@ def picture_of(settings: WindowSettings, title: str, windows: DataFrame) -> tupl
         )
     rows = windows.withColumn("window_start", f.unix_micros("window_start"))
     is_sliding = settings.slide_s is not None and settings.slide_s < settings.size_s
-    picture = Picture(
+    picture = Chart(
         title=title,
         y_label=f"records per {settings.size_s} s",
         series=_series(rows.orderBy("window_start").collect(), settings.by),

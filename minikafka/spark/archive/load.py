@@ -101,7 +101,7 @@ def _joined(runs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, 
 
 
 @dataclass(frozen=True)
-class Load:
+class RestoreTask:
     """The work of one task: write the files of one archived partition to the topic.
 
     `first`: the log end offset of the target partition before the restore.
@@ -114,7 +114,7 @@ class Load:
     first: int
 
 
-def load(work: Load) -> dict[str, Any]:
+def load(work: RestoreTask) -> dict[str, Any]:
     """Write the records of the files. Return the number of records, the digest and the runs of offsets."""
     digest, runs = Digest(), Runs()
     written = planning.latest_positions(work.read, {})[work.target].offset - work.first
@@ -130,7 +130,7 @@ def load(work: Load) -> dict[str, Any]:
     return {"records": digest.records, "digest": digest.text(), "runs": runs.listed()}
 
 
-def _rows(work: Load, runs: Runs) -> Iterator[pa.RecordBatch]:
+def _rows(work: RestoreTask, runs: Runs) -> Iterator[pa.RecordBatch]:
     for path in work.files:
         runs.start_file()
         with pq.ParquetFile(path, page_checksum_verification=True) as file:

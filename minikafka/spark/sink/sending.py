@@ -18,7 +18,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.sink.backlog import Backlog, Batch
 from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.wire import producing
-from minikafka.spark.wire.connection import Connection, readable
+from minikafka.spark.wire.connection import BlockingConnection, readable
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.leaders import Leaders, Unreachable
 from minikafka.spark.wire.producing import Produced
@@ -176,7 +176,7 @@ class Sender:
             self._take_answers(asked[connection], connection)
         return bool(found)
 
-    def _take_answers(self, address: Address, connection: Connection) -> None:
+    def _take_answers(self, address: Address, connection: BlockingConnection) -> None:
         try:
             answers = producing.parse_produce(connection.receive())
         except OSError as error:

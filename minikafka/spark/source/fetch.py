@@ -21,7 +21,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.records.batches import extent
 from minikafka.spark.source.ranges import OffsetRange, report_loss
 from minikafka.spark.wire import protocol
-from minikafka.spark.wire.connection import Connection
+from minikafka.spark.wire.connection import BlockingConnection
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.leaders import Leaders, raise_if_final
 from minikafka.spark.wire.protocol import FetchEntry, FetchResponse
@@ -119,7 +119,7 @@ class RangesReader:
         self._deadline = deadline
         self._fetch_bytes = fetch_bytes
         self._fail_on_data_loss = fail_on_data_loss
-        self._asked: dict[Address, tuple[Connection, dict[TopicPartition, _Progress]]] = {}
+        self._asked: dict[Address, tuple[BlockingConnection, dict[TopicPartition, _Progress]]] = {}
         """The outstanding request of each leader, in the order of the requests."""
         self._has_old_leaders = True
         """True until the leaders are looked up. Former tasks may have left them in `leaders`."""

@@ -29,7 +29,7 @@ STAGED: Final = "name string, place string, rows long"
 
 
 @dataclass(frozen=True)
-class Stage:
+class TableStage:
     """The settings of the tasks that write a table. `columns`: the names of the partition columns."""
 
     directory: str

@@ -22,7 +22,7 @@ _RESPONSE: Final = Struct(">ii")
 _RESPONSE_MAX: Final = 1 << 30
 
 
-class Connection:
+class BlockingConnection:
     """A connection for one thread. `timeout_s`: time limit for connecting and for every read from the socket."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
@@ -90,7 +90,9 @@ class Connection:
         self._socket.close()
 
 
-def readable(connections: Iterable[Connection], timeout_s: float) -> list[Connection]:
+def readable(
+    connections: Iterable[BlockingConnection], timeout_s: float
+) -> list[BlockingConnection]:
     """Wait until a response or the end of a connection arrives, at most `timeout_s`. Return these connections."""
     with selectors.DefaultSelector() as selector:
         for connection in connections:

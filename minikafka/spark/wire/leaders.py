@@ -15,7 +15,7 @@ from minikafka.base.known_cluster import Address, KnownCluster
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.spark.wire import protocol
-from minikafka.spark.wire.connection import Connection
+from minikafka.spark.wire.connection import BlockingConnection
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.protocol import Isolation
 
@@ -78,7 +78,7 @@ class Leaders:
         self._client_id = client_id
         self._timeout_s = request_timeout_s
         self._known: KnownCluster[protocol.PartitionMetadata] = KnownCluster()
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[Address, BlockingConnection] = {}
         self._silent: set[Address] = set()
         """Brokers that did not answer the last request. These brokers are asked last."""
         self._answered: Address | None = None
@@ -215,7 +215,7 @@ class Leaders:
                 if not isinstance(error, ConnectionError):
                     raise
         timeout_s = min(self._timeout_s, _METADATA_TIMEOUT_S)
-        connection = Connection(*address, self._client_id, timeout_s)
+        connection = BlockingConnection(*address, self._client_id, timeout_s)
         try:
             answer = self._call_briefly(connection, api, body)
         except BaseException:
@@ -226,7 +226,7 @@ class Leaders:
         return answer
 
     def _call_briefly(
-        self, connection: Connection, api: tuple[int, int], body: bytes
+        self, connection: BlockingConnection, api: tuple[int, int], body: bytes
     ) -> memoryview:
         connection.limit(min(self._timeout_s, _METADATA_TIMEOUT_S))
         answer = connection.call(api, body)
@@ -258,10 +258,12 @@ class Leaders:
         assert known is not None, f"no metadata about {tp} was read"
         return known.leader_epoch
 
-    def connection(self, address: Address) -> Connection:
+    def connection(self, address: Address) -> BlockingConnection:
         """Return the open connection to a broker, or a new one. Raises OSError."""
         if address not in self._connections:
-            self._connections[address] = Connection(*address, self._client_id, self._timeout_s)
+            self._connections[address] = BlockingConnection(
+                *address, self._client_id, self._timeout_s
+            )
         return self._connections[address]
 
     def drop(self, address: Address) -> None:

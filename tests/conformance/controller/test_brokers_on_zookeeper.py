@@ -22,7 +22,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import WatchKind
 from minikafka.client import NewTopic
-from minikafka.client.admin import Resource, ResourceType
+from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.ledger.reader import Line
 from minikafka.record.batch import Record
 from minikafka.zk import layout

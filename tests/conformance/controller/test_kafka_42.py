@@ -26,7 +26,7 @@ from support.until import until
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.cluster.state import combine
+from minikafka.cluster.observation.state import combine
 from minikafka.rpc.messages import LEADER_AND_ISR
 from minikafka.zk import layout
 

@@ -27,7 +27,7 @@ from minikafka.base.model import (
 )
 from minikafka.client import NewTopic
 from minikafka.client.client import NotProduced
-from minikafka.client.connection import Connection
+from minikafka.client.connection import BrokerConnection
 from minikafka.record.batch import Record
 from minikafka.runtime.transport import SocketTransport
 from minikafka.wire.codec import decode_response, request
@@ -241,7 +241,7 @@ async def answer_of_fetch(brokers: ZooKeeperBrokers, number: int, epoch: int) ->
         session_epoch=-1,
         topics=[{"topic": "t", "partitions": [{**partition, "partition_max_bytes": 1 << 20}]}],
     )
-    connecting = partial(Connection, "consumer", brokers.brokers[number].clock)
+    connecting = partial(BrokerConnection, "consumer", brokers.brokers[number].clock)
     connection: Any = await SocketTransport().connect(
         connecting, "127.0.0.1", brokers.ports[number]
     )

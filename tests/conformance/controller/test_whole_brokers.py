@@ -19,7 +19,7 @@ from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Check, Create, Set
 from minikafka.broker.broker import Broker
 from minikafka.client import Client, NewTopic
-from minikafka.client.admin import Resource, ResourceType
+from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.record.batch import Record
 from minikafka.zk import layout
 

@@ -9,7 +9,7 @@ from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 
 from minikafka.client import Client, NewTopic, Record
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.record.batch import build
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

@@ -25,7 +25,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.client import NewTopic
-from minikafka.client.admin_results import Outcome
+from minikafka.client.administration.results import Outcome
 from minikafka.leaders.steps import CREATION, DELETION, STEPS
 from minikafka.record.batch import Record
 

@@ -17,7 +17,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.cli.processes import log_lines
 from minikafka.cli.processes.log_lines import LineFormatter
 from minikafka.client import NewTopic
-from minikafka.client.connection import Connection
+from minikafka.client.connection import BrokerConnection
 from minikafka.messages import table
 from minikafka.messages.table import Field, Structure
 from minikafka.wire import codec
@@ -83,9 +83,9 @@ def filled_field(field: Field, version: int, text: str) -> Any:
 async def send(cluster: MemoryCluster, api: int, version: int) -> None:
     """Send a request full of evil strings, with an evil client id; wait for the response or the end."""
     made = await cluster.transport.connect(
-        lambda: Connection(EVIL, cluster.clock), "127.0.0.1", 9092
+        lambda: BrokerConnection(EVIL, cluster.clock), "127.0.0.1", 9092
     )
-    assert isinstance(made, Connection)
+    assert isinstance(made, BrokerConnection)
     values = filled(table.request(api).structure, version, EVIL)
     body = codec.request(api, version, **values)
     with suppress(OSError, KafkaError):

@@ -11,7 +11,7 @@ import pytest
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.client.groups.offsets import OffsetAndMetadata
+from minikafka.client.administration.group_offsets import OffsetAndMetadata
 from minikafka.pipeline.lag import LagSettings, run
 from minikafka.pipeline.session.report import Report
 from minikafka.record.batch import Record

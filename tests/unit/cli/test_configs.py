@@ -10,7 +10,13 @@ from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli import configs as module
-from minikafka.client.admin_results import ConfigSource, Resource, ResourceType, Setting, Synonym
+from minikafka.client.administration.results import (
+    ConfigSource,
+    Resource,
+    ResourceType,
+    Setting,
+    Synonym,
+)
 
 TOPIC = Resource(ResourceType.TOPIC, "t")
 

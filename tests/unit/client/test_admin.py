@@ -13,8 +13,9 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.client import Client, NewTopic, Outcome, Record, admin
-from minikafka.client.admin_results import ConfigSource, Resource, ResourceType
+from minikafka.client import Client, NewTopic, Outcome, Record
+from minikafka.client.administration import admin
+from minikafka.client.administration.results import ConfigSource, Resource, ResourceType
 from minikafka.wire import versions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

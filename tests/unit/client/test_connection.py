@@ -9,7 +9,7 @@ import pytest
 from support.manual_clock import ManualClock
 
 from minikafka.base.ports import Buffer
-from minikafka.client.connection import BUFFER_BYTES, RESPONSE_MAX_BYTES, Connection
+from minikafka.client.connection import BUFFER_BYTES, RESPONSE_MAX_BYTES, BrokerConnection
 from minikafka.client.network import VERSIONS, request
 from minikafka.wire.versions import METADATA
 
@@ -34,7 +34,7 @@ class World:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.link = SpyLink()
-        self.connection = Connection("test", self.clock)
+        self.connection = BrokerConnection("test", self.clock)
         self.connection.connected(self.link)  # type: ignore[arg-type]
 
     def ask(self) -> asyncio.Future[bytes]:

@@ -7,7 +7,8 @@ from support.stub_cluster import StubCluster
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.client import Client, Outcome, probe
+from minikafka.client import Client, Outcome
+from minikafka.client.administration import probe
 
 DONE = Outcome(ErrorCode.NONE)
 

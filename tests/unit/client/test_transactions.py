@@ -11,7 +11,10 @@ from support.stub_transactions import OPEN, StubTransactions
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, Outcome
-from minikafka.client.transactions import TransactionDescription, TransactionListing
+from minikafka.client.administration.transaction_admin import (
+    TransactionDescription,
+    TransactionListing,
+)
 from minikafka.wire import versions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

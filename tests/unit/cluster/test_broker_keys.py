@@ -8,9 +8,9 @@ import pytest
 
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.cluster import LocalCluster
-from minikafka.cluster.broker_keys import kept_settings, settings_after, settings_in
 from minikafka.cluster.directory import ClusterDirectory
-from minikafka.cluster.launcher import Launcher
+from minikafka.cluster.launch.broker_keys import kept_settings, settings_after, settings_in
+from minikafka.cluster.launch.launcher import Launcher
 
 WITHOUT_FILE = ClusterConfig(is_default=True, replicates_topics=True)
 TWO = "min.insync.replicas"

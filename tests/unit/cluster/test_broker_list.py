@@ -6,8 +6,8 @@ import pytest
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import ConfigError
-from minikafka.cluster import broker_list
 from minikafka.cluster.directory import ClusterError
+from minikafka.cluster.zookeeper import broker_list
 from minikafka.zk.layout import COORDINATION
 from minikafka.zk.nodes.leaders import layout
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from minikafka.cluster.causes import Cause, causes_of, state_of
-from minikafka.cluster.sights import (
+from minikafka.cluster.observation.causes import Cause, causes_of, state_of
+from minikafka.cluster.observation.sights import (
     DOWN,
     PAUSED,
     RUNS,

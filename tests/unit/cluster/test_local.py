@@ -21,9 +21,10 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.zookeeper import EXTERNAL
-from minikafka.cluster import ClusterError, LocalCluster, launcher, running
+from minikafka.cluster import ClusterError, LocalCluster, running
 from minikafka.cluster.directory import ClusterRecord
-from minikafka.cluster.launcher import Launcher
+from minikafka.cluster.launch import launcher
+from minikafka.cluster.launch.launcher import Launcher
 from minikafka.cluster.local import BlockingCluster, started_clusters
 from minikafka.cluster.processes import ProcessId, identify
 from minikafka.runtime.clock import SystemClock

@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.base.zookeeper import EMBEDDED, EXTERNAL
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
-from minikafka.cluster.lost_zookeeper import known_cluster_ids, why_empty, why_lost
+from minikafka.cluster.zookeeper.lost_data import known_cluster_ids, why_empty, why_lost
 from minikafka.log import checkpoints
 from minikafka.runtime.clock import SystemClock, SystemRng
 

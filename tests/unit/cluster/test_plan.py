@@ -12,7 +12,7 @@ from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.zookeeper import EMBEDDED, EXTERNAL, MANAGED
 from minikafka.cluster.directory import HOST, BrokerRecord, ClusterError, ClusterRecord
-from minikafka.cluster.plan import Plan, Request, Running, plan
+from minikafka.cluster.launch.plan import Plan, Request, Running, plan
 from minikafka.cluster.ports import is_free
 from minikafka.runtime.clock import SystemRng
 

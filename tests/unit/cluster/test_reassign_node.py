@@ -19,7 +19,7 @@ from minikafka.cli.reassign.jobs import ReassignOptions
 from minikafka.cli.reassign.moves import Move, ViaNode
 from minikafka.client import NewTopic
 from minikafka.cluster.directory import ClusterError
-from minikafka.cluster.reassign_node import Plan, ReassignmentNode
+from minikafka.cluster.zookeeper.reassign_node import Plan, ReassignmentNode
 from minikafka.zk import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -9,7 +9,7 @@ from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.cluster.directory import ClusterError
-from minikafka.cluster.reassignments_by_leaders import ReassignmentsByLeaders
+from minikafka.cluster.zookeeper.reassignments_by_leaders import ReassignmentsByLeaders
 from minikafka.zk.nodes.leaders import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.zookeeper import EMBEDDED, EXTERNAL
-from minikafka.cluster import sights
-from minikafka.cluster.causes import causes_of
 from minikafka.cluster.directory import HOST, BrokerRecord, ClusterDirectory, ClusterRecord
-from minikafka.cluster.processes import ProcessId, identify
-from minikafka.cluster.sights import (
+from minikafka.cluster.observation import sights
+from minikafka.cluster.observation.causes import causes_of
+from minikafka.cluster.observation.sights import (
     DOWN,
     PAUSED,
     RUNS,
@@ -29,6 +28,7 @@ from minikafka.cluster.sights import (
     last_line,
     look,
 )
+from minikafka.cluster.processes import ProcessId, identify
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 THIS = identify(os.getpid())

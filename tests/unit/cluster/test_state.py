@@ -9,9 +9,9 @@ import pytest
 from support.stub_cluster import StubCluster
 
 from minikafka.base.model import TopicPartition
-from minikafka.cluster import state as state_module
 from minikafka.cluster.directory import BrokerRecord, ClusterRecord
-from minikafka.cluster.state import (
+from minikafka.cluster.observation import state as state_module
+from minikafka.cluster.observation.state import (
     active_controller,
     backlog_of,
     brokers_know,

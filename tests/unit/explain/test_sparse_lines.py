@@ -13,7 +13,7 @@ from minikafka.explain.groups.history import history
 from minikafka.explain.past import Past
 from minikafka.explain.summary import Story
 from minikafka.explain.trace import chains, describe, names_number, only_about, refusal_of
-from minikafka.ledger.forms import KINDS, misfit
+from minikafka.ledger.forms import FORMS, misfit
 from minikafka.ledger.lifecycle import lifecycle
 from minikafka.ledger.reader import merged
 from minikafka.ledger.record import GROUP, REQUEST
@@ -23,7 +23,7 @@ TP = TopicPartition("t", 0)
 
 def every_line() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield a line of each kind and variant with only the fields of its form, and then with each optional field."""
-    for kind, form in KINDS.items():
+    for kind, form in FORMS.items():
         for variant, more in {"other": {}, **form.variants}.items():
             given = {form.by: variant} if form.by else {}
             needed = {**form.fields, **more}
@@ -68,7 +68,7 @@ def test_group_is_explained_by_a_line_with_only_the_fields_of_its_form(name: str
 @pytest.mark.parametrize("name", LINES)
 def test_line_without_a_field_of_its_form_does_not_fit(name: str) -> None:
     line = LINES[name]
-    kind = KINDS[line["kind"]]
+    kind = FORMS[line["kind"]]
     for field in {**kind.fields, **kind.variants.get(line.get(kind.by, ""), {})}:
         without = {one: value for one, value in line.items() if one != field}
         assert misfit(line["kind"], without) == field
@@ -76,7 +76,7 @@ def test_line_without_a_field_of_its_form_does_not_fit(name: str) -> None:
 
 
 def test_nested_objects_are_checked_up_to_the_given_number() -> None:
-    whole = sparse(REQUEST, {**KINDS[REQUEST].fields, **KINDS[REQUEST].variants["StopReplica"]})
+    whole = sparse(REQUEST, {**FORMS[REQUEST].fields, **FORMS[REQUEST].variants["StopReplica"]})
     whole["request"] = "StopReplica"
     whole["states"] = [*whole["states"], {"delete": True}]
 

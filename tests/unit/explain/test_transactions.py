@@ -9,7 +9,7 @@ import pytest
 from support.ledger_lines import Scene
 
 from minikafka.explain.finding import Finding, as_json
-from minikafka.explain.transactions import seems_hanging, still_open
+from minikafka.explain.open_transactions import seems_hanging, still_open
 from minikafka.explain.why import explain
 
 

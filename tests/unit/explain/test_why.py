@@ -6,7 +6,7 @@ import pytest
 from support.ledger_lines import NAMES, Scene, follower
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment
-from minikafka.cluster.causes import Cause
+from minikafka.cluster.observation.causes import Cause
 from minikafka.explain.finding import Finding
 from minikafka.explain.picture import DOWN, PAUSED, SILENT, Nodes, ReplicaFiles
 from minikafka.explain.why import explain

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.ledger.forms import EVERY, KINDS
+from minikafka.ledger.forms import EVERY, FORMS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()
 
@@ -15,13 +15,13 @@ PAGE = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text()
 def test_page_lists_exactly_the_kinds_of_lines() -> None:
     table = PAGE.split("## Kinds")[1].split("The facts about a consumer group")[0]
 
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == KINDS.keys()
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == FORMS.keys()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FORMS)
 def test_page_names_every_field_of_a_kind(kind: str) -> None:
     [row] = re.findall(rf"^\| `{kind}` \| .*$", PAGE, re.MULTILINE)
-    form = KINDS[kind]
+    form = FORMS[kind]
 
     assert [name for name in (*form.fields, *form.optional) if f"`{name}`" not in row] == []
 

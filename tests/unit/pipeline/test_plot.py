@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline.plot import Picture, Series, check_path, write
+from minikafka.pipeline.plot import Chart, Series, check_path, write
 
 START = datetime(2026, 3, 1, 10, tzinfo=UTC)
 TIMES = [START + timedelta(minutes=number) for number in range(30)]
-LINES = Picture(
+LINES = Chart(
     "lag of <group> & co",
     "lag (records)",
     [
@@ -39,13 +39,13 @@ def test_html_plot_has_a_table_of_its_values_and_refers_to_no_other_file(tmp_pat
 @pytest.mark.parametrize("series", [[], [Series("empty", [], [])], [Series("one", TIMES[:1], [3])]])
 @pytest.mark.parametrize("bar_s", [None, 60.0])
 def test_plot_without_values_or_with_one_value_is_drawn(tmp_path, series, bar_s):
-    write(Picture("few", "records", series, bar_s), str(tmp_path / "few.html"))
+    write(Chart("few", "records", series, bar_s), str(tmp_path / "few.html"))
     assert "<svg" in (tmp_path / "few.html").read_text()
 
 
 def test_plot_from_the_first_to_the_last_year_is_drawn(tmp_path):
     times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 30, 23, 59, tzinfo=UTC)]
-    write(Picture("all", "records", [Series("a", times, [1, 2])], 60.0), str(tmp_path / "all.html"))
+    write(Chart("all", "records", [Series("a", times, [1, 2])], 60.0), str(tmp_path / "all.html"))
     assert "<svg" in (tmp_path / "all.html").read_text()
 
 
@@ -60,7 +60,7 @@ def bars(page: str) -> list[tuple[float, float]]:
 @pytest.mark.parametrize("values", [[1.0], [1.0, 1.0]])
 def test_bar_of_a_window_is_as_wide_as_the_window(tmp_path, bar_s, values):
     times = [START + timedelta(seconds=2 * bar_s * number) for number in range(len(values))]
-    picture = Picture("few", "records", [Series("count", times, values)], bar_s)
+    picture = Chart("few", "records", [Series("count", times, values)], bar_s)
     write(picture, str(tmp_path / "bars.html"))
     found = bars((tmp_path / "bars.html").read_text())
     widths = [right - left for left, right in found]
@@ -73,7 +73,7 @@ def test_bar_of_a_window_is_as_wide_as_the_window(tmp_path, bar_s, values):
 
 def test_bars_that_are_thinner_than_their_edges_are_visible(tmp_path):
     times = [START, START + timedelta(days=3)]
-    picture = Picture("few", "records", [Series("count", times, [1.0, 1.0])], 60.0)
+    picture = Chart("few", "records", [Series("count", times, [1.0, 1.0])], 60.0)
     write(picture, str(tmp_path / "bars.html"))
     page = (tmp_path / "bars.html").read_text()
     assert re.search(r"fill: #0072b2; stroke: #0072b2", page)
@@ -83,7 +83,7 @@ def test_bars_that_are_thinner_than_their_edges_are_visible(tmp_path):
 @pytest.mark.parametrize("minutes", [3, 4, 180, 240])
 def test_plot_over_a_few_minutes_or_hours_is_drawn(tmp_path, minutes):
     times = [START, START + timedelta(minutes=minutes)]
-    write(Picture("few", "records", [Series("a", times, [1, 2])]), str(tmp_path / "few.html"))
+    write(Chart("few", "records", [Series("a", times, [1, 2])]), str(tmp_path / "few.html"))
     assert "<svg" in (tmp_path / "few.html").read_text()
 
 

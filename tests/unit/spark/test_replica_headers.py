@@ -8,12 +8,12 @@ from support.replica_logs import batch, marker
 from minikafka.record.transactions import ABORT
 from minikafka.spark.records import checksum
 from minikafka.spark.records.encode import Producer
-from minikafka.spark.replicas import Batch, walk
+from minikafka.spark.replicas import StoredBatch, walk
 
 FIRST, SECOND = batch([b"a", b"b"], 10, epoch=3), batch([b"c"], 12, epoch=4)
 
 
-def found(data: bytes) -> list[Batch]:
+def found(data: bytes) -> list[StoredBatch]:
     return list(walk(memoryview(data), 10, checksum.find()))
 
 

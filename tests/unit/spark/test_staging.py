@@ -11,7 +11,7 @@ import pytest
 from minikafka.base.model import TopicPartition
 from minikafka.spark.archive.directory import ArchiveDirectory, Tile
 from minikafka.spark.table.directory import MicroBatch, Staged, TableDirectory
-from minikafka.spark.table.save import Stage, write_empty
+from minikafka.spark.table.save import TableStage, write_empty
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def steps(tmp_path, monkeypatch) -> list[str]:
 def test_micro_batch_is_synced_before_it_is_decided_and_decided_before_it_is_moved(tmp_path, steps):
     table = TableDirectory(str(tmp_path))
     rows = pa.RecordBatch.from_pydict({"n": [1]})
-    (batch,) = Stage(str(tmp_path), (), "zstd").write(iter([rows]))
+    (batch,) = TableStage(str(tmp_path), (), "zstd").write(iter([rows]))
     staged = [Staged(**row)._replace(place="user=ann") for row in batch.to_pylist()]
     table.add_micro_batch("query", MicroBatch("/checkpoint", 3, "plan"), staged)
     assert steps == [

@@ -61,7 +61,7 @@ class Chunks:
     offsets: tuple[int, ...]
 
 
-class Stage:
+class ChunkStage:
     """Collects the encoded rows of a task. `topic`: the staged topic, which is created if it is needed."""
 
     def __init__(

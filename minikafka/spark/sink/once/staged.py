@@ -20,7 +20,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.micro_batches import read_plan
 from minikafka.spark.records.encode import NO_PRODUCER, Rows, sizes
 from minikafka.spark.sink.backlog import Batch
-from minikafka.spark.sink.once.chunks import Chunks, Stage
+from minikafka.spark.sink.once.chunks import Chunks, ChunkStage
 from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.producer import encoded, windows
 from minikafka.spark.sink.routing import client, needed_checksum, routed
@@ -123,7 +123,7 @@ def stage_rows(
     digest = None if is_planned else 0
     with client(options) as leaders:
         topic = staged_topic(transactional_id(options, write))
-        stage = Stage(leaders, options, topic, write.task, crc)
+        stage = ChunkStage(leaders, options, topic, write.task, crc)
         for table in chain.from_iterable(routed(options, leaders, batches, origin)):
             rows += len(table.order)
             if digest is not None:

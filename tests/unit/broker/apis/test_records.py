@@ -11,7 +11,7 @@ from support.seeded_loop import SeededLoop, run_seeded
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
-from minikafka.client.admin_results import Deleted, Outcome
+from minikafka.client.administration.results import Deleted, Outcome
 from minikafka.record.batch import Record
 
 T0 = TopicPartition("t", 0)

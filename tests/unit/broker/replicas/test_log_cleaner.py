@@ -14,7 +14,7 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
-from minikafka.client.admin import Resource, ResourceType
+from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.log.log import Log
 from minikafka.record.batch import Record, records
 

@@ -16,7 +16,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.replicas.refusals import AGAIN_MS, LASTS_MS, Refusals
 from minikafka.client import NewTopic
-from minikafka.client.connection import Connection
+from minikafka.client.connection import BrokerConnection
 from minikafka.record.batch import Record, build
 from minikafka.wire.codec import Entity, request
 from minikafka.wire.versions import FETCH, LIST_OFFSETS, PRODUCE
@@ -149,9 +149,9 @@ def test_follower_logs_its_partition_state_when_it_keeps_refusing_a_client(
             async with cluster.client() as client:
                 await client.create_topics(NewTopic("t", assignment={0: (0, 1)}))
             connection = await cluster.transport.connect(
-                partial(Connection, "client", cluster.clock), "127.0.0.1", 9093
+                partial(BrokerConnection, "client", cluster.clock), "127.0.0.1", 9093
             )
-            assert isinstance(connection, Connection)
+            assert isinstance(connection, BrokerConnection)
             for _ in range(12):
                 await connection.request(api, version, body(), 1000)
                 await asyncio.sleep(0.5)

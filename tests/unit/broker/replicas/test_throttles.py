@@ -14,7 +14,7 @@ from minikafka.base.metrics import prometheus_text
 from minikafka.base.model import TopicPartition
 from minikafka.cli.reassign.throttle import REPLICAS, set_throttle
 from minikafka.client import Client, NewTopic
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.record.batch import Record
 
 T0 = TopicPartition("t", 0)

@@ -12,7 +12,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Create
 from minikafka.client import NewTopic
-from minikafka.client.admin import Resource, ResourceType
+from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.record.batch import Record
 from minikafka.replication.partition import Partition
 from minikafka.zk import layout

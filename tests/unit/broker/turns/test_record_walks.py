@@ -23,7 +23,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.turns.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.client import NewTopic
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.log.log import Log
 from minikafka.record.batch import Record, build, records
 from minikafka.record.codecs import compress

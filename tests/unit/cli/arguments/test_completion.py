@@ -16,7 +16,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.cli import main
 from minikafka.cli.arguments import completion
 from minikafka.cli.main import commands
-from minikafka.client.groups.admin import GroupListing
+from minikafka.client.administration.group_admin import GroupListing
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 
 

@@ -15,11 +15,10 @@ from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.cli.diagnosis import health as module
 from minikafka.cli.diagnosis.health import Observed, diagnose
 from minikafka.client import ClusterInfo, Node, Outcome, PartitionInfo, TopicInfo
-from minikafka.client.admin_results import Resource, ResourceType
-from minikafka.cluster.causes import Cause
+from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
-from minikafka.cluster.processes import identify
-from minikafka.cluster.sights import (
+from minikafka.cluster.observation.causes import Cause
+from minikafka.cluster.observation.sights import (
     DOWN,
     PAUSED,
     RUNS,
@@ -28,6 +27,7 @@ from minikafka.cluster.sights import (
     Sights,
     ZooKeeperSight,
 )
+from minikafka.cluster.processes import identify
 
 T0 = TopicPartition("t", 0)
 THIS = identify(os.getpid())
@@ -193,7 +193,7 @@ def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         }
         return Sights(ZooKeeperSight("z", ProcessSight(states["zookeeper"], 6)), brokers)
 
-    monkeypatch.setattr("minikafka.cluster.sights.look", look)
+    monkeypatch.setattr("minikafka.cluster.observation.sights.look", look)
     return states
 
 

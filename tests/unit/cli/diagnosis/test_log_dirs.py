@@ -10,7 +10,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.cli.diagnosis.log_dirs import as_json_object, log_dirs
 from minikafka.client import Outcome
-from minikafka.client.admin_results import LogDir, StoredReplica
+from minikafka.client.administration.results import LogDir, StoredReplica
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 10), TopicPartition("u", 0)
 INTERNAL = TopicPartition("__consumer_offsets", 3)

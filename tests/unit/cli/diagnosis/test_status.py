@@ -11,8 +11,8 @@ from rich.text import Text
 from minikafka.cli.diagnosis.status import combined
 from minikafka.cli.diagnosis.status_view import status_lines
 from minikafka.cli.terminal.console import plain_console, print_lines
-from minikafka.cluster.causes import Cause
-from minikafka.cluster.state import combine
+from minikafka.cluster.observation.causes import Cause
+from minikafka.cluster.observation.state import combine
 
 
 def processes() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from support.ledger_lines import Lines
 
 from minikafka.cli.diagnosis import trace as module
 from minikafka.cli.diagnosis.trace import trace
-from minikafka.cluster.state import ClusterState, combine
+from minikafka.cluster.observation.state import ClusterState, combine
 from minikafka.explain.gather import Sources
 
 SILENT = (

@@ -14,7 +14,7 @@ from minikafka.cli.diagnosis.views import (
     newest,
 )
 from minikafka.client import ClusterInfo, Node, PartitionInfo, TopicInfo
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 
 
 def view(

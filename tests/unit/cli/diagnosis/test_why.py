@@ -12,16 +12,16 @@ from support.ledger_lines import Scene
 
 from minikafka.cli.diagnosis import why as module
 from minikafka.cli.diagnosis.why import why
-from minikafka.cluster.causes import Cause
+from minikafka.cluster.observation.causes import Cause
 from minikafka.explain.groups.picture import GroupPicture
-from minikafka.explain.picture import Nodes, Picture
+from minikafka.explain.picture import Nodes, PartitionPicture
 
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     scene = Scene()
 
-    async def gather(*_: object) -> Picture:
+    async def gather(*_: object) -> PartitionPicture:
         return scene.picture()
 
     directory = SimpleNamespace(topics=lambda: {"t1", "other"})

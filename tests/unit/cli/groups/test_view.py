@@ -16,7 +16,7 @@ from minikafka.cli.groups.view import (
     remark,
     state_lines,
 )
-from minikafka.client.groups.admin import GroupDescription, MemberDescription
+from minikafka.client.administration.group_admin import GroupDescription, MemberDescription
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MEMBER = MemberDescription("c-1", None, "c", "/10.0.0.1", (T0, T1))

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.zookeeper import EXTERNAL
 from minikafka.cli.main import commands
-from minikafka.cluster import launcher
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
+from minikafka.cluster.launch import launcher
 from minikafka.cluster.processes import ProcessId, identify, is_alive, is_paused
 
 

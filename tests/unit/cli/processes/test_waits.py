@@ -12,8 +12,7 @@ from minikafka.cli.processes import waits
 from minikafka.cli.processes.waits import until_serving, until_zookeeper_serves
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.cluster.local import LocalCluster
-from minikafka.cluster.processes import identify
-from minikafka.cluster.sights import (
+from minikafka.cluster.observation.sights import (
     DOWN,
     RUNS,
     BrokerSight,
@@ -22,6 +21,7 @@ from minikafka.cluster.sights import (
     ZooKeeperSight,
     look,
 )
+from minikafka.cluster.processes import identify
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 THIS = identify(os.getpid())

@@ -20,7 +20,7 @@ from minikafka.cli.reassign.outcome import (
 )
 from minikafka.cli.terminal.progress import Amount, Progress
 from minikafka.client import Outcome
-from minikafka.client.admin_results import Resource
+from minikafka.client.administration.results import Resource
 from minikafka.runtime.clock import SystemClock
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))

@@ -18,7 +18,7 @@ from minikafka.cli.arguments.partition_arguments import Named
 from minikafka.cli.reassign import reassign as module
 from minikafka.cli.reassign.jobs import ReassignOptions
 from minikafka.cli.reassign.moves import MoveByController
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 MOVE = ["--topic", "t", "--partition", "0", "--replicas", "3,4,5"]

@@ -23,7 +23,7 @@ from support.until import until
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.cli.records import group_member
-from minikafka.cli.records.group_member import Member, Session, _translated
+from minikafka.cli.records.group_member import GroupReading, Member, _translated
 from minikafka.client import Client, ConsumedRecord, OffsetAndMetadata, Record
 from minikafka.record.batch import build
 from minikafka.record.codecs import crc32c
@@ -78,7 +78,7 @@ class Consumer:
 class Running:
     """A member whose `run` is a task. `values`: the printed values."""
 
-    def __init__(self, client: Client, cluster: StubGroups, session: Session) -> None:
+    def __init__(self, client: Client, cluster: StubGroups, session: GroupReading) -> None:
         self.records: list[ConsumedRecord] = []
         self.consumer = Consumer(cluster)
         self.fails_at: int | None = None
@@ -106,8 +106,8 @@ class Running:
 
 def session(
     until_end: bool = False, count: int | None = None, start: Any = "earliest", quiet: bool = False
-) -> Session:
-    return Session("g", ("t",), start, until_end, count, quiet)
+) -> GroupReading:
+    return GroupReading("g", ("t",), start, until_end, count, quiet)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from support.stub_cluster import StubCluster
 
 from minikafka.cli.records import record_input
-from minikafka.cli.records.produce import Summary, input_size, produce
+from minikafka.cli.records.produce import ProduceSummary, input_size, produce
 from minikafka.cli.terminal import progress
 from minikafka.cli.terminal.progress import Amount
 
@@ -108,5 +108,5 @@ def test_size_of_an_input_that_is_no_file_is_unknown(lines: Path, tmp_path: Path
 
 
 def test_summary_has_no_rate_before_any_time_has_passed() -> None:
-    assert Summary("t", 1, 5).text() == "sent 1 record (5 B) to t in 0.0 s"
-    assert Summary("t", 2_500, 5, 2).text().endswith(" in 2.0 s, 1,250 per second")
+    assert ProduceSummary("t", 1, 5).text() == "sent 1 record (5 B) to t in 0.0 s"
+    assert ProduceSummary("t", 2_500, 5, 2).text().endswith(" in 2.0 s, 1,250 per second")

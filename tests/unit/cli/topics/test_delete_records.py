@@ -13,7 +13,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.cli.topics.topics import topics
-from minikafka.client.admin_results import Deleted, Outcome
+from minikafka.client.administration.results import Deleted, Outcome
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

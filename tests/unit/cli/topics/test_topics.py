@@ -13,7 +13,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.cli.topics import topics as module
 from minikafka.client import NewTopic, Outcome
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 
 T0 = TopicPartition("t", 0)
 T = Resource(ResourceType.TOPIC, "t")

@@ -9,7 +9,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.cli.topics.view import TopicView, as_json_topic, lines, read_topics
 from minikafka.client import PartitionInfo, TopicInfo
-from minikafka.client.admin_results import Resource, ResourceType
+from minikafka.client.administration.results import Resource, ResourceType
 
 TOPIC = TopicInfo(
     "t",

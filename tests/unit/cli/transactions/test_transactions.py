@@ -13,7 +13,7 @@ from support.stub_transactions import OPEN, StubTransactions
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.cli.transactions.transactions import transactions
+from minikafka.cli.transactions.commands import transactions
 from minikafka.runtime.clock import SystemClock
 from minikafka.wire import versions
 

@@ -16,7 +16,7 @@ from minikafka.client.isolation.events import (
     event_of,
     parse,
 )
-from minikafka.client.isolation.transactions import Fate, join
+from minikafka.client.isolation.operations import Fate, join
 
 WRITE = {"client": "c", "number": 0, "event": "write", "outcome": "ok", "topic": "t"}
 

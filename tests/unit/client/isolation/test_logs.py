@@ -16,7 +16,7 @@ from minikafka.client.isolation.logs import (
     PartitionLog,
     stored,
 )
-from minikafka.client.isolation.transactions import OFFSETS_TOPIC, offset_digest
+from minikafka.client.isolation.operations import OFFSETS_TOPIC, offset_digest
 from minikafka.groups.messages.records import (
     OffsetAndMetadata,
     offset_commit_key,

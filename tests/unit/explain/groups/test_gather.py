@@ -24,9 +24,9 @@ from minikafka.explain.groups.gather import collect
 from minikafka.explain.groups.picture import QUIET_MS, GroupPicture
 from minikafka.explain.groups.why import explain_group
 from minikafka.explain.nodes import nodes_of
+from minikafka.explain.open_transactions import STUCK_MS
 from minikafka.explain.past import Past
-from minikafka.explain.picture import DOWN, UP, BrokerPicture, Picture
-from minikafka.explain.transactions import STUCK_MS
+from minikafka.explain.picture import DOWN, UP, BrokerPicture, PartitionPicture
 from minikafka.ledger.reader import Line
 from minikafka.ledger.record import GROUP
 from minikafka.record.batch import Record
@@ -76,7 +76,7 @@ class Scene:
         """Return the ledger lines about all groups."""
         return [line for line in self.cluster.history() if line["kind"] == GROUP]
 
-    async def partition(self, tp: TopicPartition) -> Picture:
+    async def partition(self, tp: TopicPartition) -> PartitionPicture:
         answers = await self.ask(EXPLAIN, {"topic": tp.topic, "partition": tp.partition})
         reader = InMemoryClient(self.cluster.ensemble)
         brokers = {
@@ -86,7 +86,7 @@ class Scene:
             for number in self.cluster.storages
         }
         nodes = await nodes_of(reader, tp)
-        return Picture(tp, brokers, nodes, Past(self.cluster.history(), tp))
+        return PartitionPicture(tp, brokers, nodes, Past(self.cluster.history(), tp))
 
     async def picture(self) -> GroupPicture:
         """Wait until the brokers have written their ledger lines, and return what `collect` gathers about the group."""

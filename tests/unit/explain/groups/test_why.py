@@ -15,7 +15,7 @@ from minikafka.explain.finding import Finding
 from minikafka.explain.groups.picture import Lag, Past
 from minikafka.explain.groups.why import UNWRITTEN_MS, explain_group
 from minikafka.explain.past import Past as PartitionPast
-from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, Picture
+from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, PartitionPicture
 from minikafka.groups.messages.requests import LeavingMember
 
 T3 = TopicPartition("t", 3)
@@ -31,10 +31,10 @@ def texts(finding: Finding) -> list[str]:
     return [finding.text, *(text for cause in finding.because for text in texts(cause))]
 
 
-def offline(tp: TopicPartition) -> Picture:
-    """Return the `Picture` (all data) of a partition whose only replica is on broker 2, which is down."""
+def offline(tp: TopicPartition) -> PartitionPicture:
+    """Return the `PartitionPicture` (all data) of a partition whose only replica is on broker 2, which is down."""
     nodes = Nodes(None, (1,), ReplicaAssignment((2,)), None, False, None)
-    return Picture(tp, {2: BrokerPicture(2, DOWN)}, nodes, PartitionPast([], tp))
+    return PartitionPicture(tp, {2: BrokerPicture(2, DOWN)}, nodes, PartitionPast([], tp))
 
 
 def problem(world: GroupLedgerWorld, **more: Any) -> Finding:
@@ -434,7 +434,7 @@ def test_explanation_of_a_group_says_that_the_offsets_topic_does_not_exist():
     world = GroupLedgerWorld()
     tp = TopicPartition("__consumer_offsets", 0)
     nodes = Nodes(None, (1,), None, None, False, None)
-    missing = Picture(tp, {}, nodes, PartitionPast([], tp))
+    missing = PartitionPicture(tp, {}, nodes, PartitionPast([], tp))
     answer = {"partition": 0, "error": int(ErrorCode.NOT_COORDINATOR), "group": None}
 
     [finding] = world.why(answers={BROKER: answer}, home=missing)

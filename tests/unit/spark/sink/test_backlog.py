@@ -21,7 +21,7 @@ from minikafka.spark.source.options import parse as parse_read
 from minikafka.spark.source.ranges import OffsetRange
 from minikafka.spark.source.readers import read_ranges
 from minikafka.spark.wire import deadline
-from minikafka.spark.wire.connection import Connection
+from minikafka.spark.wire.connection import BlockingConnection
 
 PARTITIONS = 4
 ROWS = 3_000
@@ -94,13 +94,13 @@ def test_every_row_is_written_once_and_in_order_through_failures(seed, in_flight
 def in_flight(monkeypatch) -> list[int]:
     """Return a list of the number of requests in flight after each request that was sent."""
     found: list[int] = []
-    send = Connection.send
+    send = BlockingConnection.send
 
-    def counting(connection: Connection, api: tuple[int, int], body: bytes) -> None:
+    def counting(connection: BlockingConnection, api: tuple[int, int], body: bytes) -> None:
         send(connection, api, body)
         found.append(len(connection._waiting))
 
-    monkeypatch.setattr(Connection, "send", counting)
+    monkeypatch.setattr(BlockingConnection, "send", counting)
     return found
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from minikafka.spark.table.directory import Staged, TableDirectory
-from minikafka.spark.table.save import PLACE, Stage, place_of, write_empty
+from minikafka.spark.table.save import PLACE, TableStage, place_of, write_empty
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -39,7 +39,7 @@ def stage(
     columns: tuple[str, ...] = (),
     codec: str = "zstd",
 ) -> list[Staged]:
-    found = Stage(str(table.path), columns, codec).write(iter(batches))
+    found = TableStage(str(table.path), columns, codec).write(iter(batches))
     return [Staged(**row) for batch in found for row in batch.to_pylist()]
 
 

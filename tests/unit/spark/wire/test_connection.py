@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from minikafka.base.errors import ProtocolViolation
-from minikafka.spark.wire.connection import Connection
+from minikafka.spark.wire.connection import BlockingConnection
 
 API = (18, 0)
 
@@ -19,7 +19,7 @@ API = (18, 0)
 @contextmanager
 def served_by(
     answer: Callable[[socket.socket], None], timeout_s: float = 10
-) -> Iterator[Connection]:
+) -> Iterator[BlockingConnection]:
     """Yield a connection to a peer that runs `answer` and then closes its sending side."""
 
     def serve() -> None:
@@ -33,7 +33,9 @@ def served_by(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         peer = threading.Thread(target=serve)
         peer.start()
-        with closing(Connection("127.0.0.1", listener.getsockname()[1], "test", timeout_s)) as made:
+        with closing(
+            BlockingConnection("127.0.0.1", listener.getsockname()[1], "test", timeout_s)
+        ) as made:
             yield made
         peer.join()
 

@@ -20,7 +20,7 @@ from minikafka.spark.sink.once.staged import Staged, Write, stage_rows
 from minikafka.spark.sink.options import parse
 from minikafka.spark.sink.producer import WriteFailed
 from minikafka.spark.wire import deadline
-from minikafka.spark.wire.connection import Connection
+from minikafka.spark.wire.connection import BlockingConnection
 from minikafka.spark.wire.leaders import Unreachable
 
 PARTITIONS = 2
@@ -109,8 +109,10 @@ class Deaths:
         self.left = -1
         self.is_after = False
         self.is_dead = False
-        self._send = Connection.send
-        monkeypatch.setattr(Connection, "send", lambda *arguments: self._counted(*arguments))
+        self._send = BlockingConnection.send
+        monkeypatch.setattr(
+            BlockingConnection, "send", lambda *arguments: self._counted(*arguments)
+        )
 
     def plan(self, requests: int, *, after: bool) -> None:
         self.left, self.is_after, self.is_dead = requests, after, False
@@ -118,7 +120,7 @@ class Deaths:
     def revive(self) -> None:
         self.left, self.is_dead = -1, False
 
-    def _counted(self, connection: Connection, api: tuple[int, int], body: bytes) -> None:
+    def _counted(self, connection: BlockingConnection, api: tuple[int, int], body: bytes) -> None:
         self.is_dead = self.is_dead or (self.left == 0 and not self.is_after)
         if self.is_dead:
             raise Died

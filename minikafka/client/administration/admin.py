@@ -19,7 +19,14 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock
-from minikafka.client.admin_results import (
+from minikafka.client.administration.controller_requests import (
+    CONTROLLER,
+    ControllerRequests,
+    is_not_controller,
+    no_controller,
+)
+from minikafka.client.administration.probe import Probed, probe
+from minikafka.client.administration.results import (
     Deleted,
     LogDir,
     Outcome,
@@ -30,16 +37,9 @@ from minikafka.client.admin_results import (
     read_outcome,
     read_settings,
 )
-from minikafka.client.controller_requests import (
-    CONTROLLER,
-    ControllerRequests,
-    is_not_controller,
-    no_controller,
-)
 from minikafka.client.log_offsets import EARLIEST, LATEST, LogOffsets
 from minikafka.client.metadata import ClusterInfo, Metadata, TopicInfo, error_code, read_metadata
 from minikafka.client.network import Address, Network, request
-from minikafka.client.probe import Probed, probe
 from minikafka.client.retries import GRACE_MS, Retries
 from minikafka.wire import versions
 

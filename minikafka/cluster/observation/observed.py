@@ -13,16 +13,16 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import HOST, ClusterDirectory, ClusterError, ClusterRecord
-from minikafka.cluster.launcher import POLL_MS
-from minikafka.cluster.processes import ProcessId
-from minikafka.cluster.running import RunningProcesses
-from minikafka.cluster.state import (
+from minikafka.cluster.launch.launcher import POLL_MS
+from minikafka.cluster.observation.state import (
     CALL_TIMEOUT_MS,
     ClusterState,
     brokers_know,
     call_all,
     read_state,
 )
+from minikafka.cluster.processes import ProcessId
+from minikafka.cluster.running import RunningProcesses
 from minikafka.runtime.clock import SystemClock, SystemRng
 
 WAIT_MS: Final = 60_000

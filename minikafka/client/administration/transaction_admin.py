@@ -15,8 +15,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import BrokerId, Node, TopicPartition
 from minikafka.base.open_transactions import holding
-from minikafka.client.admin_results import Outcome
-from minikafka.client.coordinators import TRANSACTION, Coordinators
+from minikafka.client.administration.coordinators import TRANSACTION, Coordinators
+from minikafka.client.administration.results import Outcome
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Address, Network, request
 from minikafka.client.retries import Retries

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.client.admin_results import Outcome
+from minikafka.client.administration.results import Outcome
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Network
 from minikafka.client.retries import GRACE_MS, Retries

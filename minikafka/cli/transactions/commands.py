@@ -33,7 +33,7 @@ from minikafka.transactions.states import TransactionState
 if TYPE_CHECKING:
     from minikafka.cli.transactions.hanging import Found, Scope
     from minikafka.client import Client, Outcome
-    from minikafka.client.transactions import (
+    from minikafka.client.administration.transaction_admin import (
         DescribedTransaction,
         ProducerState,
         TransactionListing,
@@ -293,7 +293,7 @@ def abort(
     warning says so.
     """
     numbers = _named_producer(start_offset, producer_id, producer_epoch, coordinator_epoch)
-    from minikafka.client.transactions import ProducerState
+    from minikafka.client.administration.transaction_admin import ProducerState
 
     async def work(client: Client) -> tuple[ProducerState, Outcome]:
         await require_partitions(client.admin, [tp])

@@ -12,7 +12,7 @@ from support.stub_groups import StubGroups
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, OffsetAndMetadata, Outcome
-from minikafka.client.groups.admin import GroupListing
+from minikafka.client.administration.group_admin import GroupListing
 from minikafka.wire import versions
 
 T0 = TopicPartition("t", 0)

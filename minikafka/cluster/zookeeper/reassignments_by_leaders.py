@@ -15,13 +15,13 @@ from minikafka.base.errors import MultiFailed, NodeExists
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Clock, Rng, WatchKind, ZooKeeper
 from minikafka.cluster.directory import ClusterError
-from minikafka.cluster.reassign_node import (
+from minikafka.cluster.zookeeper.reassign_node import (
     OtherRequest,
     Plan,
     ReassignmentNode,
     check_alive,
 )
-from minikafka.cluster.zookeeper_session import zookeeper_session
+from minikafka.cluster.zookeeper.session import zookeeper_session
 from minikafka.leaders.model import PartitionView
 from minikafka.zk.nodes import coordination
 from minikafka.zk.nodes.faults import Faults

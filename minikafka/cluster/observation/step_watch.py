@@ -13,7 +13,7 @@ from typing import Final
 from minikafka.base.errors import KafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import HOST, ClusterDirectory, ClusterRecord
-from minikafka.cluster.state import CALL_TIMEOUT_MS, control_plane_of
+from minikafka.cluster.observation.state import CALL_TIMEOUT_MS, control_plane_of
 from minikafka.rpc.messages import STEPS, decode_gate_state, encode_steps
 
 ROUND_MS: Final = 2_000

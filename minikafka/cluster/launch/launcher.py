@@ -15,13 +15,6 @@ from minikafka.base.coordination import COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock, Rng
 from minikafka.base.zookeeper import EMBEDDED, MANAGED
-from minikafka.cluster.broker_keys import (
-    SECRET_KEY,
-    changes_between,
-    laid_keys,
-    settings_after,
-    settings_in,
-)
 from minikafka.cluster.directory import (
     HOST,
     BrokerRecord,
@@ -30,8 +23,14 @@ from minikafka.cluster.directory import (
     ClusterRecord,
     ClusterSettings,
 )
-from minikafka.cluster.lost_zookeeper import known_cluster_ids, why_empty, why_lost
-from minikafka.cluster.plan import Plan, Request, Running, coordination_of, plan
+from minikafka.cluster.launch.broker_keys import (
+    SECRET_KEY,
+    changes_between,
+    laid_keys,
+    settings_after,
+    settings_in,
+)
+from minikafka.cluster.launch.plan import Plan, Request, Running, coordination_of, plan
 from minikafka.cluster.ports import HeldPorts, is_free
 from minikafka.cluster.processes import (
     ProcessId,
@@ -44,6 +43,7 @@ from minikafka.cluster.processes import (
     wait_until_gone,
 )
 from minikafka.cluster.running import RunningProcesses
+from minikafka.cluster.zookeeper.lost_data import known_cluster_ids, why_empty, why_lost
 from minikafka.rpc.messages import SettingChange
 from minikafka.zk.processes.apache import ApacheZooKeeper
 from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess

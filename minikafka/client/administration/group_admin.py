@@ -14,9 +14,13 @@ from minikafka.base.arguments import several
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import Node, TopicPartition
-from minikafka.client.admin_results import Outcome
-from minikafka.client.coordinators import GROUP, MOVED, Coordinators, read_coordinator
-from minikafka.client.groups.offsets import (
+from minikafka.client.administration.coordinators import (
+    GROUP,
+    MOVED,
+    Coordinators,
+    read_coordinator,
+)
+from minikafka.client.administration.group_offsets import (
     OffsetAndMetadata,
     commit_request,
     delete_request,
@@ -24,7 +28,8 @@ from minikafka.client.groups.offsets import (
     partition_codes,
     read_committed,
 )
-from minikafka.client.groups.protocol import PROTOCOL_TYPE, decode_assignment
+from minikafka.client.administration.group_protocol import PROTOCOL_TYPE, decode_assignment
+from minikafka.client.administration.results import Outcome
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Address, Network, request
 from minikafka.client.retries import Retries

@@ -32,7 +32,7 @@ async def why_lost(
 
     The result is "" if ZooKeeper has it, or does not answer within `timeout_ms`.
     """
-    from minikafka.cluster.zookeeper_session import zookeeper_session  # imports aiozk
+    from minikafka.cluster.zookeeper.session import zookeeper_session  # imports aiozk
 
     known = known_cluster_ids(directory, record)
     if not known:

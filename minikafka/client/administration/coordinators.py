@@ -14,7 +14,7 @@ from minikafka.base.arguments import several
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import Node
-from minikafka.client.admin_results import Outcome
+from minikafka.client.administration.results import Outcome
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Address, Network, request
 from minikafka.client.retries import Retries
@@ -28,15 +28,15 @@ MOVED: Final = (
 """Errors after which the coordinator must be found again."""
 
 
-class Kind(NamedTuple):
+class CoordinatorKind(NamedTuple):
     """What a coordinator coordinates. `number`: Kafka's number in FindCoordinator. `noun`: the word in errors."""
 
     number: int
     noun: str
 
 
-GROUP: Final = Kind(0, "group")
-TRANSACTION: Final = Kind(1, "transactional id")
+GROUP: Final = CoordinatorKind(0, "group")
+TRANSACTION: Final = CoordinatorKind(1, "transactional id")
 
 
 class Coordinators:
@@ -44,7 +44,7 @@ class Coordinators:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: CoordinatorKind,
         network: Network,
         metadata: Metadata,
         retries: Retries,
@@ -116,7 +116,7 @@ class Coordinators:
         return [found[key] for key in keys]
 
 
-def read_coordinator(answer: Any, kind: Kind = GROUP) -> Node:
+def read_coordinator(answer: Any, kind: CoordinatorKind = GROUP) -> Node:
     """Return the coordinator in one item of a FindCoordinator response. Raises KafkaError."""
     code = error_code(answer.error_code)
     if code is not ErrorCode.NONE:

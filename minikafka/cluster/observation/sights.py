@@ -25,11 +25,11 @@ from minikafka.base.errors import (
 )
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import HOST, BrokerRecord, ClusterDirectory, ClusterRecord
-from minikafka.cluster.lost_zookeeper import why_empty, why_lost
+from minikafka.cluster.observation.state import CONNECTED, call_all, is_disputed
 from minikafka.cluster.ports import is_free
 from minikafka.cluster.processes import ProcessId, is_paused, started_at_ms
 from minikafka.cluster.running import RunningProcesses
-from minikafka.cluster.state import CONNECTED, call_all, is_disputed
+from minikafka.cluster.zookeeper.lost_data import why_empty, why_lost
 from minikafka.rpc.messages import STATE
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
 
 async def _elected(record: ClusterRecord, clock: Clock, rng: Rng) -> int | None:
     """Return the broker that ZooKeeper names as the controller; None if there is none, or no answer within LOOK_MS."""
-    from minikafka.cluster.zookeeper_session import zookeeper_session
+    from minikafka.cluster.zookeeper.session import zookeeper_session
     from minikafka.zk.nodes import election
 
     try:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.client.admin_results import Outcome
+from minikafka.client.administration.results import Outcome
 from minikafka.client.metadata import ClusterInfo, TopicInfo, error_code
 from minikafka.client.network import Address, Network, request
 from minikafka.wire import versions

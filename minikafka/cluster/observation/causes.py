@@ -16,7 +16,7 @@ from typing import Any, Final
 from minikafka.base.coordination import LEADERS
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.names import GROUP_TOPIC, listed
-from minikafka.cluster.sights import (
+from minikafka.cluster.observation.sights import (
     CLEAN_END,
     DOWN,
     FAILED,
@@ -26,7 +26,7 @@ from minikafka.cluster.sights import (
     ProcessSight,
     Sights,
 )
-from minikafka.cluster.state import CONNECTED, active_controller, claims_of
+from minikafka.cluster.observation.state import CONNECTED, active_controller, claims_of
 
 _ERROR: Final = re.compile(r"error|exception|fail|severe|cannot|denied|in use", re.IGNORECASE)
 """Words that show that the last line of ZooKeeper's log says why ZooKeeper ended."""

@@ -1,1 +1,0 @@
-"""Consumer groups of the client: members that share partitions, committed offsets, administration."""
