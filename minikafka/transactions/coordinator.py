@@ -177,6 +177,7 @@ class TransactionCoordinator:
             error = yield from self._writes.write(txn, stored)
         elif stored.state is _STATE.ONGOING:
             error = yield from self._ending.decide(txn, request.committed)
+        # The answer goes first: the producer need not wait for the markers.
         self._procedures.answer(request.caller, EndResponse(error))
         if not error and txn.is_prepared:
             self._ending.send_markers(txn)

@@ -24,6 +24,7 @@ class Writes:
         The context has a committed record before the procedure returns.
         """
         value = None if metadata is None else transaction_value(metadata)
+        # From here to the outcome the id is busy, so no other record of it can be written, and `stored` stays.
         token = self._begin(txn)
         error: int = yield Append(txn.partition, [(transaction_key(txn.name), value)], token)
         txn.token = None

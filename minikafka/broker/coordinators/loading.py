@@ -140,6 +140,7 @@ class Loader:
             if chunk:
                 await self._decode(load, chunk)
                 return True
+            # Without the topic in the metadata, its number of partitions is unknown, and so is which keys it has here.
             is_whole = load.reader.at_end() and self._topic.exists
         except KafkaError as error:
             cause = error.__cause__

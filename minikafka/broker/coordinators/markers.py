@@ -129,6 +129,8 @@ class MarkerAppends:
         if partition is None:
             return _failed(_UNKNOWN)
         if leader_epoch not in (ANY_EPOCH, partition.leader_epoch):
+            # A marker that was on its way while this broker lost and won the leadership would end the producer's next
+            # transaction, which may have the same epoch (S100).
             return _failed(_NOT_LEADER)
         pending = self._pending.get(marker)
         if pending is None:
@@ -148,9 +150,8 @@ class MarkerAppends:
         )
 
     def _forget(self, marker: _Marker, done: asyncio.Future[int]) -> None:
-        _error_of(
-            done
-        )  # nobody may wait any longer, and asyncio reports exceptions that nobody has read
+        # Nobody may wait any longer, and asyncio reports exceptions that nobody has read.
+        _error_of(done)
         if self._pending.get(marker) is done:
             del self._pending[marker]
 
@@ -293,6 +294,7 @@ class MarkerSender:
             if state is not None and state.leader in self._metadata.brokers:
                 led.setdefault(state.leader, []).append((tp, state.leader_epoch))
             elif state is None and (is_fresh or self._source is None) and self._has_metadata():
+                # Only metadata that are newer than the decision tell that a partition was deleted (S101).
                 deleted.append(tp)
             else:
                 self._try_later(sending, tp)
