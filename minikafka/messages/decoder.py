@@ -86,6 +86,18 @@ def _named(message: Message, version: int, reason: object) -> ProtocolViolation:
     return ProtocolViolation(f"{message.structure.name} v{version}: {reason}")
 
 
+def skip_tags(buf: Buffer, pos: int) -> int:
+    """Return the position after a section of tagged fields. Raises ProtocolViolation if the section is cut off."""
+    count, pos = read_uvarint(buf, pos)
+    for _ in range(count):
+        _, pos = read_uvarint(buf, pos)
+        size, pos = read_uvarint(buf, pos)
+        pos += size
+        if pos > len(buf):
+            raise ProtocolViolation("a tagged field is cut off")
+    return pos
+
+
 # ---- the generated function
 
 

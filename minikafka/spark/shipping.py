@@ -20,7 +20,7 @@ from typing import Final
 from minikafka import base
 
 NAME: Final = "minikafka-spark.zip"
-_PACKAGES: Final = ("base", "pipeline", "spark")
+_PACKAGES: Final = ("base", "messages", "pipeline", "spark")
 _RECORD: Final = ("__init__", "header", "transactions", "varints")
 """The modules of `record/` that need no library."""
 _AUTOLOAD: Final = "minikafka/spark/autoload.py"

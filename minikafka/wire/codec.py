@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from minikafka.base.ports import Buffer
 from minikafka.messages import decoder, encoder, table
-from minikafka.messages.decoder import Entity
-from minikafka.wire.primitives import INT32, NO_TAGS, skip_tags, string
+from minikafka.messages.decoder import Entity, skip_tags
+from minikafka.wire.primitives import INT32, NO_TAGS, string
 from minikafka.wire.versions import has_flexible_response_header, is_flexible
 
 REQUEST_ELEMENTS_MAX: Final = 100_000

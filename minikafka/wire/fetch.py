@@ -15,10 +15,11 @@ from typing import Final, NamedTuple, TypeAlias
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.fetch_rows import PartitionData, RequestRow
 from minikafka.base.ports import Slice
+from minikafka.messages.decoder import skip_tags
 from minikafka.messages.steps import finished
 from minikafka.record.varints import read_uvarint, uvarint
 from minikafka.wire.current_leaders import Leaders
-from minikafka.wire.primitives import skip_tags, tags
+from minikafka.wire.primitives import tags
 
 FLEXIBLE: Final = 12
 FOLLOWER_VERSION: Final = 12

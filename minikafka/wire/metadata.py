@@ -13,11 +13,11 @@ from typing import Final
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, Node, PartitionState
 from minikafka.base.names import INTERNAL_TOPICS
+from minikafka.messages.table import NULL_UUID
 from minikafka.wire.primitives import (
     INT16,
     INT32,
     NO_TAGS,
-    NULL_UUID,
     array,
     compact_array,
     compact_int32_array,

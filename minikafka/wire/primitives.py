@@ -1,8 +1,4 @@
-"""Kafka's primitive types as bytes, for encoders and checks that do not use kio.
-
-Invariant: a reader never reads beyond the end of its buffer and never trusts a length. A field that does not fit
-into the buffer raises `ProtocolViolation`.
-"""
+"""Kafka's primitive types as bytes, for the encoders that are written by hand."""
 
 from __future__ import annotations
 
@@ -10,15 +6,12 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from minikafka.base.errors import ProtocolViolation
-from minikafka.base.ports import Buffer
-from minikafka.record.varints import read_uvarint, uvarint
+from minikafka.record.varints import uvarint
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
 NO_TAGS: Final = b"\x00"
 """An empty section of tagged fields (KIP-482)."""
-NULL_UUID: Final = bytes(16)
 
 
 def string(text: str | None) -> bytes:
@@ -61,15 +54,3 @@ def tags(fields: Sequence[tuple[int, bytes]]) -> bytes:
     """Return a section of tagged fields: (tag, value), in ascending order of their tags."""
     values = [uvarint(tag) + uvarint(len(value)) + value for tag, value in fields]
     return uvarint(len(fields)) + b"".join(values)
-
-
-def skip_tags(buf: Buffer, pos: int) -> int:
-    """Return the position after a section of tagged fields. Raises ProtocolViolation if the section is cut off."""
-    count, pos = read_uvarint(buf, pos)
-    for _ in range(count):
-        _, pos = read_uvarint(buf, pos)
-        size, pos = read_uvarint(buf, pos)
-        pos += size
-        if pos > len(buf):
-            raise ProtocolViolation("a tagged field is cut off")
-    return pos

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
+from minikafka.messages.decoder import skip_tags
 from minikafka.record.varints import read_uvarint, uvarint
 from minikafka.wire.current_leaders import Leaders
 from minikafka.wire.primitives import (
@@ -19,7 +20,6 @@ from minikafka.wire.primitives import (
     array,
     compact_array,
     compact_string,
-    skip_tags,
     string,
     tags,
 )

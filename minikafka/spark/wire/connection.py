@@ -59,7 +59,7 @@ class BlockingConnection:
     def send(self, api: tuple[int, int], body: bytes) -> None:
         """Send one request without waiting. `receive` returns the response later."""
         self._correlation += 1
-        self._waiting.append((self._correlation, api in protocol.FLEXIBLE))
+        self._waiting.append((self._correlation, protocol.is_flexible(api)))
         self._socket.sendall(protocol.request(api, self._correlation, self._client_id, body))
 
     def receive(self) -> memoryview:

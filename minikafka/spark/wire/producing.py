@@ -1,7 +1,6 @@
-"""Encoding of the sink's Kafka requests InitProducerId v1 and Produce v8, and parsing of the responses.
+"""Requests and responses of the sink: InitProducerId v1 and Produce v8. Kafka 2.4 and later serve both versions.
 
-The module follows the rules of `protocol`. Neither version is flexible (KIP-482). Kafka 2.4 and later serve both
-versions.
+Produce requests are encoded by hand, so that every batch is copied only once.
 """
 
 from __future__ import annotations
@@ -11,15 +10,17 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.wire.protocol import Reader, by_topic, string
+from minikafka.messages.decoder import Entity
+from minikafka.spark.wire.protocol import decoded, encoded
 
 PRODUCE: Final = (0, 8)
 INIT_PRODUCER_ID: Final = (22, 1)
 """API key and version of each request of this module."""
 
-_PRODUCE_HEAD: Final = Struct(">hi")
+_PRODUCE_HEAD: Final = Struct(">hii")
 _NO_TRANSACTION: Final = b"\xff\xff"
 _PRODUCE_PARTITION: Final = Struct(">ii")
+_INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _ALL_REPLICAS: Final = -1
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
@@ -46,7 +47,11 @@ def init_producer_request(
     transactional_id: str | None = None, timeout_ms: int = _TRANSACTION_TIMEOUT_MS
 ) -> bytes:
     """Return the body of InitProducerId v1. `transactional_id` None: a producer without transactions."""
-    return _name(transactional_id) + _INT32.pack(timeout_ms)
+    return encoded(
+        INIT_PRODUCER_ID,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+    )
 
 
 def produce_request(
@@ -55,40 +60,42 @@ def produce_request(
     transactional_id: str | None = None,
 ) -> bytes:
     """Return the body of Produce v8 with acks=all and one batch per partition."""
-    head = _name(transactional_id) + _PRODUCE_HEAD.pack(_ALL_REPLICAS, timeout_ms)
-    entries = {
-        tp: (_PRODUCE_PARTITION.pack(tp.partition, len(batch)), batch)
-        for tp, batch in batches.items()
-    }
-    return by_topic(entries, head)
+    topics: dict[str, list[TopicPartition]] = {}
+    for tp in batches:
+        topics.setdefault(tp.topic, []).append(tp)
+    transaction = _NO_TRANSACTION if transactional_id is None else _string(transactional_id)
+    head = _PRODUCE_HEAD.pack(_ALL_REPLICAS, timeout_ms, len(topics))
+    body: list[bytes | bytearray] = [transaction, head]
+    for topic, partitions in topics.items():
+        body += [_string(topic), _INT32.pack(len(partitions))]
+        for tp in partitions:
+            batch = batches[tp]
+            body += [_PRODUCE_PARTITION.pack(tp.partition, len(batch)), batch]
+    return b"".join(body)
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return _INT16.pack(len(data)) + data
 
 
 def parse_init_producer(answer: memoryview) -> NewProducer:
     """Parse the body of an InitProducerId v1 response."""
-    reader = Reader(answer)
-    reader.int32()  # throttle time
-    return NewProducer(reader.int16(), reader.int64(), reader.int16())
+    found = decoded(INIT_PRODUCER_ID, answer)
+    return NewProducer(found.error_code, found.producer_id, found.producer_epoch)
 
 
 def parse_produce(answer: memoryview) -> dict[TopicPartition, Produced]:
     """Parse the body of a Produce v8 response."""
-    reader = Reader(answer)
-    found = {}
-    for _ in range(reader.count()):
-        topic = reader.string()
-        for _ in range(reader.count()):
-            tp = TopicPartition(topic, reader.int32())
-            found[tp] = _produced(reader)
-    return found
+    return {
+        TopicPartition(topic.name, row.index): _produced(row)
+        for topic in decoded(PRODUCE, answer).responses
+        for row in topic.partition_responses
+    }
 
 
-def _produced(reader: Reader) -> Produced:
-    code, base_offset = reader.int16(), reader.int64()
-    reader.int64()  # log append time
-    reader.int64()  # log start offset
-    refused = tuple((reader.int32(), reader.string()) for _ in range(reader.count()))
-    return Produced(code, base_offset, refused, reader.string())
-
-
-def _name(transactional_id: str | None) -> bytes:
-    return _NO_TRANSACTION if transactional_id is None else string(transactional_id)
+def _produced(row: Entity) -> Produced:
+    refused = tuple(
+        (found.batch_index, found.batch_index_error_message or "") for found in row.record_errors
+    )
+    return Produced(row.error_code, row.base_offset, refused, row.error_message or "")

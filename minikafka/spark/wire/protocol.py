@@ -1,9 +1,8 @@
-"""Encoding and parsing for Metadata v11, ListOffsets v4, Fetch v11 and OffsetForLeaderEpoch v3.
+"""Requests and responses of Metadata v11, ListOffsets v4, Fetch v11 and OffsetForLeaderEpoch v3.
 
-The code is written by hand, so that executors need no codec library. Of these, only Metadata uses a flexible
-version (KIP-482), because its responses must contain topic ids. The other versions have int16 lengths of strings and
-int32 lengths of arrays. Kafka 2.8 and later serve all these versions. Invariant: a truncated response, or a
-response with impossible sizes, raises `ProtocolViolation` and no other exception.
+`minikafka.messages` encodes and decodes them. Metadata has version 11 because its responses must contain topic ids.
+Kafka 2.8 and later serve all these versions. Invariant: a truncated response, or a response with impossible sizes,
+raises `ProtocolViolation` and no other exception.
 """
 
 from __future__ import annotations
@@ -11,28 +10,21 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from itertools import chain
-from struct import Struct, error
-from typing import Final, NamedTuple
+from struct import Struct
+from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
+from minikafka.messages import table
+from minikafka.messages.decoder import Entity, decode, skip_tags
+from minikafka.messages.encoder import Row, encode
 from minikafka.record.transactions import Aborted
-from minikafka.record.varints import read_uvarint, uvarint
 
 FETCH: Final = (1, 11)
 LIST_OFFSETS: Final = (2, 4)
 METADATA: Final = (3, 11)
 OFFSET_FOR_LEADER_EPOCH: Final = (23, 3)
 """API key and version of each request of this module."""
-OFFSET_FETCH: Final = (9, 7)
-"""API key and version of the request for the offset of a group, which `transactions` encodes."""
-DESCRIBE_PRODUCERS: Final = (61, 0)
-LIST_TRANSACTIONS: Final = (66, 0)
-"""API key and version of the requests about open transactions, which `producers` encodes."""
-FLEXIBLE: Final = frozenset({METADATA, OFFSET_FETCH, DESCRIBE_PRODUCERS, LIST_TRANSACTIONS})
-"""The requests in a flexible version, whose headers end with tagged fields."""
-
 EARLIEST: Final = -2
 LATEST: Final = -1
 """Special timestamps for the start and the end of a log, in ListOffsets and in Spark's offset JSON."""
@@ -45,19 +37,10 @@ class Isolation(IntEnum):
     READ_COMMITTED = 1
 
 
-_INT16: Final = Struct(">h")
-_INT32: Final = Struct(">i")
-_INT64: Final = Struct(">q")
-_REQUEST: Final = Struct(">ihhi")
-_FETCH_HEAD: Final = Struct(">iiiibii")
-_FETCH_PARTITION: Final = Struct(">iiqqi")
-_LIST_PARTITION: Final = Struct(">iiq")
-_EPOCH_PARTITION: Final = Struct(">iii")
-_ABORTED: Final = Struct(">qq")
+_REQUEST: Final = Struct(">ihhih")
+_ELEMENTS_MAX: Final = 10_000_000
 _CONSUMER: Final = -1
-_NO_SESSION: Final = (0, -1)
-_NO_ID: Final = bytes(16)
-NO_TAGS: Final = b"\x00"
+_NO_TAGS: Final = b"\x00"
 
 
 class PartitionMetadata(NamedTuple):
@@ -118,16 +101,40 @@ class FetchResponse(NamedTuple):
 
 def request(api: tuple[int, int], correlation: int, client_id: str, body: bytes) -> bytes:
     """Return a complete request: length, request header (v1, or v2 for flexible versions), body."""
-    client = string(client_id) + (NO_TAGS if api in FLEXIBLE else b"")
-    size = _REQUEST.size - 4 + len(client) + len(body)
-    return _REQUEST.pack(size, *api, correlation) + client + body
+    client = client_id.encode()
+    rest = b"".join((client, _NO_TAGS if is_flexible(api) else b"", body))
+    return _REQUEST.pack(_REQUEST.size - 4 + len(rest), *api, correlation, len(client)) + rest
+
+
+def is_flexible(api: tuple[int, int]) -> bool:
+    """True if the headers of an API and version end with tagged fields (KIP-482). ApiVersions has version 0 here."""
+    key, version = api
+    return version in table.request(key).flexible
 
 
 def without_header_tags(answer: memoryview) -> memoryview:
     """Return a response of a flexible version without the tagged fields of its header."""
-    reader = Reader(answer)
-    reader.skip_tags()
-    return reader.rest()
+    return answer[skip_tags(answer, 0) :]
+
+
+def encoded(api: tuple[int, int], **values: Any) -> bytes:
+    """Return the body of a request. `values`: its fields, by Kafka's names in snake case."""
+    key, version = api
+    return encode(table.request(key), version, values)
+
+
+def decoded(api: tuple[int, int], answer: memoryview) -> Entity:
+    """Return the fields of a response. Raises ProtocolViolation."""
+    key, version = api
+    return decode(table.response(key), version, answer, 0, _ELEMENTS_MAX)
+
+
+def by_topic(rows: Mapping[TopicPartition, Row]) -> dict[str, list[Row]]:
+    """Return the rows of partitions by topic."""
+    topics: dict[str, list[Row]] = {}
+    for tp, row in rows.items():
+        topics.setdefault(tp.topic, []).append(row)
+    return topics
 
 
 def metadata_request(topics: Sequence[str] | None, *, creates: bool = False) -> bytes:
@@ -135,11 +142,8 @@ def metadata_request(topics: Sequence[str] | None, *, creates: bool = False) -> 
 
     `creates`: ask the broker to create missing topics. The request asks for no authorized operations.
     """
-    flags = bytes([creates, False]) + NO_TAGS
-    if topics is None:
-        return uvarint(0) + flags
-    names = [_NO_ID + compact_string(topic) + NO_TAGS for topic in topics]
-    return uvarint(len(topics) + 1) + b"".join(names) + flags
+    names = None if topics is None else [{"name": topic} for topic in topics]
+    return encoded(METADATA, topics=names, allow_auto_topic_creation=creates)
 
 
 def list_offsets_request(
@@ -149,11 +153,16 @@ def list_offsets_request(
 
     A timestamp is Unix milliseconds, EARLIEST or LATEST.
     """
-    entries = {
-        tp: (_LIST_PARTITION.pack(tp.partition, leader_epoch, timestamp),)
+    rows: dict[TopicPartition, Row] = {
+        tp: {
+            "partition_index": tp.partition,
+            "current_leader_epoch": leader_epoch,
+            "timestamp": timestamp,
+        }
         for tp, (leader_epoch, timestamp) in asked.items()
     }
-    return by_topic(entries, _INT32.pack(_CONSUMER) + bytes([isolation]))
+    topics = [{"name": topic, "partitions": found} for topic, found in by_topic(rows).items()]
+    return encoded(LIST_OFFSETS, replica_id=_CONSUMER, isolation_level=isolation, topics=topics)
 
 
 def epoch_ends_request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes:
@@ -161,27 +170,12 @@ def epoch_ends_request(asked: Mapping[TopicPartition, tuple[int, int]]) -> bytes
 
     `asked`: (current leader epoch, epoch whose end is requested) of each partition.
     """
-    entries = {
-        tp: (_EPOCH_PARTITION.pack(tp.partition, current, wanted),)
+    rows: dict[TopicPartition, Row] = {
+        tp: {"partition": tp.partition, "current_leader_epoch": current, "leader_epoch": wanted}
         for tp, (current, wanted) in asked.items()
     }
-    return by_topic(entries, _INT32.pack(_CONSUMER))
-
-
-def by_topic(
-    entries: Mapping[TopicPartition, Sequence[bytes | bytearray]], head: bytes = b""
-) -> bytes:
-    """Return `head` and an encoded array of topics. Each topic is a name and an array of partition entries.
-
-    `entries`: the encoded entry of each partition, in one or more pieces. Every piece is copied once.
-    """
-    topics: dict[str, list[Sequence[bytes | bytearray]]] = {}
-    for tp, entry in entries.items():
-        topics.setdefault(tp.topic, []).append(entry)
-    body: list[bytes | bytearray] = [head, _INT32.pack(len(topics))]
-    for topic, found in topics.items():
-        body += [string(topic), _INT32.pack(len(found)), *chain.from_iterable(found)]
-    return b"".join(body)
+    topics = [{"topic": topic, "partitions": found} for topic, found in by_topic(rows).items()]
+    return encoded(OFFSET_FOR_LEADER_EPOCH, replica_id=_CONSUMER, topics=topics)
 
 
 def fetch_request(
@@ -196,70 +190,53 @@ def fetch_request(
     The response has at most `max_bytes`, and the partitions in the order of `asked` as long as they fit. The first
     batch of the response may be larger.
     """
-    head = _FETCH_HEAD.pack(_CONSUMER, max_wait_ms, 1, max_bytes, isolation, *_NO_SESSION)
-    entries = {
-        tp: (
-            _FETCH_PARTITION.pack(
-                tp.partition, entry.leader_epoch, entry.offset, -1, entry.max_bytes
-            ),
-        )
+    rows: dict[TopicPartition, Row] = {
+        tp: {
+            "partition": tp.partition,
+            "current_leader_epoch": entry.leader_epoch,
+            "fetch_offset": entry.offset,
+            "partition_max_bytes": entry.max_bytes,
+        }
         for tp, entry in asked.items()
     }
-    return by_topic(entries, head) + _INT32.pack(0) + string("")
+    return encoded(
+        FETCH,
+        replica_id=_CONSUMER,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
+        topics=[{"topic": topic, "partitions": found} for topic, found in by_topic(rows).items()],
+    )
 
 
 def parse_metadata(answer: memoryview) -> Metadata:
     """Parse the body of a Metadata v11 response."""
-    reader = Reader(answer)
-    reader.int32()  # throttle time
-    brokers = {}
-    for _ in range(reader.compact_count()):
-        broker_id = reader.int32()
-        brokers[broker_id] = (reader.compact_string(), reader.int32())
-        reader.compact_string()  # rack
-        reader.skip_tags()
-    reader.compact_string()  # cluster id
-    controller = brokers.get(reader.int32())
-    topics = dict(_topic(reader) for _ in range(reader.compact_count()))
-    reader.skip_tags()
-    return Metadata(brokers, controller, topics)
+    found = decoded(METADATA, answer)
+    brokers = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
+    topics = {topic.name: _topic(topic) for topic in found.topics}
+    return Metadata(brokers, brokers.get(found.controller_id), topics)
 
 
-def _topic(reader: Reader) -> tuple[str, TopicMetadata]:
-    code, name, raw_id = reader.int16(), reader.compact_string(), bytes(reader.take(len(_NO_ID)))
-    is_internal = reader.take(1)[0] != 0
-    partitions = dict(_partition(reader) for _ in range(reader.compact_count()))
-    reader.int32()  # authorized operations
-    reader.skip_tags()
-    topic_id = "" if raw_id == _NO_ID else urlsafe_b64encode(raw_id).decode().rstrip("=")
-    return name, TopicMetadata(code, is_internal, topic_id, partitions)
-
-
-def _partition(reader: Reader) -> tuple[int, PartitionMetadata]:
-    code, index, leader, leader_epoch = (
-        reader.int16(),
-        reader.int32(),
-        reader.int32(),
-        reader.int32(),
-    )
-    for _ in ("replicas", "in-sync replicas", "offline replicas"):
-        reader.skip(4 * reader.compact_count())
-    reader.skip_tags()
-    return index, PartitionMetadata(code, leader, leader_epoch)
+def _topic(topic: Entity) -> TopicMetadata:
+    partitions = {
+        row.partition_index: PartitionMetadata(row.error_code, row.leader_id, row.leader_epoch)
+        for row in topic.partitions
+    }
+    has_id = topic.topic_id != table.NULL_UUID
+    topic_id = urlsafe_b64encode(topic.topic_id).decode().rstrip("=") if has_id else ""
+    return TopicMetadata(topic.error_code, topic.is_internal, topic_id, partitions)
 
 
 def parse_list_offsets(answer: memoryview) -> dict[TopicPartition, OffsetResponse]:
     """Parse the body of a ListOffsets v4 response."""
-    reader = Reader(answer)
-    reader.int32()  # throttle time
-    found = {}
-    for _ in range(reader.count()):
-        topic = reader.string()
-        for _ in range(reader.count()):
-            tp, code = TopicPartition(topic, reader.int32()), reader.int16()
-            reader.int64()  # timestamp
-            found[tp] = OffsetResponse(code, reader.int64(), reader.int32())
-    return found
+    return {
+        TopicPartition(topic.name, row.partition_index): OffsetResponse(
+            row.error_code, row.offset, row.leader_epoch
+        )
+        for topic in decoded(LIST_OFFSETS, answer).topics
+        for row in topic.partitions
+    }
 
 
 def parse_epoch_ends(answer: memoryview) -> dict[TopicPartition, OffsetResponse]:
@@ -268,15 +245,13 @@ def parse_epoch_ends(answer: memoryview) -> dict[TopicPartition, OffsetResponse]
     For each partition, the response contains the largest epoch up to the requested epoch, and the end offset of
     this epoch.
     """
-    reader = Reader(answer)
-    reader.int32()  # throttle time
-    found = {}
-    for _ in range(reader.count()):
-        topic = reader.string()
-        for _ in range(reader.count()):
-            code, index, epoch = reader.int16(), reader.int32(), reader.int32()
-            found[TopicPartition(topic, index)] = OffsetResponse(code, reader.int64(), epoch)
-    return found
+    return {
+        TopicPartition(topic.topic, row.partition): OffsetResponse(
+            row.error_code, row.end_offset, row.leader_epoch
+        )
+        for topic in decoded(OFFSET_FOR_LEADER_EPOCH, answer).topics
+        for row in topic.partitions
+    }
 
 
 def parse_fetch(
@@ -286,129 +261,20 @@ def parse_fetch(
 
     Raises `ProtocolViolation` if a partition in `asked` is missing.
     """
-    reader = Reader(answer)
-    reader.int32()  # throttle time
-    code = reader.int16()
-    reader.int32()  # session id
-    found = {}
-    for _ in range(reader.count()):
-        topic = reader.string()
-        for _ in range(reader.count()):
-            tp = TopicPartition(topic, reader.int32())
-            found[tp] = _fetched(reader, code)
+    response = decoded(FETCH, answer)
+    code, nothing = response.error_code, answer[:0]
+    found = {
+        TopicPartition(topic.topic, row.partition_index): FetchResponse(
+            code or row.error_code,
+            row.high_watermark,
+            row.log_start_offset,
+            tuple(Aborted(*aborted) for aborted in row.aborted_transactions or ()),
+            nothing if row.records is None else row.records,
+        )
+        for topic in response.responses
+        for row in topic.partitions
+    }
     missing = [tp for tp in asked if tp not in found]
     if missing and not code:
         raise ProtocolViolation(f"a Fetch response lacks the requested partition {missing[0]}")
-    return found | dict.fromkeys(missing, FetchResponse(code, -1, -1, (), answer[:0]))
-
-
-def _fetched(reader: Reader, code: int) -> FetchResponse:
-    partition_code, high_watermark = reader.int16(), reader.int64()
-    reader.int64()  # last stable offset
-    log_start_offset = reader.int64()
-    aborted = reader.take(_ABORTED.size * max(reader.int32(), 0))  # the count is -1 for null
-    reader.int32()  # preferred read replica
-    records = reader.take(max(reader.int32(), 0))
-    return FetchResponse(
-        code or partition_code,
-        high_watermark,
-        log_start_offset,
-        tuple(Aborted(*found) for found in _ABORTED.iter_unpack(aborted)),
-        records,
-    )
-
-
-def string(text: str) -> bytes:
-    """Return an encoded string."""
-    data = text.encode()
-    return _INT16.pack(len(data)) + data
-
-
-def compact_string(text: str) -> bytes:
-    """Return a string in the encoding of flexible versions."""
-    data = text.encode()
-    return uvarint(len(data) + 1) + data
-
-
-class Reader:
-    """A position in a response that advances with every read."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-        self._position = 0
-
-    def int16(self) -> int:
-        """Return the next two bytes as a signed number."""
-        return self._number(_INT16)
-
-    def int32(self) -> int:
-        """Return the next four bytes as a signed number."""
-        return self._number(_INT32)
-
-    def int64(self) -> int:
-        """Return the next eight bytes as a signed number."""
-        return self._number(_INT64)
-
-    def uvarint(self) -> int:
-        """Return the next unsigned varint."""
-        number, self._position = read_uvarint(self._data, self._position)
-        return number
-
-    def count(self) -> int:
-        """Return the size of the next array; 0 for null."""
-        return self._checked_count(self.int32())
-
-    def compact_count(self) -> int:
-        """Return the size of the next array in the encoding of flexible versions; 0 for null."""
-        return self._checked_count(self.uvarint() - 1)
-
-    def _checked_count(self, size: int) -> int:
-        if size > len(self._data) - self._position:
-            raise ProtocolViolation(
-                f"an array declares {size} entries in a response of {len(self._data)} bytes"
-            )
-        return max(size, 0)
-
-    def string(self) -> str:
-        """Return the next string; "" for null."""
-        return self.nullable_string() or ""
-
-    def nullable_string(self) -> str | None:
-        """Return the next string; None for null."""
-        size = self.int16()
-        return None if size < 0 else str(self.take(size), "utf-8", "replace")
-
-    def compact_string(self) -> str:
-        """Return the next string in the encoding of flexible versions; "" for null."""
-        return str(self.take(max(self.uvarint() - 1, 0)), "utf-8", "replace")
-
-    def skip_tags(self) -> None:
-        """Skip the tagged fields at the end of a structure in a flexible version."""
-        for _ in range(self.uvarint()):
-            self.uvarint()  # tag
-            self.skip(self.uvarint())
-
-    def skip(self, size: int) -> None:
-        """Skip `size` bytes."""
-        self.take(size)
-
-    def rest(self) -> memoryview:
-        """Return a view of all unread bytes."""
-        return self._data[self._position :]
-
-    def take(self, size: int) -> memoryview:
-        """Return a view of the next `size` bytes."""
-        end = self._position + size
-        if end > len(self._data):
-            raise ProtocolViolation("a response is shorter than its lengths say")
-        taken = self._data[self._position : end]
-        self._position = end
-        return taken
-
-    def _number(self, layout: Struct) -> int:
-        try:
-            (value,) = layout.unpack_from(self._data, self._position)
-        except error as cause:
-            raise ProtocolViolation("a response is shorter than its lengths say") from cause
-        self._position += layout.size
-        return int(value)
+    return found | dict.fromkeys(missing, FetchResponse(code, -1, -1, (), nothing))

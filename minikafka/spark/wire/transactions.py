@@ -1,44 +1,32 @@
-"""Encoding of the requests of a transaction (KIP-98), and parsing of the responses.
+"""Requests and responses of transactions (KIP-98).
 
-The module follows the rules of `protocol`. Only OffsetFetch is flexible (KIP-482), because only version 7 waits for
-the end of a transaction (KIP-447). Kafka 2.5 and later serve all these versions.
+OffsetFetch has version 7, the first one that waits for the end of a transaction (KIP-447). Kafka 2.5 and later serve
+all these versions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.record.varints import uvarint
-from minikafka.spark.wire.protocol import (
-    NO_TAGS,
-    Reader,
-    by_topic,
-    compact_string,
-    string,
-)
+from minikafka.spark.wire.protocol import decoded, encoded
 
 FIND_COORDINATOR: Final = (10, 2)
 ADD_PARTITIONS: Final = (24, 1)
 ADD_OFFSETS: Final = (25, 1)
 END: Final = (26, 1)
 TXN_OFFSET_COMMIT: Final = (28, 2)
+OFFSET_FETCH: Final = (9, 7)
 API_VERSIONS: Final = (18, 0)
-"""API key and version of each request of this module. `protocol` has OFFSET_FETCH."""
+"""API key and version of each request of this module."""
 
 OF_GROUPS: Final = 0
 OF_TRANSACTIONS: Final = 1
 """Kinds of coordinators."""
 
-_PRODUCER: Final = Struct(">qh")
-_INT32: Final = Struct(">i")
-_OFFSET: Final = Struct(">iqi")
-_UNKNOWN_EPOCH: Final = -1
 _NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED
-_API: Final = Struct(">hhh")
 
 
 class Found(NamedTuple):
@@ -72,61 +60,78 @@ class Identity(NamedTuple):
 
 def find_coordinator_request(key: str, kind: int) -> bytes:
     """Return the body of FindCoordinator v2. `kind`: `OF_GROUPS` or `OF_TRANSACTIONS`."""
-    return string(key) + bytes([kind])
+    return encoded(FIND_COORDINATOR, key=key, key_type=kind)
 
 
 def parse_find_coordinator(answer: memoryview) -> Found:
     """Parse the body of a FindCoordinator v2 response."""
-    reader = Reader(answer)
-    reader.int32()  # throttle time
-    error = reader.int16()
-    reader.nullable_string()  # message
-    reader.int32()  # broker id
-    return Found(error, (reader.string(), reader.int32()))
+    found = decoded(FIND_COORDINATOR, answer)
+    return Found(found.error_code, (found.host, found.port))
 
 
 def add_partitions_request(identity: Identity, partitions: Iterable[TopicPartition]) -> bytes:
     """Return the body of AddPartitionsToTxn v1."""
-    return by_topic({tp: (_INT32.pack(tp.partition),) for tp in partitions}, _head(identity))
+    topics: dict[str, list[int]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return encoded(
+        ADD_PARTITIONS,
+        v3_and_below_transactional_id=identity.transactional_id,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.epoch,
+        v3_and_below_topics=[
+            {"name": topic, "partitions": numbers} for topic, numbers in topics.items()
+        ],
+    )
 
 
 def parse_add_partitions(answer: memoryview) -> Outcome:
-    """Return the first error of an AddPartitionsToTxn v1 or TxnOffsetCommit v2 response that names a cause."""
-    reader = Reader(answer)
-    reader.int32()  # throttle time
-    errors = []
-    for _ in range(reader.count()):
-        reader.string()  # topic
-        for _ in range(reader.count()):
-            reader.int32()  # partition
-            errors.append(reader.int16())
-    return Outcome(_first_cause(errors))
+    """Return the first error of an AddPartitionsToTxn v1 response that names a cause."""
+    topics = decoded(ADD_PARTITIONS, answer).results_by_topic_v3_and_below
+    return Outcome(
+        _first_cause(
+            row.partition_error_code for topic in topics for row in topic.results_by_partition
+        )
+    )
 
 
 def add_offsets_request(identity: Identity, group: str) -> bytes:
     """Return the body of AddOffsetsToTxn v1."""
-    return _head(identity) + string(group)
+    return encoded(ADD_OFFSETS, group_id=group, **_fields(identity))
+
+
+def parse_add_offsets(answer: memoryview) -> Outcome:
+    """Return the error of an AddOffsetsToTxn v1 response."""
+    return Outcome(decoded(ADD_OFFSETS, answer).error_code)
 
 
 def end_request(identity: Identity, *, commit: bool) -> bytes:
     """Return the body of EndTxn v1."""
-    return _head(identity) + bytes([commit])
+    return encoded(END, committed=commit, **_fields(identity))
 
 
-def parse_outcome(answer: memoryview) -> Outcome:
-    """Return the error of an AddOffsetsToTxn v1 or EndTxn v1 response."""
-    reader = Reader(answer)
-    reader.int32()  # throttle time
-    return Outcome(reader.int16())
+def parse_end(answer: memoryview) -> Outcome:
+    """Return the error of an EndTxn v1 response."""
+    return Outcome(decoded(END, answer).error_code)
 
 
 def txn_offset_commit_request(
     identity: Identity, group: str, tp: TopicPartition, offset: int, metadata: str
 ) -> bytes:
     """Return the body of TxnOffsetCommit v2 for one partition, by a client that is no member of the group."""
-    entry = _OFFSET.pack(tp.partition, offset, _UNKNOWN_EPOCH) + string(metadata)
-    producer = _PRODUCER.pack(identity.producer_id, identity.epoch)
-    return by_topic({tp: (entry,)}, string(identity.transactional_id) + string(group) + producer)
+    row = {
+        "partition_index": tp.partition,
+        "committed_offset": offset,
+        "committed_metadata": metadata,
+    }
+    topics = [{"name": tp.topic, "partitions": [row]}]
+    return encoded(TXN_OFFSET_COMMIT, group_id=group, topics=topics, **_fields(identity))
+
+
+def parse_txn_offset_commit(answer: memoryview) -> Outcome:
+    """Return the first error of a TxnOffsetCommit v2 response that names a cause."""
+    topics = decoded(TXN_OFFSET_COMMIT, answer).topics
+    return Outcome(_first_cause(row.error_code for topic in topics for row in topic.partitions))
 
 
 def offset_fetch_request(group: str, tp: TopicPartition) -> bytes:
@@ -134,40 +139,30 @@ def offset_fetch_request(group: str, tp: TopicPartition) -> bytes:
 
     The coordinator refuses the request, as UNSTABLE_OFFSET_COMMIT, while a transaction with an offset is open.
     """
-    topic = compact_string(tp.topic) + uvarint(2) + _INT32.pack(tp.partition) + NO_TAGS
-    return compact_string(group) + uvarint(2) + topic + bytes([True]) + NO_TAGS
+    topic = {"name": tp.topic, "partition_indexes": [tp.partition]}
+    return encoded(OFFSET_FETCH, group_id=group, topics=[topic], require_stable=True)
 
 
 def parse_offset_fetch(answer: memoryview) -> CommittedOffset:
     """Parse the body of an OffsetFetch v7 response for one partition."""
-    reader = Reader(answer)
-    reader.int32()  # throttle time
-    found = []
-    for _ in range(reader.compact_count()):
-        reader.compact_string()  # topic
-        for _ in range(reader.compact_count()):
-            reader.int32()  # partition
-            offset = reader.int64()
-            reader.int32()  # leader epoch
-            metadata = reader.compact_string()
-            found.append(CommittedOffset(reader.int16(), offset, metadata))
-            reader.skip_tags()
-        reader.skip_tags()
-    error = reader.int16()
-    return CommittedOffset(error, -1, "") if error or not found else found[0]
+    response = decoded(OFFSET_FETCH, answer)
+    rows = [row for topic in response.topics for row in topic.partitions]
+    if response.error_code or not rows:
+        return CommittedOffset(response.error_code, -1, "")
+    return CommittedOffset(rows[0].error_code, rows[0].committed_offset, rows[0].metadata or "")
 
 
 def parse_api_versions(answer: memoryview) -> dict[int, int]:
     """Return the highest version of each request that a broker serves, from an ApiVersions v0 response."""
-    reader = Reader(answer)
-    reader.int16()  # error
-    served = (_API.unpack(reader.take(_API.size)) for _ in range(reader.count()))
-    return {key: highest for key, _, highest in served}
+    return {row.api_key: row.max_version for row in decoded(API_VERSIONS, answer).api_keys}
 
 
-def _head(identity: Identity) -> bytes:
-    producer = _PRODUCER.pack(identity.producer_id, identity.epoch)
-    return string(identity.transactional_id) + producer
+def _fields(identity: Identity) -> dict[str, Any]:
+    return {
+        "transactional_id": identity.transactional_id,
+        "producer_id": identity.producer_id,
+        "producer_epoch": identity.epoch,
+    }
 
 
 def _first_cause(errors: Iterable[int]) -> int:

@@ -15,7 +15,7 @@ from support.random_messages import MESSAGES, message, values_of
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.messages import table
-from minikafka.messages.decoder import STEP_BYTES, decode, decode_in_steps
+from minikafka.messages.decoder import STEP_BYTES, decode, decode_in_steps, skip_tags
 from minikafka.messages.encoder import encode
 from minikafka.record.varints import uvarint
 from minikafka.wire.versions import API_VERSIONS, CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, METADATA
@@ -247,3 +247,10 @@ def test_step_ends_inside_a_section_of_tagged_fields() -> None:
     assert (
         finished(decode_in_steps(table.request(METADATA), 12, b"\x00" + body[1:], 0, MANY))[1] > 30
     )
+
+
+def test_tagged_fields_of_a_header_are_skipped() -> None:
+    section = b"\x02\x00\x01a\x05\x02bc"
+    assert skip_tags(section + b"rest", 0) == len(section)
+    with pytest.raises(ProtocolViolation):
+        skip_tags(b"\x01\x00\x7fa", 0)

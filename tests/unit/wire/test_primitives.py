@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from minikafka.base.errors import ProtocolViolation
 from minikafka.wire import primitives
 
 
@@ -18,10 +15,3 @@ def test_strings_and_arrays_are_encoded_as_in_kafka() -> None:
     assert primitives.compact_int32_array([7]) == b"\x02\0\0\0\x07"
     assert primitives.array(0) == b"\0\0\0\0"
     assert primitives.compact_array(0) == b"\x01"
-
-
-def test_section_of_tagged_fields_is_skipped() -> None:
-    section = b"\x02\x00\x01a\x05\x02bc"
-    assert primitives.skip_tags(section + b"rest", 0) == len(section)
-    with pytest.raises(ProtocolViolation):
-        primitives.skip_tags(b"\x01\x00\x7fa", 0)

@@ -17,7 +17,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import parse_json
 from minikafka.spark.records.encode import Producer
 from minikafka.spark.sink.options import ID_PREFIX, TRANSACTION_TIMEOUT
-from minikafka.spark.wire import producing, protocol, transactions
+from minikafka.spark.wire import producing, transactions
 from minikafka.spark.wire.coordinators import Answered, Coordinator
 from minikafka.spark.wire.leaders import Leaders, Unreachable
 
@@ -44,7 +44,7 @@ _NEEDED: Final = (
     transactions.ADD_OFFSETS,
     transactions.END,
     transactions.TXN_OFFSET_COMMIT,
-    protocol.OFFSET_FETCH,
+    transactions.OFFSET_FETCH,
 )
 
 
@@ -113,27 +113,27 @@ class Transaction:
     def mark(self, marker: Marker) -> None:
         """Make the marker a part of the transaction."""
         body = transactions.add_offsets_request(self._identity, self._name)
-        self._call(transactions.ADD_OFFSETS, body, transactions.parse_outcome)
+        self._call(transactions.ADD_OFFSETS, body, transactions.parse_add_offsets)
         facts = asdict(marker)
         body = transactions.txn_offset_commit_request(
             self._identity, self._name, MARKER, facts.pop("batch"), json.dumps(facts)
         )
         with as_lost():
             self._group.call(
-                transactions.TXN_OFFSET_COMMIT, body, transactions.parse_add_partitions
+                transactions.TXN_OFFSET_COMMIT, body, transactions.parse_txn_offset_commit
             )
 
     def commit(self) -> None:
         """Commit the transaction. After any error, the outcome is unknown."""
         body = transactions.end_request(self._identity, commit=True)
-        self._call(transactions.END, body, transactions.parse_outcome)
+        self._call(transactions.END, body, transactions.parse_end)
 
     def abandon(self) -> None:
         """Abort the transaction if the coordinator answers soon. Otherwise the transaction ends at its timeout."""
         brief = Coordinator(self._leaders, transactions.OF_TRANSACTIONS, self._name, _ABANDON_S)
         try:
             body = transactions.end_request(self._identity, commit=False)
-            brief.call(transactions.END, body, transactions.parse_outcome)
+            brief.call(transactions.END, body, transactions.parse_end)
         except (KafkaError, Unreachable):
             return
 
@@ -147,7 +147,7 @@ class Transaction:
 def read_marker(group: Coordinator, name: str) -> Marker | None:
     """Return the marker of a transactional id; None if there is none. Raises `ConfigError` for any other offset."""
     body = transactions.offset_fetch_request(name, MARKER)
-    found = group.call(protocol.OFFSET_FETCH, body, transactions.parse_offset_fetch)
+    found = group.call(transactions.OFFSET_FETCH, body, transactions.parse_offset_fetch)
     if found.offset < 0:
         return None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.wire import producing, protocol, transactions
+from minikafka.spark.wire import producing, transactions
 from minikafka.spark.wire.transactions import CommittedOffset, Identity
 from minikafka.wire import codec
 
@@ -63,7 +63,9 @@ def test_add_offsets_and_end_name_the_producer():
         request = codec.decode_request(*transactions.END, body)
         assert (request.transactional_id, request.producer_id, request.producer_epoch) == PRODUCER
         assert request.committed is commit
-    assert transactions.parse_outcome(memoryview(struct.pack(">ih", 0, 47))).error == 47
+    answer = memoryview(struct.pack(">ih", 0, 47))
+    assert transactions.parse_add_offsets(answer).error == 47
+    assert transactions.parse_end(answer).error == 47
 
 
 def test_offset_in_a_transaction_has_its_metadata():
@@ -79,7 +81,7 @@ def test_offset_in_a_transaction_has_its_metadata():
 
 def test_offset_fetch_asks_for_stable_offsets_of_one_partition():
     body = transactions.offset_fetch_request("group ü", LINES)
-    request = codec.decode_request(*protocol.OFFSET_FETCH, NO_TAGS + body)
+    request = codec.decode_request(*transactions.OFFSET_FETCH, NO_TAGS + body)
     assert (request.group_id, request.require_stable) == ("group ü", True)
     (topic,) = request.topics
     assert (topic.name, list(topic.partition_indexes)) == ("lines", [3])
