@@ -2,7 +2,7 @@
 
     python -m benchmarks.group_memory
 
-The benchmark passes JoinGroup, SyncGroup and OffsetCommit requests to the coordinator's core, and counts the
+The benchmark passes JoinGroup, SyncGroup and OffsetCommit requests to the coordinator, and counts the
 allocated bytes with tracemalloc. The metadata and the assignment of each member are like those of a consumer of
 one topic with a name of eleven characters.
 """
@@ -12,16 +12,17 @@ from __future__ import annotations
 import gc
 import struct
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.coordinators import Answer, Append
-from minikafka.broker.coordinators.groups.service import settings_of
+from minikafka.base.coordinators import Append, LeadershipBegun, LoadFinished
+from minikafka.base.deciders import Answer, Outcome, TimerDue
+from minikafka.broker.coordinators.group_host import settings_of
 from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.messages.commands import Command
-from minikafka.groups.messages.requests import (
+from minikafka.groups.events import (
     CommitRequest,
+    Event,
     JoinRequest,
     OffsetToCommit,
     SyncRequest,
@@ -40,21 +41,21 @@ class Bench:
         self.ids = 0
         self.now = 0
         settings = settings_of(BrokerConfig(group_initial_rebalance_delay_ms=1))
-        self.core = GroupCoordinator(settings, self.new_id, lambda: 1_700_000_000_000, 1)
-        self.core.begin_load(0, 0)
-        self.carry_out(self.core.loaded(0, 0, 0))
+        self.coordinator = GroupCoordinator(settings, self.new_id, lambda: 1_700_000_000_000, 1)
         self.answers: dict[Any, Any] = {}
+        self.handle(LeadershipBegun(0, 0))
+        self.handle(LoadFinished(0, 0, 1))
 
     def new_id(self) -> str:
         """Return a new id with the length of a UUID."""
         self.ids += 1
         return f"{self.ids:036}"
 
-    def carry_out(self, commands: Iterable[Command]) -> None:
-        """Acknowledge each append in `commands`, and store each response from `commands` in `answers`."""
-        for command in commands:
+    def handle(self, event: Event) -> None:
+        """Pass an event to the coordinator, acknowledge each append, and store each response in `answers`."""
+        for command in self.coordinator.handle(event, self.now):
             if isinstance(command, Append):
-                self.carry_out(self.core.appended(command.token, 0, 0))
+                self.handle(Outcome(command.token, 0))
             elif isinstance(command, Answer):
                 self.answers[command.caller] = command.response
 
@@ -64,34 +65,37 @@ class Bench:
         metadata = struct.pack(">hih", 1, 1, len(name)) + name + struct.pack(">ii", -1, 0)
         assignment = struct.pack(">hih", 1, 1, len(name)) + name + struct.pack(">iii", 1, 0, -1)
         for number in range(members):
-            request = JoinRequest(
-                group,
-                "",
-                None,
-                f"consumer-{number}",
-                "/127.0.0.1",
-                session_timeout_ms=1_800_000,
-                rebalance_timeout_ms=1_800_000,
-                protocol_type="consumer",
-                protocols=[
-                    ("range", bytes(bytearray(metadata))),
-                    ("cooperative-sticky", bytes(bytearray(metadata))),
-                ],
+            self.handle(
+                JoinRequest(
+                    group,
+                    "",
+                    None,
+                    f"consumer-{number}",
+                    "/127.0.0.1",
+                    session_timeout_ms=1_800_000,
+                    rebalance_timeout_ms=1_800_000,
+                    protocol_type="consumer",
+                    protocols=[
+                        ("range", bytes(bytearray(metadata))),
+                        ("cooperative-sticky", bytes(bytearray(metadata))),
+                    ],
+                    caller=number,
+                )
             )
-            self.carry_out(self.core.join(request, number, self.now))
         while len(self.answers) < members:  # the first rebalance waits for more members
             self.now += 1
-            self.carry_out(self.core.handle_timer(self.now))
-        ids = list(self.core.groups[group].members)
-        generation = self.core.groups[group].generation
-        leader = self.core.groups[group].leader or ""
-        sync = SyncRequest(
-            group,
-            generation,
-            leader,
-            assignments=[(id_, bytes(bytearray(assignment))) for id_ in ids],
+            self.handle(TimerDue())
+        joined = self.coordinator.context.groups[group]
+        assignments = [(id_, bytes(bytearray(assignment))) for id_ in joined.members]
+        self.handle(
+            SyncRequest(
+                group,
+                joined.generation,
+                joined.leader or "",
+                assignments=assignments,
+                caller="sync",
+            )
         )
-        self.carry_out(self.core.sync(sync, "sync", self.now))
         self.answers.clear()
 
     def fill_groups(self) -> None:
@@ -107,11 +111,7 @@ class Bench:
     def commit(self, group: str, first: int, count: int) -> None:
         """Commit offsets for `count` partitions, starting at partition `first`."""
         offsets = [OffsetToCommit(first + number, 1_000_000 + number) for number in range(count)]
-        self.carry_out(
-            self.core.commit(
-                CommitRequest(group, -1, "", None, [(TOPIC, offsets)]), "commit", self.now
-            )
-        )
+        self.handle(CommitRequest(group, -1, "", None, [(TOPIC, offsets)], caller="commit"))
         self.answers.clear()
 
 

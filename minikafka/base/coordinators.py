@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from minikafka.base.deciders import Answer as Answer  # until the group coordinator is a decider
-from minikafka.base.deciders import Caller as Caller
 from minikafka.base.errors import ErrorCode
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]

@@ -6,7 +6,7 @@ coordinator. Its host (`broker/host.py`) passes it events and carries out the co
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 Caller: TypeAlias = Hashable
@@ -106,3 +106,22 @@ class Procedures:
         self._suspended[question.token] = procedure
         if not isinstance(question, Wait):
             self._commands.append(question)
+
+    def run_all(self, procedures: Iterable[Procedure[None]]) -> Procedure[None]:
+        """Run procedures side by side; go on when all of them have ended."""
+        all_ended = Wait(self.new_token())
+        running = 0
+
+        def counted(procedure: Procedure[None]) -> Procedure[None]:
+            nonlocal running
+            running += 1
+            yield from procedure
+            running -= 1
+            if not running:
+                # Nobody has asked yet if all procedures so far have ended without a question: then it has no effect.
+                self.resume(Outcome(all_ended.token, None))
+
+        for procedure in procedures:
+            self.start(counted(procedure))
+        if running:
+            yield all_ended

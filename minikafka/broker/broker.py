@@ -32,7 +32,8 @@ from minikafka.broker.cluster.clock_offsets import ClockOffsets
 from minikafka.broker.cluster.controller_client import ControllerClient
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.step_gate import StepGate
-from minikafka.broker.coordinators.groups import GroupLags, GroupService, offsets_topic
+from minikafka.broker.coordinators.group_host import GroupHost, offsets_topic
+from minikafka.broker.coordinators.group_lags import GroupLags
 from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.coordinators.markers import MarkerAppends, MarkerSender
 from minikafka.broker.coordinators.peer_calls import OtherBrokers
@@ -65,6 +66,7 @@ from minikafka.broker.requests.request_metrics import RequestMetrics
 from minikafka.broker.requests.services import Services
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.groups.events import TopicsDeleted
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager
@@ -161,7 +163,7 @@ class Broker:
         self.groups = self._new_groups(ports)
         self.leader_ends = LeaderEnds(config.broker_id, self.replicas, self.metadata, others)
         self.lags = GroupLags(
-            self.metrics, self.groups.all_groups, self.leader_ends.read, ports.clock
+            self.metrics, self.groups.context.groups, self.leader_ends.read, ports.clock
         )
         room = ConnectionRoom(ports.descriptors, ports.clock, config.max_connections)
         room.register(self.metrics)
@@ -216,8 +218,8 @@ class Broker:
             pauses,
         )
 
-    def _new_groups(self, ports: BrokerPorts) -> GroupService:
-        groups = GroupService(
+    def _new_groups(self, ports: BrokerPorts) -> GroupHost:
+        groups = GroupHost(
             self.config,
             self.replicas,
             InternalTopic(offsets_topic(self.config), self.metadata, self.admin.auto_create),
@@ -226,9 +228,9 @@ class Broker:
             self.tasks,
             self.ledger,
             self.metrics,
-            self.verifier.verify_one,
+            self.verifier,
         )
-        self.metadata.on_topics_deleted(groups.topics_deleted)
+        self.metadata.on_topics_deleted(lambda topics: groups.handle(TopicsDeleted(topics)))
         return groups
 
     def _new_marker_sender(self, others: OtherBrokers) -> MarkerSender:

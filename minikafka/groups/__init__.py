@@ -1,4 +1,4 @@
 """The coordinator of consumer groups (classic protocol) as a pure state machine: events in, commands out.
 
-`broker/coordinators/host.py` runs this state machine.
+`broker/host.py` runs this state machine.
 """

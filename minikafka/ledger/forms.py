@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from minikafka.groups.messages import commands
+from minikafka.groups import commands
 from minikafka.ledger.record import (
     ANSWER,
     BROKER,

@@ -56,7 +56,7 @@ STATE_CHANGE: Final = "state-change"
 `text` is the sentence for people.
 """
 GROUP: Final = "group"
-"""An event of a consumer group, written by the group's coordinator (`groups/messages/commands.py`)."""
+"""An event of a consumer group, written by the group's coordinator (`groups/commands.py`)."""
 LOST: Final = "lost"
 """Earlier lines could not be written."""
 

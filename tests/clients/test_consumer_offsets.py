@@ -30,6 +30,7 @@ from minikafka.broker.coordinators.loading import read_chunk
 from minikafka.client import Client
 from minikafka.client import NewTopic as NewOwnTopic
 from minikafka.cluster import LocalCluster
+from minikafka.groups.loading import Load
 from minikafka.groups.messages.records import (
     GroupKey,
     GroupMetadataValue,
@@ -46,8 +47,7 @@ from minikafka.groups.messages.records import (
     read_offset,
     subscribed_topics,
 )
-from minikafka.groups.state.partitions import Load
-from minikafka.groups.state.states import STABLE
+from minikafka.groups.states import STABLE
 from minikafka.record.batch import records
 
 pytestmark = [pytest.mark.clients, needs_kafka]

@@ -11,7 +11,7 @@ from minikafka.explain.finding import Finding
 from minikafka.explain.groups.history import Entry, history
 from minikafka.explain.groups.picture import GroupPicture
 from minikafka.explain.groups.why import explain_group
-from minikafka.groups.messages.commands import Command, Note
+from minikafka.groups.commands import Command, Note
 from minikafka.ledger.reader import Line
 from minikafka.ledger.record import GROUP as KIND
 

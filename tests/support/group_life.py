@@ -21,10 +21,13 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.broker import Broker
+from minikafka.groups.events import CommitRequest, JoinRequest, SyncRequest
 
 BEAT_MS = 100
-STEPS = ("join", "sync", "commit", "_append", "_appended")
-"""Methods of the coordinator and of its appends. The moments before and after each call of them are steps."""
+REQUESTS = (JoinRequest, SyncRequest, CommitRequest)
+APPENDS = ("_append", "_appended")
+STEPS = (*(request.__name__ for request in REQUESTS), *APPENDS)
+"""The moments before and after the coordinator handles these requests, and calls of these methods of its appends."""
 
 
 class SteppedCluster(MemoryCluster):
@@ -36,11 +39,17 @@ class SteppedCluster(MemoryCluster):
         self.at_step: Callable[[int, int, str], None] = lambda broker, number, name: None
 
     def created(self, broker: Broker) -> None:
-        """Wrap the broker's methods named in `STEPS`: `at_step` is then called before and after each of their calls."""
-        for name in STEPS:
-            owner = broker.groups._host._appends if name.startswith("_") else broker.groups
-            method = getattr(owner, name)
-            setattr(owner, name, self._watched(broker.config.broker_id, name, method))
+        """Watch the broker's group coordinator: `at_step` is then called before and after each of its `STEPS`."""
+        appends, groups, number = broker.groups._appends, broker.groups, broker.config.broker_id
+        for name in APPENDS:
+            setattr(appends, name, self._watched(number, name, getattr(appends, name)))
+        handle = groups.handle
+
+        def watched(event: Any) -> None:
+            watch = isinstance(event, REQUESTS)
+            (self._watched(number, type(event).__name__, handle) if watch else handle)(event)
+
+        groups.handle = watched  # type: ignore[method-assign]
 
     def _watched(self, broker: int, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)

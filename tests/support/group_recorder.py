@@ -14,7 +14,7 @@ from minikafka.broker.requests.services import LATER
 class GroupRecorder:
     """A replacement for `services.groups` and `services.transactions`.
 
-    Each method records its request, without the caller, and responds with `answer`.
+    It records each request without its caller, and responds with `answer`.
     """
 
     def __init__(self, answer: Any = None, topic: Any = None) -> None:
@@ -22,17 +22,11 @@ class GroupRecorder:
         self.topic = topic
         self.requests: list[Any] = []
 
-    def __getattr__(self, name: str) -> Any:
-        def handle(*values: Any) -> None:
-            if hasattr(values[0], "caller"):  # an event
-                self.requests.append(values[0]._replace(caller=None))
-                values[0].caller(self.answer)
-                return
-            *given, respond = values
-            self.requests.append(given[0] if len(given) == 1 else tuple(given))
-            respond(self.answer)
+    def handle(self, request: Any) -> None:
+        self.requests.append(request._replace(caller=None))
+        request.caller(self.answer)
 
-        return handle
+    end = handle
 
 
 def exchange(cold: Cold, api: int, version: int, outcome: Any, **values: Any) -> tuple[Any, Any]:

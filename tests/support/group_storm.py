@@ -21,14 +21,23 @@ from itertools import count, starmap
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.coordinators import Answer, Append, KeyValue, LoadedRecord
+from minikafka.base.coordinators import (
+    Append,
+    KeyValue,
+    LeadershipBegun,
+    LeadershipEnded,
+    LoadedRecord,
+    LoadFinished,
+    LoadPartition,
+    RecordsRead,
+)
+from minikafka.base.deciders import Answer, Outcome, TimerDue
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.coordinators.groups.service import settings_of
+from minikafka.broker.coordinators.group_host import settings_of
+from minikafka.groups import commands
+from minikafka.groups.commands import Command, JoinResponse, Note, SyncResponse
 from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.messages import commands
-from minikafka.groups.messages.commands import Command, Note
-from minikafka.groups.messages.records import GroupKey, GroupMetadataValue, read_group, read_key
-from minikafka.groups.messages.requests import (
+from minikafka.groups.events import (
     CommitRequest,
     FetchOffsetsRequest,
     HeartbeatRequest,
@@ -38,9 +47,9 @@ from minikafka.groups.messages.requests import (
     OffsetToCommit,
     SyncRequest,
 )
-from minikafka.groups.messages.responses import JoinResponse, SyncResponse
-from minikafka.groups.state.group import Group
-from minikafka.groups.state.states import COMPLETING, PREPARING, STABLE
+from minikafka.groups.group import Group
+from minikafka.groups.messages.records import GroupKey, GroupMetadataValue, read_group, read_key
+from minikafka.groups.states import COMPLETING, PREPARING, STABLE
 
 GROUP = "g"
 FAILURES = (
@@ -120,11 +129,11 @@ class Client:
             self.rebalance,
             "test",
             self.protocols,
-            None,
+            caller=None,
             requires_member_id=self.version >= 4 and self.instance is None,
             can_skip_assignment=self.version >= 9,
         )
-        self.storm.send(self, "join", lambda: request, self.joined)
+        self.storm.send(self, lambda: request, self.joined)
         self.retry(self.join)
 
     def retry(self, request: Callable[..., None], *values: Any) -> None:
@@ -163,9 +172,9 @@ class Client:
         if life != self.life or self.storm.is_over:
             return
         request = SyncRequest(
-            GROUP, self.generation, self.member, self.instance, "test", None, assignments
+            GROUP, self.generation, self.member, None, self.instance, "test", None, assignments
         )
-        self.storm.send(self, "sync", lambda: request, self.synced)
+        self.storm.send(self, lambda: request, self.synced)
         if assignments:
             nonce = next(self.storm.nonces)
             assignments = [
@@ -196,8 +205,8 @@ class Client:
         elif chance < 0.6:
             self.commit()
         else:
-            request = HeartbeatRequest(GROUP, self.generation, self.member, self.instance)
-            self.storm.send(self, "heartbeat", lambda: request, self.beaten)
+            request = HeartbeatRequest(GROUP, self.generation, self.member, None, self.instance)
+            self.storm.send(self, lambda: request, self.beaten)
 
     def beaten(self, response: Any) -> None:
         if response.error:
@@ -212,8 +221,8 @@ class Client:
         self.storm.later(self.storm.rng.randrange(100), self.join, self.life)
 
     def leave(self) -> None:
-        request = LeaveRequest(GROUP, [LeavingMember(self.member, self.instance)])
-        self.storm.send(self, "leave", lambda: request, lambda _: None)
+        request = LeaveRequest(GROUP, [LeavingMember(self.member, self.instance)], None)
+        self.storm.send(self, lambda: request, lambda _: None)
         self.restart()
 
     def commit(self) -> None:
@@ -223,7 +232,7 @@ class Client:
         def request() -> CommitRequest:
             sent.append(next(self.storm.offsets))
             topics = [("t", [OffsetToCommit(0, sent[0])])]
-            return CommitRequest(GROUP, self.generation, self.member, self.instance, topics)
+            return CommitRequest(GROUP, self.generation, self.member, self.instance, topics, None)
 
         def committed(response: Any) -> None:
             error = response.topics[0][1][0][1]
@@ -232,7 +241,7 @@ class Client:
             else:
                 self.storm.later(self.session // 3, self.beat, self.life)
 
-        self.storm.send(self, "commit", request, committed, sent)
+        self.storm.send(self, request, committed, sent)
 
 
 def _owner(member: Any) -> str:
@@ -302,7 +311,7 @@ class GroupStorm:
         elif client.member:
             leaving = LeavingMember("" if client.instance else client.member, client.instance)
             self.send(
-                self.administrator, "leave", lambda: LeaveRequest(GROUP, [leaving]), lambda _: None
+                self.administrator, lambda: LeaveRequest(GROUP, [leaving], None), lambda _: None
             )
         self.later(self.rng.randrange(self.peace), self.disturb)
 
@@ -311,7 +320,6 @@ class GroupStorm:
     def send(
         self,
         client: Client,
-        method: str,
         request: Callable[[], Any],
         done: Callable[[Any], None],
         offset: list[int] | None = None,
@@ -323,10 +331,9 @@ class GroupStorm:
         turn = client.turn
 
         def arrive() -> None:
-            value = request()
+            event = request()._replace(caller=caller)
             self.waiting[caller] = (client, turn, done, offset or [], host)
-            handler = getattr(host.coordinator, method)
-            self.carry_out(host, handler(value, caller, self.now))
+            self.handle(host, event)
 
         self.later(self.rng.choice((0, 1, 3, 50)), arrive)
 
@@ -348,9 +355,13 @@ class GroupStorm:
 
         self.later(self.rng.choice((0, 1, 3, 50)), read)
 
-    def carry_out(self, host: Host, effects: list[Command]) -> None:
-        answers = [item.response for item in effects if isinstance(item, Answer)]
-        for command in effects:
+    def handle(self, host: Host, event: Any) -> None:
+        """Pass an event to a coordinator, and carry out its commands."""
+        self.carry_out(host, host.coordinator.handle(event, self.now))
+
+    def carry_out(self, host: Host, told: list[Command]) -> None:
+        answers = [item.response for item in told if isinstance(item, Answer)]
+        for command in told:
             if isinstance(command, Answer):
                 self.answer(host, command)
                 if isinstance(command.response, JoinResponse) and not command.response.error:
@@ -358,7 +369,10 @@ class GroupStorm:
             elif isinstance(command, Append):
                 host.held.append(command)
                 self.later(self.rng.choice((0, 2, 30, 600)), self.finish_appends, host)
+            elif isinstance(command, LoadPartition):
+                self.load(host, command)
             else:
+                assert isinstance(command, Note)
                 self.check_note(host, command, answers)
         self.check(host)
         due = host.coordinator.next_deadline()
@@ -370,8 +384,8 @@ class GroupStorm:
         due = host.coordinator.next_deadline()
         if due is not None and due <= self.now:
             host.alarm = None
-        if due is not None and not (self.is_over and not host.coordinator.groups):
-            self.carry_out(host, host.coordinator.handle_timer(self.now))
+        if due is not None and not (self.is_over and not host.coordinator.context.groups):
+            self.handle(host, TimerDue())
 
     # The log.
 
@@ -388,7 +402,7 @@ class GroupStorm:
                 self.log.extend(append.records)
             if isinstance(read_key(append.records[0][0]), GroupKey):
                 host.has_written = not error
-            self.carry_out(host, host.coordinator.appended(append.token, error, self.now))
+            self.handle(host, Outcome(append.token, error))
         if host.held:
             self.later(20, self.finish_appends, host)
 
@@ -414,15 +428,17 @@ class GroupStorm:
         for append in host.held:  # the appends fail before the partition is unloaded
             host.held = [other for other in host.held if other is not append]
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            self.carry_out(host, host.coordinator.appended(append.token, error, self.now))
-        self.carry_out(host, host.coordinator.unload(0))
+            self.handle(host, Outcome(append.token, error))
+        self.handle(host, LeadershipEnded(0))
 
     def elect(self) -> None:
         host = Host(self, len(self.hosts))
         self.hosts.append(host)
-        assert host.coordinator.begin_load(0, host.epoch)
-        host.coordinator.load(0, host.epoch, starmap(LoadedRecord, self.log))
-        self.carry_out(host, host.coordinator.loaded(0, host.epoch, self.now))
+        self.handle(host, LeadershipBegun(0, host.epoch))
+
+    def load(self, host: Host, command: LoadPartition) -> None:
+        self.handle(host, RecordsRead(*command, starmap(LoadedRecord, self.log)))
+        self.handle(host, LoadFinished(*command, partition_count=1))
 
     # Invariants.
 
@@ -435,7 +451,7 @@ class GroupStorm:
         self.syncs += 1
 
     def check(self, host: Host) -> None:
-        group = host.coordinator.groups.get(GROUP)
+        group = host.coordinator.context.groups.get(GROUP)
         if group is None:
             return
         known, generation = self._groups.get(id(group), (group, 0))
@@ -443,7 +459,8 @@ class GroupStorm:
         self._groups[id(group)] = (known, group.generation)
         check_group(group)
         if host.leads:
-            fetched = host.coordinator.fetch_offsets(FetchOffsetsRequest([(GROUP, None)]), None)
+            fetch = FetchOffsetsRequest([(GROUP, None)], None)
+            fetched = host.coordinator.handle(fetch, self.now)
             [answer] = fetched
             topics = answer.response.groups[0].topics  # type: ignore[union-attr]
             offset = topics[0][1][0].offset if topics else -1
@@ -466,7 +483,7 @@ class GroupStorm:
 
         If the group is stable and the broker's last group record is in the log, that record must list the member.
         """
-        group = host.coordinator.groups[GROUP]
+        group = host.coordinator.context.groups[GROUP]
         assert group.state in (COMPLETING, STABLE)
         assert response.generation == group.generation
         if group.state is STABLE and host.leads and host.has_written:

@@ -19,13 +19,13 @@ from typing import Any
 from support.group_world import GroupWorld
 
 from benchmarks.kafka import CLIENT_ID, Session
-from minikafka.groups.messages.requests import (
+from minikafka.groups.events import (
     DescribeRequest,
     HeartbeatRequest,
     LeaveRequest,
     LeavingMember,
 )
-from minikafka.groups.state.states import COMPLETING, STABLE
+from minikafka.groups.states import COMPLETING, STABLE
 from minikafka.wire import codec
 from minikafka.wire.versions import (
     DESCRIBE_GROUPS,
@@ -320,11 +320,17 @@ class Twins:
         )
 
     def heartbeat(self, actor: str, label: str, generation: int) -> None:
-        request = HeartbeatRequest(self.group, generation, self.ours.id_of(label), INSTANCES[actor])
+        caller = self.world.call(
+            HeartbeatRequest,
+            group_id=self.group,
+            generation=generation,
+            member_id=self.ours.id_of(label),
+            instance_id=INSTANCES[actor],
+        )
         self.send(
             actor,
             "heartbeat",
-            self.world.call("heartbeat", request),
+            caller,
             HEARTBEAT,
             HEARTBEAT_VERSION,
             group_id=self.group,
@@ -334,13 +340,12 @@ class Twins:
         )
 
     def leave(self, actor: str, label: str) -> None:
-        request = LeaveRequest(
-            self.group, [LeavingMember(self.ours.id_of(label), INSTANCES[actor])]
-        )
+        leaving = LeavingMember(self.ours.id_of(label), INSTANCES[actor])
+        caller = self.world.call(LeaveRequest, group_id=self.group, members=[leaving])
         self.send(
             actor,
             "leave",
-            self.world.call("leave", request),
+            caller,
             LEAVE_GROUP,
             LEAVE_VERSION,
             group_id=self.group,
@@ -376,7 +381,7 @@ class Twins:
         )
 
     def describe(self) -> None:
-        caller = self.world.call("describe", DescribeRequest([self.group]), timed=False)
+        caller = self.world.call(DescribeRequest, group_ids=[self.group])
         self.send("a", "describe", caller, DESCRIBE_GROUPS, DESCRIBE_VERSION, groups=[self.group])
 
     # One step.
@@ -409,7 +414,7 @@ class Twins:
 
     def advance(self, actor: str, label: str) -> None:
         """Send JoinGroup from a client; if the client is in the current generation, usually send SyncGroup instead."""
-        group = self.world.coordinator.groups.get(self.group)
+        group = self.world.context.groups.get(self.group)
         if (
             group is not None
             and group.state in (COMPLETING, STABLE)
@@ -430,14 +435,14 @@ class Twins:
 
         If such a leader left, Kafka could choose either remaining member as the next leader.
         """
-        group = self.world.coordinator.groups.get(self.group)
+        group = self.world.context.groups.get(self.group)
         if group is None or len(group.members) < 3:
             return True
         return group.leader not in (self.ours.id_of(label), group.static_ids.get(actor))
 
     @property
     def is_stable(self) -> bool:
-        group = self.world.coordinator.groups.get(self.group)
+        group = self.world.context.groups.get(self.group)
         return group is not None and group.state is STABLE
 
     def close(self) -> None:

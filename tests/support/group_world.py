@@ -11,21 +11,37 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import count, starmap
 from sys import getsizeof
-from typing import Any
+from typing import Any, NamedTuple
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordinators import (
-    Answer,
     Append,
     KeyValue,
+    LeadershipBegun,
+    LeadershipEnded,
     LoadedRecord,
+    LoadFinished,
+    LoadPartition,
+    RecordsRead,
     TransactionalProducer,
+    TransactionEnded,
 )
+from minikafka.base.deciders import Answer, Outcome, TimerDue
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.coordinators.groups.service import settings_of
+from minikafka.broker.coordinators.group_host import settings_of
+from minikafka.groups.commands import (
+    Command,
+    CommitResponse,
+    FetchedGroup,
+    HeartbeatResponse,
+    JoinResponse,
+    LeaveResponse,
+    Note,
+    SyncResponse,
+    VerifyTransaction,
+)
 from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.messages.commands import Command, Note
-from minikafka.groups.messages.requests import (
+from minikafka.groups.events import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
@@ -39,16 +55,8 @@ from minikafka.groups.messages.requests import (
     OffsetToCommit,
     SyncRequest,
 )
-from minikafka.groups.messages.responses import (
-    CommitResponse,
-    FetchedGroup,
-    HeartbeatResponse,
-    JoinResponse,
-    LeaveResponse,
-    SyncResponse,
-)
-from minikafka.groups.state.group import Group
-from minikafka.groups.state.memory import (
+from minikafka.groups.group import Group
+from minikafka.groups.memory import (
     OFFSET_BYTES,
     PENDING_BYTES,
     TOPIC_BYTES,
@@ -83,6 +91,7 @@ class GroupWorld:
         self.coordinator = GroupCoordinator(
             self.settings, lambda: str(next(self.ids)), self.wall_ms, partitions
         )
+        self.context = self.coordinator.context
         self.answers: dict[int, Any] = {}
         self.notes: list[Note] = []
         self.log: dict[int, list[KeyValue]] = defaultdict(list)
@@ -102,16 +111,24 @@ class GroupWorld:
 
     # Commands.
 
+    def handle(self, event: Any) -> None:
+        """Pass an event to the coordinator, and carry out its commands."""
+        self.run(self.coordinator.handle(event, self.now))
+
     def run(self, commands: list[Command]) -> None:
         """Carry out the coordinator's commands, and the commands that the outcomes of appends cause."""
         for command in commands:
             if isinstance(command, Answer):
                 assert command.caller not in self.answers, f"answered twice: {command}"
-                self.answers[command.caller] = command.response
+                self.answers[command.caller] = command.response  # type: ignore[index]
             elif isinstance(command, Note):
                 self.notes.append(command)
-            else:
+            elif isinstance(command, Append):
                 self.held.append(command)
+            elif isinstance(command, VerifyTransaction):
+                self.handle(Outcome(command.token, (0, command.producer.guard)))
+            else:
+                self.load(command)
         self._check_generations()
         self._check_memory()
         if not self.holds:
@@ -120,7 +137,7 @@ class GroupWorld:
     def _check_memory(self) -> None:
         """Measure all groups again, and compare the sum with the memory that the coordinator has counted."""
         groups = offsets = 0
-        for group in self.coordinator.groups.values():
+        for group in self.context.groups.values():
             groups += group_bytes(group.group_id)
             groups += sum(PENDING_BYTES + getsizeof(member_id) for member_id in group.pending)
             for one in group.members.values():
@@ -132,11 +149,11 @@ class GroupWorld:
                 found = group.offsets.fetch(tp)
                 assert found is not None
                 offsets += OFFSET_BYTES + len(found.metadata.encode())
-        assert self.coordinator.memory.used == groups
-        assert self.coordinator.offsets_memory.used == offsets
+        assert self.context.memory.used == groups
+        assert self.context.offsets_memory.used == offsets
 
     def _check_generations(self) -> None:
-        for group in self.coordinator.groups.values():
+        for group in self.context.groups.values():
             known, generation = self._generations.get(id(group), (group, group.generation))
             assert known is not group or group.generation >= generation
             self._generations[id(group)] = (group, group.generation)
@@ -151,7 +168,7 @@ class GroupWorld:
     def finish(self, append: Append, error: int) -> None:
         if not error and append.producer is None:
             self.log[append.partition].extend(append.records)
-        self.run(self.coordinator.appended(append.token, error, self.now))
+        self.handle(Outcome(append.token, error))
 
     # Time and partitions.
 
@@ -160,28 +177,30 @@ class GroupWorld:
         end = self.now + ms
         while (due := self.coordinator.next_deadline()) is not None and due <= end:
             self.now = max(self.now, due)
-            self.run(self.coordinator.handle_timer(self.now))
+            self.handle(TimerDue())
         self.now = end
 
     def lead(self, partition: int = 0, epoch: int = 0) -> None:
-        if self.coordinator.begin_load(partition, epoch):
-            self.coordinator.load(partition, epoch, starmap(LoadedRecord, self.log[partition]))
-            self.run(self.coordinator.loaded(partition, epoch, self.now))
+        self.handle(LeadershipBegun(partition, epoch))
+
+    def load(self, command: LoadPartition) -> None:
+        """Read a partition from the log, and finish its load."""
+        partition, epoch = command
+        self.handle(RecordsRead(partition, epoch, starmap(LoadedRecord, self.log[partition])))
+        self.handle(LoadFinished(partition, epoch, self.context.partition_count))
 
     def unload(self, partition: int = 0) -> None:
-        self.run(self.coordinator.unload(partition))
+        self.handle(LeadershipEnded(partition))
 
     # Requests.
 
-    def call(self, method: str, request: Any, timed: bool = True) -> int:
-        """Call a method of the coordinator with a request; return the caller number of the request.
+    def call(self, request: type[NamedTuple], **fields: Any) -> int:
+        """Send the coordinator a request with these fields; return the caller number of the request.
 
         `answers` gets the answer under this number, possibly later.
-        `timed`: True if the method also takes the current time.
         """
         caller = next(self.callers)
-        handler = getattr(self.coordinator, method)
-        self.run(handler(request, caller, self.now) if timed else handler(request, caller))
+        self.handle(request(caller=caller, **fields))
         return caller
 
     def send_join(self, member: str = "", **changes: Any) -> int:
@@ -196,7 +215,7 @@ class GroupWorld:
             "protocol_type": TYPE,
             "protocols": RANGE,
         }
-        return self.call("join", JoinRequest(**{**values, **changes}))
+        return self.call(JoinRequest, **{**values, **changes})
 
     def join(self, member: str = "", **changes: Any) -> JoinResponse:
         answer = self.answers[self.send_join(member, **changes)]
@@ -207,7 +226,7 @@ class GroupWorld:
         values: dict[str, Any] = {"group_id": GROUP, "generation": generation, "member_id": member}
         if "assignments" in changes:
             changes["assignments"] = list(changes["assignments"].items())
-        return self.call("sync", SyncRequest(**{**values, **changes}))
+        return self.call(SyncRequest, **{**values, **changes})
 
     def sync(self, member: str, generation: int, **changes: Any) -> SyncResponse:
         answer = self.answers[self.send_sync(member, generation, **changes)]
@@ -216,13 +235,13 @@ class GroupWorld:
 
     def heartbeat(self, member: str, generation: int, **changes: Any) -> int:
         values: dict[str, Any] = {"group_id": GROUP, "generation": generation, "member_id": member}
-        answer = self.answers[self.call("heartbeat", HeartbeatRequest(**{**values, **changes}))]
+        answer = self.answers[self.call(HeartbeatRequest, **{**values, **changes})]
         assert isinstance(answer, HeartbeatResponse)
         return answer.error
 
     def leave(self, *members: str | LeavingMember, group: str = GROUP) -> LeaveResponse:
         leaving = [LeavingMember(m) if isinstance(m, str) else m for m in members]
-        answer = self.answers[self.call("leave", LeaveRequest(group, leaving))]
+        answer = self.answers[self.call(LeaveRequest, group_id=group, members=leaving)]
         assert isinstance(answer, LeaveResponse)
         return answer
 
@@ -242,10 +261,16 @@ class GroupWorld:
             topics.setdefault(topic, []).append(
                 OffsetToCommit(partition, offset, metadata=metadata)
             )
-        request = CommitRequest(
-            group, generation, member, instance, list(topics.items()), retention_time_ms, producer
+        return self.call(
+            CommitRequest,
+            group_id=group,
+            generation=generation,
+            member_id=member,
+            instance_id=instance,
+            topics=list(topics.items()),
+            retention_time_ms=retention_time_ms,
+            producer=producer,
         )
-        return self.call("commit", request)
 
     def commit(self, offsets: dict[tuple[str, int], int], *args: Any, **changes: Any) -> set[int]:
         """Commit offsets; return the error codes of the partitions."""
@@ -255,7 +280,7 @@ class GroupWorld:
 
     def end_transaction(self, producer_id: int, committed: bool = True, partition: int = 0) -> None:
         """Report the marker of a producer's transaction."""
-        self.run(self.coordinator.transaction_ended(partition, producer_id, committed))
+        self.handle(TransactionEnded(partition, producer_id, committed))
 
     def fetch(
         self,
@@ -263,9 +288,9 @@ class GroupWorld:
         partitions: list[tuple[str, list[int]]] | None = None,
         stable: bool = False,
     ) -> FetchedGroup:
-        request = FetchOffsetsRequest([(group, partitions)], stable)
-        answer = self.answers[self.call("fetch_offsets", request, timed=False)]
-        return answer.groups[0]  # type: ignore[no-any-return]
+        groups = [(group, partitions)]
+        caller = self.call(FetchOffsetsRequest, groups=groups, require_stable=stable)
+        return self.answers[caller].groups[0]  # type: ignore[no-any-return]
 
     def offsets(self, group: str = GROUP) -> dict[tuple[str, int], int]:
         """Return the committed offset of each (topic, partition) of a group."""
@@ -276,25 +301,24 @@ class GroupWorld:
         }
 
     def delete_offsets(self, partitions: list[tuple[str, list[int]]], group: str = GROUP) -> Any:
-        request = DeleteOffsetsRequest(group, partitions)
-        return self.answers[self.call("delete_offsets", request, timed=False)]
+        return self.answers[self.call(DeleteOffsetsRequest, group_id=group, partitions=partitions)]
 
     def describe(self, group: str = GROUP) -> Any:
-        caller = self.call("describe", DescribeRequest([group]), timed=False)
+        caller = self.call(DescribeRequest, group_ids=[group])
         return self.answers[caller].groups[0]
 
     def list(self, *states: str) -> Any:
-        return self.answers[self.call("list_groups", ListRequest(states), timed=False)]
+        return self.answers[self.call(ListRequest, states=states)]
 
     def delete(self, *groups: str) -> dict[str, int]:
-        caller = self.call("delete_groups", DeleteGroupsRequest(groups), timed=False)
+        caller = self.call(DeleteGroupsRequest, group_ids=groups)
         return dict(self.answers[caller].groups)
 
     # Groups that many tests begin with.
 
     @property
     def group(self) -> Group:
-        return self.coordinator.groups[GROUP]
+        return self.context.groups[GROUP]
 
     @property
     def state(self) -> str:

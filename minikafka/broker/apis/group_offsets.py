@@ -27,13 +27,13 @@ OffsetDelete 47, version 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
 from minikafka.base.coordinators import TransactionalProducer
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.requests.group_parts import AT_ONCE_ROWS, answer_in_parts, by_topic
+from minikafka.broker.requests.group_parts import AT_ONCE_ROWS, Respond, answer_in_parts, by_topic
 from minikafka.broker.requests.services import (
     LATER,
     Entity,
@@ -43,20 +43,21 @@ from minikafka.broker.requests.services import (
     Services,
     Steps,
 )
-from minikafka.groups.messages.requests import (
+from minikafka.groups.commands import (
+    CommitResponse,
+    DeleteOffsetsResponse,
+    FetchedGroup,
+    FetchOffsetsResponse,
+    PartitionErrors,
+)
+from minikafka.groups.events import (
     NO_COMMIT_TIME,
     NO_GENERATION,
     CommitRequest,
     DeleteOffsetsRequest,
     FetchOffsetsRequest,
     OffsetToCommit,
-)
-from minikafka.groups.messages.responses import (
-    CommitResponse,
-    DeleteOffsetsResponse,
-    FetchedGroup,
-    FetchOffsetsResponse,
-    PartitionErrors,
+    Partitions,
 )
 from minikafka.messages.encoder import Row
 from minikafka.wire.codec import response, response_in_steps
@@ -76,35 +77,31 @@ def offset_commit(
     services: Services, request: Entity, context: RequestContext
 ) -> bytes | Steps | Later:
     """Handle an OffsetCommit request."""
-    return _commit(services, request, context, OFFSET_COMMIT, services.groups.commit)
+    return _commit(services, request, context, OFFSET_COMMIT)
 
 
 def txn_offset_commit(
     services: Services, request: Entity, context: RequestContext
 ) -> bytes | Steps | Later:
     """Handle a TxnOffsetCommit request."""
-    commit = partial(services.groups.commit_in_transaction, request.transactional_id)
-    return _commit(services, request, context, TXN_OFFSET_COMMIT, commit)
+    return _commit(services, request, context, TXN_OFFSET_COMMIT)
 
 
 def _commit(
-    services: Services,
-    request: Entity,
-    context: RequestContext,
-    api: int,
-    commit: Callable[[CommitRequest, Callable[[Any], None]], None],
+    services: Services, request: Entity, context: RequestContext, api: int
 ) -> bytes | Steps | Later:
+    def commit(topics: Sequence[tuple[str, Sequence[OffsetToCommit]]], respond: Respond) -> None:
+        services.groups.handle(_commit_request(request, topics, respond))
+
     named = [(topic.name, topic.partitions) for topic in request.topics]
     if _count(named) > AT_ONCE_ROWS:
-        parts = (_existing(services, part) for part in by_topic(named))
-        asked_in_parts = (_commit_request(request, topics) for topics in parts if topics)
-        encode_parts = partial(_errors_of_parts, api, request)
-        return answer_in_parts(commit, asked_in_parts, encode_parts, context)
+        parts = filter(None, (_existing(services, part) for part in by_topic(named)))
+        return answer_in_parts(commit, parts, partial(_errors_of_parts, api, request), context)
     topics = _existing(services, named)
     encode = partial(_committed, api, _asked(request))
     if not topics:
         return encode(context.version, CommitResponse(()))
-    commit(_commit_request(request, topics), context.answer_with(encode))
+    commit(topics, context.answer_with(encode))
     return LATER
 
 
@@ -125,7 +122,7 @@ def _existing(
 
 
 def _commit_request(
-    request: Entity, topics: Sequence[tuple[str, Sequence[OffsetToCommit]]]
+    request: Entity, topics: Sequence[tuple[str, Sequence[OffsetToCommit]]], respond: Respond
 ) -> CommitRequest:
     generation = getattr(request, "generation_id", NO_GENERATION)  # TxnOffsetCommit
     producer = None
@@ -139,6 +136,8 @@ def _commit_request(
         topics=topics,
         retention_time_ms=getattr(request, "retention_time_ms", _DEFAULT_RETENTION),
         producer=producer,
+        transactional_id=getattr(request, "transactional_id", ""),
+        caller=respond,
     )
 
 
@@ -236,9 +235,14 @@ def offset_fetch(services: Services, request: Entity, context: RequestContext) -
     if rows > AT_ONCE_ROWS:
         return _fetch_in_parts(services, request, groups, context)
     wanted = [(group.group_id, _partitions(group.topics)) for group in groups]
-    asked = FetchOffsetsRequest(wanted, request.require_stable)
     encode = _fetched if context.version >= _GROUPS_SINCE else partial(_fetched_one, wanted[0][1])
-    services.groups.fetch_offsets(asked, context.answer_with(encode))
+    services.groups.handle(
+        FetchOffsetsRequest(
+            wanted,
+            require_stable=request.require_stable,
+            caller=context.answer_with(encode),
+        )
+    )
     return LATER
 
 
@@ -250,15 +254,20 @@ def _fetch_in_parts(
     owners: list[int] = []
     """The index of the group of each part."""
 
-    def parts() -> Iterator[FetchOffsetsRequest]:
+    def parts() -> Iterator[tuple[str, Partitions | None]]:
         for index, group in enumerate(groups):
             named = [(topic.name, topic.partition_indexes) for topic in group.topics or ()]
             for part in by_topic(named) if named else (_partitions(group.topics),):
                 owners.append(index)
-                yield FetchOffsetsRequest([(group.group_id, part)], require_stable)
+                yield group.group_id, part
+
+    def fetch(part: tuple[str, Partitions | None], respond: Respond) -> None:
+        services.groups.handle(
+            FetchOffsetsRequest([part], require_stable=require_stable, caller=respond)
+        )
 
     encode = partial(_fetched_parts, groups, owners)
-    return answer_in_parts(services.groups.fetch_offsets, parts(), encode, context)
+    return answer_in_parts(fetch, parts(), encode, context)
 
 
 def _fetched_parts(
@@ -346,28 +355,29 @@ def _offset_rows(group: FetchedGroup) -> Iterable[Row]:
 
 def offset_delete(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle an OffsetDelete request."""
+
+    def delete(topics: Iterable[tuple[str, Sequence[Entity]]], respond: Respond) -> None:
+        partitions = _known(services, topics)
+        services.groups.handle(DeleteOffsetsRequest(request.group_id, partitions, caller=respond))
+
     named = [(topic.name, topic.partitions) for topic in request.topics]
     if _count(named) > AT_ONCE_ROWS:
-        parts = (_delete_request(services, request, part) for part in by_topic(named))
         encode = partial(_errors_of_parts, OFFSET_DELETE, request)
-        return answer_in_parts(services.groups.delete_offsets, parts, encode, context)
-    asked = _delete_request(services, request, named)
-    services.groups.delete_offsets(asked, context.answer_with(partial(_deleted, _asked(request))))
+        return answer_in_parts(delete, by_topic(named), encode, context)
+    delete(named, context.answer_with(partial(_deleted, _asked(request))))
     return LATER
 
 
-def _delete_request(
-    services: Services, request: Entity, named: Iterable[tuple[str, Sequence[Entity]]]
-) -> DeleteOffsetsRequest:
-    """Return the request that makes the coordinator delete the offsets of the existing partitions in `named`."""
+def _known(
+    services: Services, named: Iterable[tuple[str, Sequence[Entity]]]
+) -> list[tuple[str, list[int]]]:
+    """Return the existing partitions of `named`, by topic."""
     known = services.metadata.topics
     existing = [
         (name, [row.partition_index for row in rows if row.partition_index in known.get(name, ())])
         for name, rows in named
     ]
-    return DeleteOffsetsRequest(
-        request.group_id, [(name, numbers) for name, numbers in existing if numbers]
-    )
+    return [(name, numbers) for name, numbers in existing if numbers]
 
 
 def _deleted(

@@ -37,12 +37,12 @@ COORDINATOR_LOAD_IN_PROGRESS while this broker reads the group's partition after
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.requests.group_parts import AT_ONCE_ROWS, answer_in_parts, in_rows
+from minikafka.broker.requests.group_parts import AT_ONCE_ROWS, Respond, answer_in_parts, in_rows
 from minikafka.broker.requests.services import (
     LATER,
     Entity,
@@ -52,17 +52,7 @@ from minikafka.broker.requests.services import (
     Services,
     Steps,
 )
-from minikafka.groups.messages.requests import (
-    DeleteGroupsRequest,
-    DescribeRequest,
-    HeartbeatRequest,
-    JoinRequest,
-    LeaveRequest,
-    LeavingMember,
-    ListRequest,
-    SyncRequest,
-)
-from minikafka.groups.messages.responses import (
+from minikafka.groups.commands import (
     DeleteGroupsResponse,
     DescribedGroup,
     DescribeResponse,
@@ -72,6 +62,16 @@ from minikafka.groups.messages.responses import (
     LeftMember,
     ListResponse,
     SyncResponse,
+)
+from minikafka.groups.events import (
+    DeleteGroupsRequest,
+    DescribeRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    LeaveRequest,
+    LeavingMember,
+    ListRequest,
+    SyncRequest,
 )
 from minikafka.wire.codec import response, response_in_steps
 from minikafka.wire.versions import (
@@ -158,21 +158,23 @@ def join_group(services: Services, request: Entity, context: RequestContext) -> 
     rebalance_timeout_ms = session_timeout_ms
     if context.version > 0:
         rebalance_timeout_ms = request.rebalance_timeout_ms
-    asked = JoinRequest(
-        group_id=request.group_id,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        client_id=(context.client_id or "")[:_CLIENT_ID_MAX],
-        client_host=_host(context),
-        session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=rebalance_timeout_ms,
-        protocol_type=request.protocol_type,
-        protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
-        reason=request.reason,
-        requires_member_id=context.version >= _MEMBER_ID_REQUIRED_SINCE,
-        can_skip_assignment=context.version >= _SKIP_ASSIGNMENT_SINCE,
+    services.groups.handle(
+        JoinRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            client_id=(context.client_id or "")[:_CLIENT_ID_MAX],
+            client_host=_host(context),
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=[(protocol.name, protocol.metadata) for protocol in request.protocols],
+            reason=request.reason,
+            requires_member_id=context.version >= _MEMBER_ID_REQUIRED_SINCE,
+            can_skip_assignment=context.version >= _SKIP_ASSIGNMENT_SINCE,
+            caller=context.answer_with(_joined),
+        )
     )
-    services.groups.join(asked, context.answer_with(_joined))
     return LATER
 
 
@@ -209,16 +211,18 @@ def sync_group(services: Services, request: Entity, context: RequestContext) -> 
     if context.version >= _PROTOCOL_MANDATORY_SINCE and not is_named:
         error = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return _synced(context.version, SyncResponse(error))
-    asked = SyncRequest(
-        group_id=request.group_id,
-        generation=request.generation_id,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        protocol_type=protocol_type,
-        protocol_name=protocol_name,
-        assignments=[(entry.member_id, entry.assignment) for entry in request.assignments],
+    services.groups.handle(
+        SyncRequest(
+            group_id=request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=[(entry.member_id, entry.assignment) for entry in request.assignments],
+            caller=context.answer_with(_synced),
+        )
     )
-    services.groups.sync(asked, context.answer_with(_synced))
     return LATER
 
 
@@ -235,13 +239,15 @@ def _synced(version: int, synced: SyncResponse) -> bytes:
 
 def heartbeat(services: Services, request: Entity, context: RequestContext) -> Later:
     """Handle a Heartbeat request."""
-    asked = HeartbeatRequest(
-        group_id=request.group_id,
-        generation=request.generation_id,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
+    services.groups.handle(
+        HeartbeatRequest(
+            group_id=request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            caller=context.answer_with(_beat),
+        )
     )
-    services.groups.heartbeat(asked, context.answer_with(_beat))
     return LATER
 
 
@@ -256,23 +262,25 @@ def _beat(version: int, answer: HeartbeatResponse) -> bytes:
 
 def leave_group(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a LeaveGroup request."""
+
+    def leave(members: Sequence[LeavingMember], respond: Respond) -> None:
+        services.groups.handle(LeaveRequest(request.group_id, members, caller=respond))
+
     if context.version < _SEVERAL_LEAVE_SINCE:
-        asked = LeaveRequest(request.group_id, [LeavingMember(request.member_id)])
+        leave([LeavingMember(request.member_id)], context.answer_with(_left))
     elif len(request.members) > AT_ONCE_ROWS:
-        parts = (_leave_request(request, part) for part in in_rows(request.members))
-        return answer_in_parts(services.groups.leave, parts, _left_in_parts, context)
+        parts = map(_leaving, in_rows(request.members))
+        return answer_in_parts(leave, parts, _left_in_parts, context)
     else:
-        asked = _leave_request(request, request.members)
-    services.groups.leave(asked, context.answer_with(_left))
+        leave(_leaving(request.members), context.answer_with(_left))
     return LATER
 
 
-def _leave_request(request: Entity, members: Sequence[Entity]) -> LeaveRequest:
-    leaving = [
+def _leaving(members: Sequence[Entity]) -> list[LeavingMember]:
+    return [
         LeavingMember(member.member_id, member.group_instance_id, member.reason)
         for member in members
     ]
-    return LeaveRequest(request.group_id, leaving)
 
 
 def _left(version: int, left: LeaveResponse) -> Steps:
@@ -314,15 +322,17 @@ def describe_groups(services: Services, request: Entity, context: RequestContext
     operations = _NOT_ASKED
     if request.include_authorized_operations:
         operations = GROUP_OPERATIONS
+
+    def describe(group_ids: Sequence[str], respond: Respond) -> None:
+        services.groups.handle(DescribeRequest(group_ids, caller=respond))
+
+    def encode(version: int, outcomes: Sequence[DescribeResponse]) -> Steps:
+        return _described(operations, version, outcomes)
+
     names = list(dict.fromkeys(request.groups))
-    encode = partial(_described, operations)
     if len(names) > AT_ONCE_ROWS:
-        parts = map(DescribeRequest, in_rows(names))
-        return answer_in_parts(services.groups.describe, parts, encode, context)
-    services.groups.describe(
-        DescribeRequest(names),
-        context.answer_with(lambda version, outcome: encode(version, [outcome])),
-    )
+        return answer_in_parts(describe, in_rows(names), encode, context)
+    describe(names, context.answer_with(lambda version, outcome: encode(version, [outcome])))
     return LATER
 
 
@@ -357,12 +367,13 @@ def _described_group(group: DescribedGroup, operations: int) -> dict[str, Any]:
 
 def list_groups(services: Services, request: Entity, context: RequestContext) -> Later:
     """Handle a ListGroups request."""
-    asked = ListRequest(request.states_filter)
+    respond = context.answer_with(_listed)
     types = [name.lower() for name in request.types_filter]
     if types and _CLASSIC not in types:
-        context.answer_with(_listed)(ListResponse(0, ()))
-        return LATER
-    services.groups.list_groups(asked, context.answer_with(_listed))
+        respond(ListResponse(0, ()))
+    else:
+        states = request.states_filter
+        services.groups.handle(ListRequest(states=states, caller=respond))
     return LATER
 
 
@@ -385,14 +396,14 @@ def _listed(version: int, listed: ListResponse) -> Steps:
 
 def delete_groups(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a DeleteGroups request."""
+
+    def delete(group_ids: Sequence[str], respond: Respond) -> None:
+        services.groups.handle(DeleteGroupsRequest(group_ids, caller=respond))
+
     names = list(dict.fromkeys(request.groups_names))
     if len(names) > AT_ONCE_ROWS:
-        parts = map(DeleteGroupsRequest, in_rows(names))
-        return answer_in_parts(services.groups.delete_groups, parts, _deleted, context)
-    services.groups.delete_groups(
-        DeleteGroupsRequest(names),
-        context.answer_with(lambda version, outcome: _deleted(version, [outcome])),
-    )
+        return answer_in_parts(delete, in_rows(names), _deleted, context)
+    delete(names, context.answer_with(lambda version, outcome: _deleted(version, [outcome])))
     return LATER
 
 

@@ -17,6 +17,8 @@ AT_ONCE_ROWS: Final = 256
 
 Row = TypeVar("Row")
 Part = TypeVar("Part")
+Respond: TypeAlias = Callable[[Any], None]
+"""Function that takes the outcome of a request, or of one part of it. It is called once."""
 Encode: TypeAlias = Callable[[int, Sequence[Any]], Steps]
 """Function (version of the API, outcomes of the parts) -> the steps that encode the response."""
 
@@ -46,7 +48,7 @@ def by_topic(topics: Iterable[tuple[str, Sequence[Row]]]) -> Iterator[list[tuple
 
 
 def answer_in_parts(
-    call: Callable[[Part, Callable[[Any], None]], None],
+    call: Callable[[Part, Respond], None],
     parts: Iterable[Part],
     encode: Encode,
     context: RequestContext,
@@ -77,7 +79,7 @@ class _Outcomes:
         self.left = 0
         self.complete: Callable[[], None] | None = None
 
-    def expect(self) -> Callable[[Any], None]:
+    def expect(self) -> Respond:
         """Add a part of the request. Return the function that must be called with the outcome of this part."""
         number = len(self.found)
         self.found.append(None)

@@ -16,7 +16,7 @@ from minikafka.base.ports import Clock, ControlPlane, Rng
 from minikafka.broker.admin import Admin
 from minikafka.broker.capabilities import Administration
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.coordinators.groups import GroupService
+from minikafka.broker.coordinators.group_host import GroupHost
 from minikafka.broker.coordinators.markers import MarkerAppends
 from minikafka.broker.coordinators.transaction_host import ProducerIds, TransactionHost
 from minikafka.broker.coordinators.verification import TransactionVerifier
@@ -40,7 +40,7 @@ class Services:
     metadata: MetadataCache
     admin: Admin
     producer_ids: ProducerIds
-    groups: GroupService
+    groups: GroupHost
     transactions: TransactionHost
     verifier: TransactionVerifier
     marker_appends: MarkerAppends

@@ -158,7 +158,7 @@ def _internal_settings(
     directory: ClusterDirectory, broker_id: int
 ) -> Mapping[str, Mapping[str, str]]:
     """Return the settings with which brokers create the internal topics, by topic. Raises ClusterError."""
-    from minikafka.broker.coordinators.groups.service import offsets_topic
+    from minikafka.broker.coordinators.group_host import offsets_topic
     from minikafka.broker.coordinators.transaction_host import transactions_topic
 
     config = directory.broker_config(broker_id)

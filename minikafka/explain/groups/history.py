@@ -19,7 +19,7 @@ from minikafka.explain.groups.words import (
     leader_of,
 )
 from minikafka.explain.trace import Line
-from minikafka.groups.messages import commands
+from minikafka.groups import commands
 from minikafka.ledger.reader import name_of
 
 _MEMBERS: Final = (commands.MEMBER_ADDED, commands.MEMBER_REMOVED, commands.MEMBER_REPLACED)

@@ -29,7 +29,7 @@ from minikafka.explain.past import Reference, reference
 from minikafka.explain.picture import Answer, PartitionPicture
 from minikafka.explain.trace import Line
 from minikafka.explain.why import explain, held_transactions
-from minikafka.groups.messages import commands
+from minikafka.groups import commands
 
 SLOW_MS: Final = 5_000
 """A longer rebalance is a problem. Members learn of a rebalance with their next heartbeat, within 3 s."""

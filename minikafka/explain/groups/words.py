@@ -1,6 +1,6 @@
 """Descriptions of the facts about a consumer group.
 
-The input is ledger lines of the kind `group` (`ledger/record.py`, `groups/messages/commands.py`).
+The input is ledger lines of the kind `group` (`ledger/record.py`, `groups/commands.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import code_name
 from minikafka.explain.trace import Line
-from minikafka.groups.messages import commands
+from minikafka.groups import commands
 
 _ID: Final = re.compile(
     r"(.*-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.DOTALL

@@ -16,7 +16,7 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.coordination import CONTROLLER
 from minikafka.client import NewTopic
-from minikafka.groups.state.states import STABLE
+from minikafka.groups.states import STABLE
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 KEYS = {
@@ -47,7 +47,7 @@ async def live_through(fault: str, step: int) -> str:
     def at_step(broker: int, number: int, name: str) -> None:
         if number != step:
             return
-        group = cluster.brokers[broker].groups.group("g")
+        group = cluster.brokers[broker].groups.context.groups.get("g")
         if group is not None and group.state is STABLE and len(group.members) == MEMBERS:
             stable_generations.append(group.generation)
         begun.set_result(faults.begin(fault, broker))

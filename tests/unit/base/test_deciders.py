@@ -65,3 +65,27 @@ def test_question_that_the_decider_answers_itself_is_no_command() -> None:
     assert procedures.take() == []
     procedures.resume(Outcome(1, "now"))
     assert procedures.take() == [Answer("a", "now")]
+
+
+def test_procedure_goes_on_when_all_procedures_that_it_runs_have_ended() -> None:
+    procedures = Procedures()
+    values: list[str] = []
+
+    def asks() -> Procedure[None]:
+        values.append((yield from once(procedures)))
+
+    def ends_at_once() -> Procedure[None]:
+        yield from ()
+
+    def waits() -> Procedure[None]:
+        yield from procedures.run_all([ends_at_once(), asks(), asks(), ends_at_once()])
+        procedures.answer("caller", tuple(values))
+        yield from procedures.run_all([ends_at_once()])
+        procedures.answer("caller", "ended")
+
+    procedures.start(waits())
+    first, second = procedures.take()
+    procedures.resume(Outcome(second.token, "second"))
+    assert procedures.take() == []
+    procedures.resume(Outcome(first.token, "first"))
+    assert procedures.take() == [Answer("caller", ("second", "first")), Answer("caller", "ended")]

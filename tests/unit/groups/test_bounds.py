@@ -12,9 +12,10 @@ from collections.abc import Callable
 import pytest
 from support.group_world import GroupWorld, subscription
 
+from minikafka.base.deciders import TimerDue
 from minikafka.base.errors import ErrorCode
-from minikafka.groups import joining
-from minikafka.groups.state.states import STABLE
+from minikafka.groups import members
+from minikafka.groups.states import STABLE
 
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 MEMORY = 200_000
@@ -44,7 +45,7 @@ def test_new_members_are_refused_when_the_groups_use_too_much_memory(
     (member,) = one.stable()
     assert 15 < len(fill(one, 5_000)) < MEMORY / 5_000
     refused = one.join(group_id="new", protocols=[("range", bytes(5_000))])
-    assert (refused.error, "new" in one.coordinator.groups) == (LOADING, False)
+    assert (refused.error, "new" in one.context.groups) == (LOADING, False)
     assert len(caplog.records) == 1, "refusals are logged once a minute"
     assert one.heartbeat(member, 1) == 0
     again = one.join(member)
@@ -68,7 +69,7 @@ def test_memory_of_members_is_free_again_when_their_sessions_have_expired() -> N
     one.advance(one.settings.group_max_session_timeout_ms)
     assert len(fill(one, 5_000)) >= len(full) - 1
     one.unload()
-    assert one.coordinator.memory.used == 0
+    assert one.context.memory.used == 0
 
 
 def test_large_members_leave_memory_for_small_ones() -> None:
@@ -86,8 +87,8 @@ def test_pending_members_and_long_group_names_count_too() -> None:
     assert outcomes.count(ErrorCode.MEMBER_ID_REQUIRED) < MEMORY / 6_000
     assert outcomes[-1] == LOADING
     one.advance(one.settings.group_max_session_timeout_ms)
-    assert one.coordinator.memory.used == 0
-    assert not any(pending.group_id for pending in one.coordinator._joining._recent)
+    assert one.context.memory.used == 0
+    assert not any(pending.group_id for pending in one.coordinator._members._recent)
 
 
 @pytest.mark.key("minikafka.offsets.memory.max.bytes")
@@ -98,13 +99,13 @@ def test_offsets_of_new_partitions_are_refused_when_offsets_use_too_much_memory(
         accepted += 1
     assert 100 < accepted < MEMORY / 1_000
     assert one.commit({("t", accepted): 1}, group="h", metadata="m" * 1_000) == {LOADING}
-    assert "h" not in one.coordinator.groups
+    assert "h" not in one.context.groups
     assert one.commit({("t", 0): 2}, metadata="n" * 1_000) == {0}, "it replaces an offset"
     assert one.offsets()["t", 0] == 2
     one.delete_offsets([("t", [1, 2])])
     assert one.commit({("t", accepted): 1}, metadata="m" * 1_000) == {0}
     assert one.delete("g") == {"g": 0}
-    assert one.coordinator.offsets_memory.used == 0
+    assert one.context.offsets_memory.used == 0
 
 
 def test_groups_that_only_have_offsets_count_as_groups_too() -> None:
@@ -133,13 +134,13 @@ def test_subscriptions_to_many_topics_are_not_kept_in_decoded_form() -> None:
 def test_oldest_pending_members_of_all_groups_are_removed_above_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(joining, "PENDING_MAX", 3)
+    monkeypatch.setattr(members, "PENDING_MAX", 3)
     one = GroupWorld()
     ids = [
         one.join(group_id=f"g{number}", requires_member_id=True).member_id for number in range(5)
     ]
 
-    assert list(one.coordinator.groups) == ["g2", "g3", "g4"]
+    assert list(one.context.groups) == ["g2", "g3", "g4"]
     assert one.join(ids[0], group_id="g0").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert one.join(ids[4], group_id="g4").error == 0
 
@@ -151,21 +152,21 @@ def test_expiry_check_of_many_groups_is_divided_into_several_calls() -> None:
     one.advance(EXPIRY_CHECK_MS - 1)
 
     one.now += 1
-    one.run(one.coordinator.handle_timer(one.now))
-    left = len(one.coordinator.groups)
+    one.handle(TimerDue())
+    left = len(one.context.groups)
 
     assert 5 <= left <= 20
     assert one.coordinator.next_deadline() == one.now
     one.advance(0)
-    assert not one.coordinator.groups
+    assert not one.context.groups
 
 
 def test_group_of_two_hundred_members_accepts_heartbeats_and_completes_a_rebalance() -> None:
     one = GroupWorld()
-    members = one.stable(200)
+    ids = one.stable(200)
 
-    assert {one.heartbeat(member, 2) for member in members} == {0}
-    waiting = [one.send_join(member) for member in members]
+    assert {one.heartbeat(member, 2) for member in ids} == {0}
+    waiting = [one.send_join(member) for member in ids]
 
     assert {one.answers[caller].generation for caller in waiting} == {3}
     assert len(one.answers[waiting[0]].members) == 200
@@ -216,5 +217,5 @@ def test_group_of_one_member_uses_about_three_kilobytes_of_memory() -> None:
 
     size, world = traced_bytes(build)
 
-    assert world.coordinator.state_counts() == {STABLE: 300}
+    assert world.context.state_counts() == {STABLE: 300}
     assert size / 300 < 4_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.group_world import subscription
 
-from minikafka.groups.metadata_changes import metadata_changes
+from minikafka.groups.members import metadata_changes
 
 A, B, AB = subscription("a"), subscription("b"), subscription("a", "b")
 

@@ -6,12 +6,11 @@ import pytest
 from support.group_storm import GroupStorm
 
 from minikafka.base.errors import IllegalTransition
-from minikafka.groups.membership import Membership
+from minikafka.groups.group import Group
+from minikafka.groups.offsets import GroupOffsets
 from minikafka.groups.rebalance import Rebalances
-from minikafka.groups.state.group import Group
-from minikafka.groups.state.offsets import GroupOffsets
-from minikafka.groups.state.states import DEAD
-from minikafka.groups.state.timers import Timers
+from minikafka.groups.states import DEAD
+from minikafka.groups.timers import Timers
 
 
 def storm(seed):
@@ -40,15 +39,16 @@ def start_never_earlier(timers, timer, at, real=Timers.start):
     timer.at = at
 
 
+def end_silently(rebalances, group):
+    del rebalances._context.groups[group.group_id]
+    group.move(DEAD, 0)
+
+
 PLANTED = {
     "loaded members have no assignment": (Group, "restore", forget_assignments),
     "commits are answered and dropped": (GroupOffsets, "complete", GroupOffsets.fail),
     "removed members are not answered": (Rebalances, "dismiss", lambda *_: None),
-    "groups that move answer nobody": (
-        Membership,
-        "depart",
-        lambda _, group, wall_ms: group.move(DEAD, wall_ms),
-    ),
+    "groups that move answer nobody": (Rebalances, "end", end_silently),
     "a member that did not join leads": (Group, "elect_joined_leader", lambda _: True),
     "timers are never moved earlier": (Timers, "start", start_never_earlier),
     "sessions never start": (Rebalances, "restart_session", lambda *_: None),

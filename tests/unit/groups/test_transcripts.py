@@ -27,27 +27,33 @@ from support.group_world import RANGE, REBALANCE, SESSION, GroupWorld, subscript
 from support.transcripts import Input, play, scenarios
 
 from minikafka.base.coordinators import (
-    Answer,
     Append,
+    LeadershipBegun,
     LoadedRecord,
+    LoadFinished,
+    LoadPartition,
+    RecordsRead,
     TransactionalProducer,
 )
+from minikafka.base.deciders import Answer, TimerDue
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.groups.messages.commands import Note
-from minikafka.groups.messages.records import (
-    GroupKey,
-    OffsetAndMetadata,
-    OffsetKey,
-    group_metadata_key,
-    offset_commit_key,
-    offset_commit_value,
-    read_group,
-    read_key,
-    read_offset,
-    subscribed_topics,
+from minikafka.groups.commands import (
+    CommitResponse,
+    DeleteGroupsResponse,
+    DeleteOffsetsResponse,
+    DescribeResponse,
+    FetchedOffset,
+    FetchOffsetsResponse,
+    HeartbeatResponse,
+    JoinResponse,
+    LeaveResponse,
+    ListResponse,
+    Note,
+    SyncResponse,
 )
-from minikafka.groups.messages.requests import (
+from minikafka.groups.context import GroupSettings
+from minikafka.groups.events import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
@@ -60,22 +66,21 @@ from minikafka.groups.messages.requests import (
     ListRequest,
     OffsetToCommit,
     SyncRequest,
+    TopicsDeleted,
 )
-from minikafka.groups.messages.responses import (
-    CommitResponse,
-    DeleteGroupsResponse,
-    DeleteOffsetsResponse,
-    DescribeResponse,
-    FetchedOffset,
-    FetchOffsetsResponse,
-    HeartbeatResponse,
-    JoinResponse,
-    LeaveResponse,
-    ListResponse,
-    SyncResponse,
+from minikafka.groups.group import Group
+from minikafka.groups.messages.records import (
+    GroupKey,
+    OffsetAndMetadata,
+    OffsetKey,
+    group_metadata_key,
+    offset_commit_key,
+    offset_commit_value,
+    read_group,
+    read_key,
+    read_offset,
+    subscribed_topics,
 )
-from minikafka.groups.settings import GroupSettings
-from minikafka.groups.state.group import Group
 
 _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
@@ -318,7 +323,7 @@ class Player(GroupWorld):
             if "error" in told:
                 told["error"] = error_of(told["error"])
             self.lines.append(f"ledger of {command.group_id}: {command.kind}:{options(**told)}")
-        else:
+        elif isinstance(command, Append):
             self.tell_append(command)
 
     def tell_append(self, append: Append) -> None:
@@ -332,7 +337,7 @@ class Player(GroupWorld):
 
     def tell_states(self) -> None:
         """Tell which groups are in another state than before."""
-        now = {name: state(group) for name, group in self.coordinator.groups.items()}
+        now = {name: state(group) for name, group in self.coordinator.context.groups.items()}
         if not self.is_quiet:
             for name in {**self.states, **now}:
                 if self.states.get(name) != now.get(name):
@@ -377,20 +382,20 @@ class Player(GroupWorld):
 
     # ---- requests
 
-    def ask(self, heard: Input, method: str, request: Any, name: str = "", **how: Any) -> None:
+    def ask(self, heard: Input, request: type[Any], name: str = "", **values: Any) -> None:
         told = heard.option("as", name)
         waiting = {each for caller, each in self.names.items() if caller not in self.answers}
         assert not told or told not in waiting, f"{told} already waits for an answer"
         self._next_name = told
-        caller = self.call(method, request, **how)
+        caller = self.call(request, **values)
         if caller not in self.answers:
             self.lines.append(f"{told or 'the request'} waits")
 
-    def call(self, method: str, request: Any, timed: bool = True) -> int:
+    def call(self, request: type[Any], **values: Any) -> int:
         name = "" if self.is_quiet else self._next_name
         upcoming = self._peeked()
         self.names[upcoming] = name
-        caller = super().call(method, request, timed)
+        caller = super().call(request, **values)
         assert caller == upcoming
         return caller
 
@@ -418,21 +423,23 @@ class Player(GroupWorld):
         protocols = heard.option("protocols", "-")
         if protocols != "-":
             changes["protocols"] = protocols_of(protocols)
-        self.ask(heard, "join", JoinRequest(**changes), member or instance or "")
+        self.ask(heard, JoinRequest, member or instance or "", **changes)
 
     def hear_sync(self, heard: Input) -> None:
         group, *assignments = heard.words
         member = heard.option("member")
-        request = SyncRequest(
-            "" if group == "no-name" else group,
-            heard.number("generation"),
+        self.ask(
+            heard,
+            SyncRequest,
             member,
-            heard.option("instance") or None,
-            heard.option("type") or None,
-            heard.option("protocol") or None,
-            [(name, assignment_of(data)) for name, _, data in map(_split, assignments)],
+            group_id="" if group == "no-name" else group,
+            generation=heard.number("generation"),
+            member_id=member,
+            instance_id=heard.option("instance") or None,
+            protocol_type=heard.option("type") or None,
+            protocol_name=heard.option("protocol") or None,
+            assignments=[(name, assignment_of(data)) for name, _, data in map(_split, assignments)],
         )
-        self.ask(heard, "sync", request, member)
 
     def hear_heartbeat(self, heard: Input) -> None:
         """Send a heartbeat of each member; with `every` and `times`, again and again. Equal answers are told once."""
@@ -445,8 +452,15 @@ class Player(GroupWorld):
             before, self.lines = self.lines, []
             self.pass_time(pause)
             for member in members:
-                request = HeartbeatRequest(group_id, generation, member, instance)
-                self.ask(heard, "heartbeat", request, member)
+                self.ask(
+                    heard,
+                    HeartbeatRequest,
+                    member,
+                    group_id=group_id,
+                    generation=generation,
+                    member_id=member,
+                    instance_id=instance,
+                )
             if self.lines == told:
                 self.lines = before
             else:
@@ -459,7 +473,8 @@ class Player(GroupWorld):
         for each in members:
             member, _, instance = each.partition("/")
             leaving.append(LeavingMember(member, instance or None, reason))
-        self.ask(heard, "leave", LeaveRequest("" if group == "no-name" else group, leaving))
+        group_id = "" if group == "no-name" else group
+        self.ask(heard, LeaveRequest, group_id=group_id, members=leaving)
 
     def hear_commit(self, heard: Input) -> None:
         group, *offsets = heard.words
@@ -476,16 +491,18 @@ class Player(GroupWorld):
         if producer_id := heard.option("producer"):
             epoch_of, guard = heard.number("epoch", 3), heard.number("guard", 11)
             producer = TransactionalProducer(int(producer_id), epoch_of, guard)
-        request = CommitRequest(
-            "" if group == "no-name" else group,
-            heard.number("generation", -1),
+        self.ask(
+            heard,
+            CommitRequest,
             member,
-            heard.option("instance") or None,
-            list(topics.items()),
-            milliseconds(heard.option("retention", "-1ms")),
-            producer,
+            group_id="" if group == "no-name" else group,
+            generation=heard.number("generation", -1),
+            member_id=member,
+            instance_id=heard.option("instance") or None,
+            topics=list(topics.items()),
+            retention_time_ms=milliseconds(heard.option("retention", "-1ms")),
+            producer=producer,
         )
-        self.ask(heard, "commit", request, member)
 
     def hear_fetch(self, heard: Input) -> None:
         is_stable = heard.flag("stable")
@@ -494,24 +511,23 @@ class Player(GroupWorld):
             group, _, named = each.partition(":")
             partitions = by_topic(named.split(",")) if named else None
             groups.append(("" if group == "no-name" else group, partitions))
-        request = FetchOffsetsRequest(groups, is_stable)
-        self.ask(heard, "fetch_offsets", request, timed=False)
+        self.ask(heard, FetchOffsetsRequest, groups=groups, require_stable=is_stable)
 
     def hear_delete_offsets(self, heard: Input) -> None:
         group, *partitions = heard.words
-        request = DeleteOffsetsRequest("" if group == "no-name" else group, by_topic(partitions))
-        self.ask(heard, "delete_offsets", request, timed=False)
+        group_id = "" if group == "no-name" else group
+        self.ask(heard, DeleteOffsetsRequest, group_id=group_id, partitions=by_topic(partitions))
 
     def hear_describe(self, heard: Input) -> None:
         names = ["" if name == "no-name" else name for name in heard.words]
-        self.ask(heard, "describe", DescribeRequest(names), timed=False)
+        self.ask(heard, DescribeRequest, group_ids=names)
 
     def hear_list(self, heard: Input) -> None:
-        self.ask(heard, "list_groups", ListRequest(heard.words), timed=False)
+        self.ask(heard, ListRequest, states=heard.words)
 
     def hear_delete(self, heard: Input) -> None:
         names = ["" if name == "no-name" else name for name in heard.words]
-        self.ask(heard, "delete_groups", DeleteGroupsRequest(names), timed=False)
+        self.ask(heard, DeleteGroupsRequest, group_ids=names)
 
     # ---- time and appends
 
@@ -524,7 +540,7 @@ class Player(GroupWorld):
         while (due := self.coordinator.next_deadline()) is not None and due <= end:
             self.now = max(self.now, due)
             at = len(self.lines)
-            self.run(self.coordinator.handle_timer(self.now))
+            self.handle(TimerDue())
             if len(self.lines) > at:
                 self.lines.insert(at, f"after {self.now - begin} ms:")
         self.now = end
@@ -565,7 +581,9 @@ class Player(GroupWorld):
             self.lead(number, epoch)
 
     def hear_begin_load(self, heard: Input) -> None:
-        is_needed = self.coordinator.begin_load(int(heard.words[0]), heard.number("epoch"))
+        event = LeadershipBegun(int(heard.words[0]), heard.number("epoch"))
+        commands = self.coordinator.handle(event, self.now)
+        is_needed = [isinstance(command, LoadPartition) for command in commands] == [True]
         self.lines.append("the host reads the partition" if is_needed else "it is loaded already")
 
     def hear_read(self, heard: Input) -> None:
@@ -575,11 +593,11 @@ class Player(GroupWorld):
             records = [LoadedRecord(*each) for each in self.log[0]]
         else:
             records = [LoadedRecord(*_record_of(heard.words), producer)]
-        self.coordinator.load(0, epoch, records)
+        self.handle(RecordsRead(0, epoch, records))
 
     def hear_loaded(self, heard: Input) -> None:
-        commands = self.coordinator.loaded(int(heard.words[0]), heard.number("epoch", 1), self.now)
-        self.run(list(commands))
+        count = self.context.partition_count
+        self.handle(LoadFinished(int(heard.words[0]), heard.number("epoch", 1), count))
 
     def hear_transaction_ended(self, heard: Input) -> None:
         is_committed = heard.flag("committed")
@@ -587,12 +605,12 @@ class Player(GroupWorld):
         self.end_transaction(heard.number("producer"), is_committed, heard.number("partition"))
 
     def hear_delete_topics(self, heard: Input) -> None:
-        self.run(self.coordinator.delete_topics(set(heard.words)))
+        self.handle(TopicsDeleted(set(heard.words)))
 
     # ---- what the coordinator knows
 
     def hear_group(self, heard: Input) -> None:
-        group = self.coordinator.groups[heard.words[0]]
+        group = self.context.groups[heard.words[0]]
         self.lines.append(f"{group.group_id} is {state(group)}")
         for one in group.members.values():
             self.lines.append(

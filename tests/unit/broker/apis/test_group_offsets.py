@@ -10,18 +10,18 @@ from support.group_recorder import exchange, parts_of
 
 from minikafka.base.coordinators import TransactionalProducer
 from minikafka.base.errors import ErrorCode
-from minikafka.groups.messages.requests import (
-    CommitRequest,
-    DeleteOffsetsRequest,
-    FetchOffsetsRequest,
-    OffsetToCommit,
-)
-from minikafka.groups.messages.responses import (
+from minikafka.groups.commands import (
     CommitResponse,
     DeleteOffsetsResponse,
     FetchedGroup,
     FetchedOffset,
     FetchOffsetsResponse,
+)
+from minikafka.groups.events import (
+    CommitRequest,
+    DeleteOffsetsRequest,
+    FetchOffsetsRequest,
+    OffsetToCommit,
 )
 from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, TXN_OFFSET_COMMIT
 
@@ -68,7 +68,7 @@ async def test_commit_passes_only_existing_partitions_to_the_coordinator(
     offset = OffsetToCommit(1, 7, 5 if version >= 6 else -1, "")
     instance = "i" if version >= 7 else None
     retention_ms = 60_000 if version <= 4 else -1
-    assert asked == CommitRequest("g", 3, "m", instance, [("t", [offset])], retention_ms)
+    assert asked == CommitRequest("g", 3, "m", instance, [("t", [offset])], None, retention_ms)
     rows = [
         (topic.name, partition.partition_index, partition.error_code)
         for topic in answer.topics
@@ -111,8 +111,9 @@ async def test_commit_in_a_transaction_has_the_fields_of_its_version(
     offset = OffsetToCommit(1, 7, 5 if version >= 2 else -1, "")
     member = (4, "m", "i") if version >= 3 else (-1, "", None)
     producer = TransactionalProducer(77, 3)
-    expected = CommitRequest("g", *member, [("t", [offset])], producer=producer)
-    assert asked == ("tx", expected)
+    assert asked == CommitRequest(
+        "g", *member, [("t", [offset])], None, producer=producer, transactional_id="tx"
+    )
     assert rows_with_errors(answer) == [("gone", 0, UNKNOWN), ("t", 1, 12), ("t", 2, UNKNOWN)]
 
 
@@ -161,7 +162,7 @@ async def test_offset_fetch_of_one_group_has_the_fields_of_its_version(
         topics=[{"name": "t", "partition_indexes": [1, 0]}],
         require_stable=True,
     )
-    assert asked == FetchOffsetsRequest([("g", [("t", (1, 0))])], version >= 7)
+    assert asked == FetchOffsetsRequest([("g", [("t", (1, 0))])], None, version >= 7)
     assert rows_of(answer.topics) == [("t", 1, 9, "x", 0), ("t", 0, -1, "", 0)]
     if version >= 5:
         assert [p.committed_leader_epoch for p in answer.topics[0].partitions] == [4, -1]
@@ -212,7 +213,7 @@ async def test_offset_delete_passes_only_existing_partitions_to_the_coordinator(
     ]
     outcome = DeleteOffsetsResponse(0, [("t", [(0, 86)])])
     asked, answer = exchange(cold, OFFSET_DELETE, 0, outcome, group_id="g", topics=topics)
-    assert asked == DeleteOffsetsRequest("g", [("t", [0])])
+    assert asked == DeleteOffsetsRequest("g", [("t", [0])], None)
     rows = [
         (topic.name, partition.partition_index, int(partition.error_code))
         for topic in answer.topics
@@ -232,9 +233,9 @@ async def test_refused_offset_delete_response_has_no_partitions(cold: Cold) -> N
 
 
 class Coordinator:
-    """A coordinator that answers each call at once.
+    """A coordinator that answers each request at once.
 
-    If `is_late` is true, calls are answered only when the test calls `answer`, the last call first.
+    If `is_late` is true, requests are answered only when the test calls `answer`, the last request first.
     """
 
     def __init__(self, *, is_late: bool = False) -> None:
@@ -253,20 +254,24 @@ class Coordinator:
         for outcome, respond in reversed(self.late):
             respond(outcome)
 
-    def commit(self, asked: CommitRequest, respond: Any) -> None:
-        topics = [
-            (t, [(row.partition, row.offset % 7) for row in rows]) for t, rows in asked.topics
-        ]
-        self._handle(asked.topics, CommitResponse(topics), respond)
-
-    def delete_offsets(self, asked: DeleteOffsetsRequest, respond: Any) -> None:
-        topics = [(t, [(number, number % 7) for number in rows]) for t, rows in asked.partitions]
-        self._handle(asked.partitions, DeleteOffsetsResponse(0, topics), respond)
-
-    def fetch_offsets(self, asked: FetchOffsetsRequest, respond: Any) -> None:
-        ((group, topics),) = asked.groups
-        found = [(t, [FetchedOffset(n, n) for n in rows]) for t, rows in topics or ()]
-        self._handle(topics or (), FetchOffsetsResponse([FetchedGroup(group, 0, found)]), respond)
+    def handle(self, asked: CommitRequest | DeleteOffsetsRequest | FetchOffsetsRequest) -> None:
+        outcome: Any
+        if isinstance(asked, CommitRequest):
+            topics: Any = asked.topics
+            outcome = CommitResponse(
+                [(t, [(row.partition, row.offset % 7) for row in rows]) for t, rows in topics]
+            )
+        elif isinstance(asked, DeleteOffsetsRequest):
+            topics = asked.partitions
+            outcome = DeleteOffsetsResponse(
+                0, [(t, [(number, number % 7) for number in rows]) for t, rows in topics]
+            )
+        else:
+            ((group, named),) = asked.groups
+            topics = named or ()
+            found = [(t, [FetchedOffset(n, n) for n in rows]) for t, rows in topics]
+            outcome = FetchOffsetsResponse([FetchedGroup(group, 0, found)])
+        self._handle(topics, outcome, asked.caller)
 
 
 @pytest.mark.parametrize("is_late", [False, True])

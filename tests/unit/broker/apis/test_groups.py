@@ -13,8 +13,7 @@ from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.broker.apis.groups import GROUP_OPERATIONS, find_coordinator
-from minikafka.groups.messages.requests import JoinRequest, LeavingMember, SyncRequest
-from minikafka.groups.messages.responses import (
+from minikafka.groups.commands import (
     DeleteGroupsResponse,
     DescribedGroup,
     DescribedMember,
@@ -27,6 +26,15 @@ from minikafka.groups.messages.responses import (
     ListedGroup,
     ListResponse,
     SyncResponse,
+)
+from minikafka.groups.events import (
+    DeleteGroupsRequest,
+    DescribeRequest,
+    HeartbeatRequest,
+    JoinRequest,
+    LeaveRequest,
+    LeavingMember,
+    SyncRequest,
 )
 from minikafka.wire.versions import (
     DELETE_GROUPS,
@@ -208,6 +216,7 @@ def test_join_group_reaches_the_coordinator_with_the_fields_of_its_version(versi
         60_000 if version >= 1 else 10_000,
         "consumer",
         [("range", b"x"), ("sticky", b"y")],
+        None,
         "because" if version >= 8 else None,
         version >= 4,
         version >= 9,
@@ -243,7 +252,7 @@ def test_sync_group_reaches_the_coordinator_with_the_fields_of_its_version(versi
     )
     named = ("consumer", "range") if version >= 5 else (None, None)
     instance = "i" if version >= 3 else None
-    assert asked == SyncRequest("g", 3, "m", instance, *named, [("m", b"mine")])
+    assert asked == SyncRequest("g", 3, "m", None, instance, *named, [("m", b"mine")])
     assert (answer.error_code, answer.assignment) == (0, b"mine")
 
 
@@ -265,7 +274,7 @@ def test_heartbeat_reaches_the_coordinator(version: int) -> None:
         member_id="m",
         group_instance_id="i",
     )
-    assert asked == ("g", 3, "m", "i" if version >= 3 else None)
+    assert asked == HeartbeatRequest("g", 3, "m", None, "i" if version >= 3 else None)
     assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -281,7 +290,7 @@ def test_leave_group_passes_one_or_several_members_to_the_coordinator(version: i
     )
     reason = "closed" if version >= 5 else None
     both = [LeavingMember("m", None, reason), LeavingMember("", "i", reason)]
-    assert asked == ("g", both if version >= 3 else [LeavingMember("m")])
+    assert asked == LeaveRequest("g", both if version >= 3 else [LeavingMember("m")], None)
     if version >= 3:
         rows = [(row.member_id, row.group_instance_id, row.error_code) for row in answer.members]
         assert (answer.error_code, rows) == (0, [("m", None, 25), ("", "i", 0)])
@@ -306,7 +315,7 @@ def test_describe_groups_returns_members_with_their_instance_ids(version: int) -
         groups=["g", "h", "g"],
         include_authorized_operations=True,
     )
-    assert asked == (["g", "h"],)
+    assert asked == DescribeRequest(["g", "h"], None)
     found, refused = answer.groups
     assert (found.group_state, found.protocol_type, found.protocol_data) == (
         "Stable",
@@ -340,7 +349,7 @@ def test_list_groups_filters_by_state_from_version_4(version: int) -> None:
 def test_delete_groups_answers_each_group_once(version: int) -> None:
     outcome = DeleteGroupsResponse([("g", 0), ("h", 68)])
     asked, answer = exchange(Cold(), DELETE_GROUPS, version, outcome, groups_names=["g", "h", "g"])
-    assert asked == (["g", "h"],)
+    assert asked == DeleteGroupsRequest(["g", "h"], None)
     rows = [(row.group_id, row.error_code) for row in answer.results]
     assert rows == [("g", 0), ("h", ErrorCode.NON_EMPTY_GROUP)]
 
@@ -349,7 +358,7 @@ def test_delete_groups_answers_each_group_once(version: int) -> None:
 
 
 class Counting:
-    """A coordinator that answers each call with `outcome(request)`.
+    """A coordinator that answers each request with `outcome(request)`.
 
     The answer is sent at once. If `is_late` is True, the answer is sent when the test calls `answer`.
     """
@@ -357,22 +366,19 @@ class Counting:
     def __init__(self, outcome: Any, *, is_late: bool = False) -> None:
         self.sizes: list[int] = []
         self.outcome = outcome
-        self.late: list[tuple[Any, Any]] | None = [] if is_late else None
+        self.late: list[Any] | None = [] if is_late else None
 
-    def __getattr__(self, name: str) -> Any:
-        def handle(request: Any, respond: Any) -> None:
-            self.sizes.append(len(request[-1]))
-            if self.late is None:
-                respond(self.outcome(request))
-            else:
-                self.late.append((request, respond))
-
-        return handle
+    def handle(self, request: Any) -> None:
+        self.sizes.append(len(request.members if hasattr(request, "members") else request[0]))
+        if self.late is None:
+            request.caller(self.outcome(request))
+        else:
+            self.late.append(request)
 
     def answer(self) -> None:
         assert self.late is not None
-        for request, respond in reversed(self.late):
-            respond(self.outcome(request))
+        for request in reversed(self.late):
+            request.caller(self.outcome(request))
 
 
 def test_leave_group_of_2000_members_reaches_the_coordinator_64_at_a_time() -> None:

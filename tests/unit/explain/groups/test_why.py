@@ -16,7 +16,7 @@ from minikafka.explain.groups.picture import Lag, Past
 from minikafka.explain.groups.why import UNWRITTEN_MS, explain_group
 from minikafka.explain.past import Past as PartitionPast
 from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, PartitionPicture
-from minikafka.groups.messages.requests import LeavingMember
+from minikafka.groups.events import LeavingMember
 
 T3 = TopicPartition("t", 3)
 OTHER = (("range", subscription("t", "u")),)

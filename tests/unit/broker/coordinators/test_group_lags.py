@@ -11,11 +11,11 @@ from support.memory_cluster import MemoryCluster
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import Broker
-from minikafka.broker.coordinators.groups import lags
-from minikafka.broker.coordinators.groups.lags import REFRESH_MS, GroupLags
+from minikafka.broker.coordinators import group_lags as lags
+from minikafka.broker.coordinators.group_lags import REFRESH_MS, GroupLags
 from minikafka.client import NewTopic
-from minikafka.groups.state.group import Group
-from minikafka.groups.state.offsets import GroupOffsets, OffsetAndMetadata
+from minikafka.groups.group import Group
+from minikafka.groups.offsets import GroupOffsets, OffsetAndMetadata
 from minikafka.record.batch import Record
 
 Pairs = dict[tuple[str, str, str], int]

@@ -1,39 +1,160 @@
 """One consumer group: its members, its state, its generation, and the rules for changing them.
 
-Source: Kafka's `GroupMetadata`. Invariants: the state changes only as `states.MOVES` allows. `joining` is the
-number of members that wait for a JoinGroup response. All members have at least one protocol in common. The
-leader is a member.
+Source: Kafka's `GroupMetadata`. Invariants: the state changes only as `states.LEGAL_FROM` allows. `joining` is the
+number of members that wait for a JoinGroup response. All members have at least one protocol in common. The leader is a
+member. The generation never falls.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from sys import getsizeof
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from sys import getsizeof, intern
+from typing import Any, Final, TypeAlias
 
-from minikafka.base.coordinators import Caller
+from minikafka.base.deciders import Caller
 from minikafka.base.errors import ErrorCode, IllegalTransition
+from minikafka.groups.commands import DescribedGroup, DescribedMember, JoinedMember, Note
+from minikafka.groups.memory import PENDING_BYTES, Held, group_bytes, member_bytes
 from minikafka.groups.messages.records import GroupMetadataValue, MemberMetadata, subscribed_topics
-from minikafka.groups.messages.responses import DescribedGroup, DescribedMember, JoinedMember
-from minikafka.groups.state.member import Member, PendingMember, Protocols
-from minikafka.groups.state.memory import PENDING_BYTES, Held, group_bytes
-from minikafka.groups.state.offsets import CONSUMER, GroupOffsets
-from minikafka.groups.state.states import COMPLETING, EMPTY, STABLE, GroupState, is_legal
-from minikafka.groups.state.timers import Timer
+from minikafka.groups.offsets import CONSUMER, GroupOffsets
+from minikafka.groups.states import COMPLETING, EMPTY, LEGAL_FROM, STABLE, GroupState
+from minikafka.groups.timers import Timer
 
 NO_TIME: Final = -1
+Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
+"""The (name, metadata) pairs of a member's protocols, in the order of preference."""
+
+
+def as_protocols(protocols: Sequence[tuple[str, bytes]]) -> Protocols:
+    """Return the protocols of a JoinGroup in the form in which `Member` stores them.
+
+    Equal names share one string, which saves memory.
+    """
+    return tuple((intern(name), bytes(metadata)) for name, metadata in protocols)
+
+
+class PendingMember(Timer):
+    """A client that received a member id, and must join with this id before its session timeout (KIP-394)."""
+
+    __slots__ = ("group_id", "member_id")
+
+    def __init__(self, group_id: str, member_id: str) -> None:
+        super().__init__()
+        self.group_id = group_id
+        self.member_id = member_id
+
+    def forget_names(self) -> None:
+        """Free the names: the client has joined or was forgotten. They can be long, and the object lives on."""
+        self.group_id = self.member_id = ""
+
+
+class Member(Timer):
+    """A member of a group. The timer is due when the member's session expires.
+
+    `join_caller`, `sync_caller`: the callers that wait for a response to the member's JoinGroup or SyncGroup, None
+    without such a request. `is_new`: true until the first generation with the member begins.
+    """
+
+    __slots__ = (
+        "assignment",
+        "bytes",
+        "client_host",
+        "client_id",
+        "group_id",
+        "instance_id",
+        "is_new",
+        "join_caller",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+        "sync_caller",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocols: Protocols,
+    ) -> None:
+        super().__init__()
+        self.group_id = group_id
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.session_timeout_ms = session_timeout_ms
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.protocols = protocols
+        self.assignment = b""
+        self.bytes = 0
+        """The memory of the member at the last call of `weigh`."""
+        self.join_caller: Caller | None = None
+        self.sync_caller: Caller | None = None
+        self.is_new = False
+
+    def weigh(self) -> int:
+        """Measure the member's memory again; return how much it has grown."""
+        before = self.bytes
+        self.bytes = member_bytes(
+            self.member_id, self.instance_id, self.client_id, self.protocols, self.assignment
+        )
+        return self.bytes - before
+
+    @property
+    def is_static(self) -> bool:
+        """True if the member has an instance id (KIP-345)."""
+        return self.instance_id is not None
+
+    def metadata(self, protocol: str) -> bytes:
+        """Return the metadata that the member sent for a protocol. Raises KeyError for other protocols."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        raise KeyError(protocol)
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """Return the first protocol in the member's order of preference that is one of the candidates.
+
+        The member must support at least one candidate.
+        """
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def needs_heartbeat(self) -> bool:
+        """True if the member's session can expire now.
+
+        A member sends no heartbeats while it waits for a response, so its session does not expire then. The
+        exception is a new member, which may wait at most `NEW_MEMBER_JOIN_TIMEOUT_MS`.
+        """
+        return self.is_new or (self.join_caller is None and self.sync_caller is None)
 
 
 class GroupTimer(Timer):
-    """A timer of a group. `due(group, now)` is called when the timer is due."""
+    """A timer of a group."""
 
-    __slots__ = ("due", "group")
+    __slots__ = ("group",)
 
-    def __init__(self, group: Group, due: Callable[[Group, int], None]) -> None:
+    def __init__(self, group: Group) -> None:
         super().__init__()
         self.group = group
-        self.due = due
+
+
+class JoinTimer(GroupTimer):
+    """The end of the initial delay, or of the wait for the members' JoinGroup requests."""
+
+    __slots__ = ()
+
+
+class SyncTimer(GroupTimer):
+    """The end of the wait for the members' SyncGroup requests."""
+
+    __slots__ = ()
 
 
 class Phases:
@@ -111,8 +232,8 @@ class Group:
         self.initial_delay_ms = 0
         self.initial_remaining_ms: int | None = None
         """Milliseconds by which the initial delay can still be extended; None outside the initial delay."""
-        self.join_timer: GroupTimer | None = None
-        self.sync_timer: GroupTimer | None = None
+        self.join_timer: JoinTimer | None = None
+        self.sync_timer: SyncTimer | None = None
         self.phases = Phases()
         self.refusals: Counter[tuple[str, int]] = Counter()
         """Number of refused commits in this generation by (member id, error), for the ledger."""
@@ -120,8 +241,8 @@ class Group:
     # ---- state
 
     def move(self, state: GroupState, wall_ms: int) -> None:
-        """Change the group's state. Raises IllegalTransition if `states.MOVES` does not allow the change."""
-        if not is_legal(self.state, state):
+        """Change the group's state. Raises IllegalTransition if `LEGAL_FROM` does not allow the change."""
+        if self.state not in LEGAL_FROM[state]:
             raise IllegalTransition(
                 f"group {self.group_id}: {self.state.value} to {state.value} is not a legal transition"
             )
@@ -306,6 +427,10 @@ class Group:
 
     # ---- descriptions and records
 
+    def note(self, kind: str, **fields: Any) -> Note:
+        """Return the command that writes a fact about the group to the ledger."""
+        return Note(kind, self.group_id, self.generation, fields)
+
     def joined_members(self) -> list[JoinedMember]:
         """Return the members in the form of the leader's JoinGroup response."""
         protocol = self.protocol_name
@@ -342,7 +467,7 @@ class Group:
         """Return the members' assignments by member id."""
         return {member.member_id: member.assignment for member in self.members.values()}
 
-    def value(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
+    def value(self, assignments: Mapping[str, bytes]) -> GroupMetadataValue:
         """Return the group in the form of a record's value. `assignments`: assignment by member id."""
         protocol = self.protocol_name or ""
         return GroupMetadataValue(

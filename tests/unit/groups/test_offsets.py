@@ -19,8 +19,8 @@ from minikafka.groups.messages.records import (
     read_key,
     read_offset,
 )
-from minikafka.groups.state.offsets import ExpiryRule, GroupOffsets, expiry_rule
-from minikafka.groups.state.states import COMPLETING, EMPTY, PREPARING, STABLE
+from minikafka.groups.offsets import ExpiryRule, GroupOffsets, expiry_rule
+from minikafka.groups.states import COMPLETING, EMPTY, PREPARING, STABLE
 
 A = TopicPartition("a", 0)
 B = TopicPartition("b", 1)

@@ -12,6 +12,7 @@ The first state of a group is Empty. A group that is loaded with members starts 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -32,16 +33,11 @@ COMPLETING: Final = GroupState.COMPLETING_REBALANCE
 STABLE: Final = GroupState.STABLE
 DEAD: Final = GroupState.DEAD
 
-MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
-    EMPTY: frozenset({PREPARING, DEAD}),
-    PREPARING: frozenset({COMPLETING, EMPTY, DEAD}),
-    COMPLETING: frozenset({STABLE, PREPARING, DEAD}),
-    STABLE: frozenset({PREPARING, DEAD}),
-    DEAD: frozenset(),
+LEGAL_FROM: Final[Mapping[GroupState, frozenset[GroupState]]] = {
+    EMPTY: frozenset({PREPARING}),
+    PREPARING: frozenset({EMPTY, COMPLETING, STABLE}),
+    COMPLETING: frozenset({PREPARING}),
+    STABLE: frozenset({COMPLETING}),
+    DEAD: frozenset({EMPTY, PREPARING, COMPLETING, STABLE}),
 }
-"""The states to which a group can change from each state."""
-
-
-def is_legal(before: GroupState, after: GroupState) -> bool:
-    """True if a group in the state `before` can change to the state `after`."""
-    return after in MOVES[before]
+"""State -> the states from which a group may enter it."""

@@ -1,11 +1,11 @@
 """The committed offsets of one group, and the records that change the offsets.
 
 A commit is *pending* from `prepare` or `begin` until `complete` or `fail`. A producer's commit is pending until the
-producer's transaction ends. `fetch` returns only
-completed commits. Each commit has a *token*, a number that increases in the order in which commits are appended to
-the log. Invariants: of two completed commits of a partition, the commit with the higher token is kept, in whatever
-order they complete. A removal also removes pending commits, because the tombstones follow the records of these
-commits in the log. Source: Kafka's `GroupMetadata`.
+producer's transaction ends (`PendingCommits`). `fetch` returns only completed commits. Each commit has a *token*, a
+number that increases in the order in which commits are appended to the log. Source: Kafka's `GroupMetadata`.
+
+Invariants: of two completed commits of a partition, the commit with the higher token is kept, in whatever order they
+complete. A removal also removes pending commits, because the tombstones follow the records of these commits in the log.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import Final, NamedTuple
 
 from minikafka.base.coordinators import KeyValue
 from minikafka.base.model import TopicPartition
+from minikafka.base.open_transactions import OpenTransactions
+from minikafka.groups.memory import OFFSET_BYTES, TOPIC_BYTES, Held
 from minikafka.groups.messages.records import (
     NO_TIMESTAMP,
     OffsetAndMetadata,
     offset_commit_key,
     offset_commit_value,
 )
-from minikafka.groups.state.memory import OFFSET_BYTES, TOPIC_BYTES, Held
-from minikafka.groups.state.states import EMPTY, STABLE, GroupState
+from minikafka.groups.states import EMPTY, STABLE, GroupState
 
 CONSUMER: Final = "consumer"
 """Protocol type of groups of consumers, whose members send subscriptions in Kafka's format."""
@@ -155,9 +156,13 @@ class GroupOffsets:
 
     def begin(self, token: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Begin a commit whose records are in the log already, or follow at once."""
+        assert token not in self._commits, "a commit begins twice"
         self._commits[token] = offsets
         for tp in offsets:
-            self._pending.setdefault(tp, []).append(token)
+            tokens = self._pending.setdefault(tp, [])
+            # `complete` drops the commits before the completed one, which must be the earlier ones in the log.
+            assert not tokens or tokens[-1] < token, "commits begin in the order of the log"
+            tokens.append(token)
 
     def complete(self, token: int) -> None:
         """Store the offsets of an appended commit, without offsets that were removed or replaced meanwhile."""
@@ -249,6 +254,34 @@ class GroupOffsets:
             self._pending[tp] = tokens
         else:
             del self._pending[tp]
+
+
+class PendingCommits:
+    """The pending commits of the open transactions in one partition of `__consumer_offsets`, by producer.
+
+    A commit is known by the offsets of its group and the commit's token there.
+    """
+
+    def __init__(self) -> None:
+        self._commits: OpenTransactions[tuple[GroupOffsets, int]] = OpenTransactions()
+
+    def add(self, producer_id: int, offsets: GroupOffsets, token: int) -> None:
+        """Add a pending commit to the producer's transaction."""
+        offsets.is_transactional = True
+        self._commits.add(producer_id, (offsets, token))
+
+    def drop(self, producer_id: int, offsets: GroupOffsets, token: int) -> None:
+        """Drop a pending commit whose records are not in the log. No effect if the transaction has ended."""
+        if self._commits.remove(producer_id, (offsets, token)):
+            offsets.fail(token)
+
+    def end(self, producer_id: int, committed: bool) -> None:
+        """Complete the pending commits of the producer's transaction, or drop them if it was aborted."""
+        for offsets, token in self._commits.end(producer_id):
+            if committed:
+                offsets.complete(token)
+            else:
+                offsets.fail(token)
 
 
 def _unpack(packed: bytes) -> OffsetAndMetadata:

@@ -1,4 +1,4 @@
-"""The loading of the groups of one partition of `__consumer_offsets`."""
+"""The groups of one partition of `__consumer_offsets`, while this broker reads them from the log."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 
 from minikafka.base.coordinators import NO_TRANSACTION, LoadedRecord
+from minikafka.groups.group import Group
 from minikafka.groups.messages.records import (
     NO_TIMESTAMP,
     GroupKey,
@@ -15,14 +16,12 @@ from minikafka.groups.messages.records import (
     read_key,
     read_offset,
 )
-from minikafka.groups.state.group import Group
-from minikafka.groups.state.offsets import GroupOffsets
-from minikafka.groups.state.transactions import PendingCommits
+from minikafka.groups.offsets import GroupOffsets, PendingCommits
 
 logger = logging.getLogger(__name__)
 
 
-class Load:
+class LoadingPartition:
     """The groups of one partition, while this broker reads the partition's records in the order of the log.
 
     `epoch`: the partition's leader epoch in which this broker reads the records. `new_token` returns the token of a

@@ -9,7 +9,7 @@ import logging
 from sys import getsizeof
 from typing import Final
 
-from minikafka.groups.messages.requests import JoinRequest
+from minikafka.groups.events import JoinRequest
 
 logger = logging.getLogger(__name__)
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from minikafka.groups.group import Group, Member
 from minikafka.groups.messages.records import assigned_partitions, subscribed_topics
-from minikafka.groups.state.group import Group
-from minikafka.groups.state.member import Member
-from minikafka.groups.state.offsets import CONSUMER
-from minikafka.groups.state.states import COMPLETING, PREPARING
+from minikafka.groups.offsets import CONSUMER
+from minikafka.groups.states import COMPLETING, PREPARING
 
 
 def report(group: Group, now: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from minikafka.groups.state.timers import Timer, Timers
+from minikafka.groups.timers import Timer, Timers
 
 
 def drain(timers, now):

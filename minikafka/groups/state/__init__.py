@@ -1,1 +1,0 @@
-"""The data of the coordinator: groups with their members, committed offsets, timers and memory."""
