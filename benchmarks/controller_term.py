@@ -26,6 +26,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.cli.processes.broker_process import relax_garbage_collector
 from minikafka.ledger.writer import LedgerWriter
 from minikafka.rpc.channels import Channels
@@ -35,6 +36,7 @@ from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
+from minikafka.zk.nodes.faults import Faults
 
 POLL_SECONDS = 0.002
 
@@ -120,7 +122,10 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
     prober = lambda broker: probe(plane, clock, broker, listener)  # noqa: E731
     attender = lambda broker: attend(plane, broker, listener)  # noqa: E731
     service = ZooKeeperController(
-        zookeeper, channels, clock, tasks, config, ledger, StepGate(), prober, attender
+        Ports(config, zookeeper, clock, tasks, ledger, StepGate(), Faults()),
+        channels,
+        prober,
+        attender,
     )
     registered = replace(broker, epoch=stat.czxid)
     return Setting(service, zookeeper, channels, registered, plane)

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from support.endpoints import endpoints
 from support.manual_clock import ManualClock
+from support.mode_ports import mode_ports
 from support.recording_ledger import RecordingLedger
 from support.zookeeper_in_memory import InMemoryClient, Znodes, ZooKeeperInMemory
 
@@ -146,13 +147,16 @@ class Candidate:
         self.gate = StepGate()
         self.refusing: set[BrokerId] = set()
         self.service = ZooKeeperController(
-            self.zookeeper,
+            mode_ports(
+                broker_id,
+                config=self.config,
+                zookeeper=self.zookeeper,
+                clock=clock or SystemClock(),
+                tasks=self.tasks,
+                ledger=self.ledger,
+                gate=self.gate,
+            ),
             self.channels,
-            clock or SystemClock(),
-            self.tasks,
-            self.config,
-            self.ledger,
-            self.gate,
             self.probe,
             self.attend,
         )

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from minikafka.base.errors import Closed, NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import Broker, BrokerId
-from minikafka.base.ports import Clock, Ledger, Tasks, ZooKeeper
 from minikafka.broker.modes.controller.lost_connections import LostConnections
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.zk.nodes import notifications
@@ -20,22 +20,15 @@ class ZooKeeperLifecycle:
 
     def __init__(
         self,
-        broker_id: BrokerId,
-        zookeeper: ZooKeeper,
+        ports: Ports,
         session_file: SessionFile,
-        clock: Clock,
-        tasks: Tasks,
-        ledger: Ledger,
         controller: ZooKeeperController,
         requests: ReceivedRequests,
         lost_connections: LostConnections,
     ) -> None:
-        self._broker_id = broker_id
-        self._zookeeper = zookeeper
+        self._ports = ports
+        self._zookeeper = ports.zookeeper
         self._session_file = session_file
-        self._clock = clock
-        self._tasks = tasks
-        self._ledger = ledger
         self._controller = controller
         self._requests = requests
         self._lost_connections = lost_connections
@@ -56,22 +49,14 @@ class ZooKeeperLifecycle:
             on_registered(broker_epoch)
             self._requests.registered(broker_epoch)
 
-        registration = Registration(
-            self._zookeeper,
-            self._session_file,
-            self._clock,
-            self._tasks,
-            self._ledger,
-            broker,
-            registered,
-        )
+        registration = Registration(self._ports, self._session_file, broker, registered)
         # A controller belongs to the cluster: a broker campaigns only after its registration (R9).
         await registration.start()
         await self._controller.start()
 
     def report_log_dir_failure(self) -> None:
         """Notify the controller in the background that this broker lost a log directory (R67)."""
-        self._tasks.spawn(self._report_log_dir_failure(), "log-dir-failure")
+        self._ports.tasks.spawn(self._report_log_dir_failure(), "log-dir-failure")
 
     def report_lost_connection(self, broker_id: BrokerId) -> None:
         """Report to the controller, in the background, that a connection to a broker has ended."""
@@ -82,7 +67,7 @@ class ZooKeeperLifecycle:
         while True:
             try:
                 await self._zookeeper.connected()
-                await notifications.announce_log_dir_failure(self._zookeeper, self._broker_id)
+                await notifications.announce_log_dir_failure(self._zookeeper, self._ports.broker_id)
                 return
             except Closed:
                 return

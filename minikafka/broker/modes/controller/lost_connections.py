@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Call, Clock, ControlPlane, Tasks
+from minikafka.base.ports import Call, ControlPlane
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.rpc.liveness import ATTEND, CONNECTION_LOST, PRESENT
 from minikafka.rpc.messages import decode_report, encode_registration, encode_report
 
@@ -37,21 +37,19 @@ class LostConnections:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        ports: Ports,
         controller: ZooKeeperController,
         requests: ReceivedRequests,
         control_plane: ControlPlane,
-        clock: Clock,
-        tasks: Tasks,
     ) -> None:
-        self._id = config.broker_id
-        self._is_enabled = config.minikafka_fast_failover_enable
-        self._listener = config.endpoints.control.name
+        self._id = ports.broker_id
+        self._is_enabled = ports.config.minikafka_fast_failover_enable
+        self._listener = ports.config.endpoints.control.name
         self._controller = controller
         self._requests = requests
         self._control_plane = control_plane
-        self._clock = clock
-        self._tasks = tasks
+        self._clock = ports.clock
+        self._tasks = ports.tasks
         self._in_flight: set[BrokerId] = set()
         self.calls = {
             CONNECTION_LOST: self._on_report,

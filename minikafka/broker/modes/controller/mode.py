@@ -26,10 +26,12 @@ from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.rpc.channels import Channels
 from minikafka.rpc.liveness import attend, probe
 from minikafka.zk.nodes import coordination, ids, tree
+from minikafka.zk.nodes.faults import Faults
 
 PRODUCER_ID_BLOCK: Final = 1000
 """Number of producer ids that a broker claims at a time, as in Kafka."""
@@ -71,36 +73,22 @@ class ControllerMode:
         return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16))
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
-        config, session, clock, tasks = self._config, self.zookeeper, self._clock, self._tasks
-        listener = config.endpoints.control.name
+        session, clock, tasks = self.zookeeper, self._clock, self._tasks
+        ports = Ports(self._config, session, clock, tasks, ledger, gate, Faults())
+        listener = ports.config.endpoints.control.name
         channels = Channels(control_plane, clock, tasks, self._rng, ledger, listener)
         controller = ZooKeeperController(
-            session,
+            ports,
             channels,
-            clock,
-            tasks,
-            config,
-            ledger,
-            gate,
             lambda broker: probe(control_plane, clock, broker, listener),
             lambda broker: attend(control_plane, broker, listener),
         )
-        requests = ReceivedRequests(config.broker_id, session, ledger, gate)
-        lost_connections = LostConnections(
-            config, controller, requests, control_plane, clock, tasks
-        )
+        requests = ReceivedRequests(ports)
+        lost_connections = LostConnections(ports, controller, requests, control_plane)
         requests.calls |= lost_connections.calls
         return Capabilities(
             lifecycle=ZooKeeperLifecycle(
-                config.broker_id,
-                session,
-                self._session_file,
-                clock,
-                tasks,
-                ledger,
-                controller,
-                requests,
-                lost_connections,
+                ports, self._session_file, controller, requests, lost_connections
             ),
             roles=requests,
             isrs=ZooKeeperIsrs(session, clock, tasks),
@@ -109,12 +97,12 @@ class ControllerMode:
                 session,
                 clock,
                 tasks,
-                config.broker_id,
+                ports.broker_id,
                 ControllerConfigWrites(session, controller, ledger),
             ),
             administration=controller,
             diagnostics=controller,
             claim_producer_ids=partial(
-                ids.claim_producer_ids, session, config.broker_id, PRODUCER_ID_BLOCK
+                ids.claim_producer_ids, session, ports.broker_id, PRODUCER_ID_BLOCK
             ),
         )

@@ -25,9 +25,10 @@ from minikafka.base.model import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from minikafka.base.ports import Call, Gate, Ledger, ZooKeeper
+from minikafka.base.ports import Call
 from minikafka.broker.capabilities import OrderResults, Orders
 from minikafka.broker.cluster.step_gate import AT_BROKER
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.ledger.record import EFFECT
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
 from minikafka.rpc import messages
@@ -40,13 +41,11 @@ logger = logging.getLogger(__name__)
 class ReceivedRequests:
     """The RoleSource of the controller mode. Its orders are those that the controller's requests contain."""
 
-    def __init__(
-        self, broker_id: BrokerId, zookeeper: ZooKeeper, ledger: Ledger, gate: Gate
-    ) -> None:
-        self._broker_id = broker_id
-        self._zookeeper = zookeeper
-        self._ledger = ledger
-        self._gate = gate
+    def __init__(self, ports: Ports) -> None:
+        self._broker_id = ports.broker_id
+        self._zookeeper = ports.zookeeper
+        self._ledger = ports.ledger
+        self._gate = ports.gate
         self._orders: Orders
         self.calls: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]]
         self.calls = dict.fromkeys(messages.STATE_CHANGES, self._on_call)

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, Epoch, TopicPartition
 from minikafka.base.ports import MultiOp
-from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.queue import Entry, StateChangeQueue
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.leaders import lifecycle
 from minikafka.leaders.commands import Note
 from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange

@@ -30,9 +30,9 @@ from minikafka.base.ports import MultiOp
 from minikafka.broker.capabilities import Orders
 from minikafka.broker.modes.leaders.lease import Lease
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata, role_of
-from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import PartitionReads
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.leaders.commands import (
     BecomeFollower,
     BecomeLeader,

@@ -32,8 +32,8 @@ from minikafka.base.ports import Delete, MultiOp
 from minikafka.broker.modes.leaders import admin_requests
 from minikafka.broker.modes.leaders.admin_requests import AT_ONCE, AdminRequests
 from minikafka.broker.modes.leaders.peers import Peers
-from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.queue import Entry
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.leaders.model import PartitionView
 from minikafka.leaders.steps import CREATION, DELETION
 from minikafka.zk.nodes import configs

@@ -20,7 +20,6 @@ from minikafka.broker.capabilities import IsrOutcome, IsrWrite, Orders
 from minikafka.broker.modes.leaders.commands import OwnReplicas, PartitionWrites
 from minikafka.broker.modes.leaders.lease import Lease
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
-from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import (
     PartitionReads,
@@ -29,6 +28,7 @@ from minikafka.broker.modes.leaders.reads import (
     ReassignmentWatches,
 )
 from minikafka.broker.modes.zookeeper.lost_answers import compare_and_set
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.leaders.commands import (
     BecomeFollower,
     BecomeLeader,

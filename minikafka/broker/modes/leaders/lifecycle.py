@@ -25,8 +25,8 @@ from minikafka.base.ports import (
 from minikafka.broker.capabilities import Orders
 from minikafka.broker.modes.leaders.host import LeadersHost
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
-from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.queue import ReceivedRequests, StateChangeQueue
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.ledger.record import BROKER
@@ -176,14 +176,7 @@ class LeadersLifecycle:
     async def start(self, broker: Broker, on_registered: Callable[[int], None]) -> None:
         """Register the broker, whose replicas have started, now and after each later start (C1, C35)."""
         self._registration = Registration(
-            self._zookeeper,
-            self._session_file,
-            self._ports.clock,
-            self._ports.tasks,
-            self._ports.ledger,
-            broker,
-            on_registered,
-            REGISTRATIONS,
+            self._ports, self._session_file, broker, on_registered, REGISTRATIONS
         )
         self._roles.on_restarted = self._register
         await self._register()

@@ -29,8 +29,8 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.broker.capabilities import Orders
-from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.reads import PartitionReads
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.leaders.model import PartitionView
 from minikafka.zk.nodes import registrations
 from minikafka.zk.nodes.leaders import partitions

@@ -29,11 +29,11 @@ from minikafka.broker.modes.leaders.host import LeadersHost, LeadersIsrs
 from minikafka.broker.modes.leaders.lifecycle import LeadersLifecycle, LeadersRoles
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.peers import Peers
-from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import PartitionReads
 from minikafka.broker.modes.leaders.topic_store import LeadersTopics
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.rpc.coordination import LOOK_AGAIN, TOPIC_IN_WORK
 from minikafka.zk.nodes import coordination, ids

@@ -20,7 +20,7 @@ from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import WatchKind, ZooKeeper
 from minikafka.broker.modes.leaders.lease import Lease
-from minikafka.broker.modes.leaders.ports import Ports
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.leaders.model import PartitionView
 from minikafka.zk.nodes import registrations
 from minikafka.zk.nodes.faults import Faults

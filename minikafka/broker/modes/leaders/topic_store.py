@@ -39,8 +39,8 @@ from minikafka.broker.modes.leaders import admin_requests
 from minikafka.broker.modes.leaders.admin_requests import AT_ONCE, AdminRequests
 from minikafka.broker.modes.leaders.deletion import Deletions, check_readable
 from minikafka.broker.modes.leaders.peers import Peers, in_work
-from minikafka.broker.modes.leaders.ports import Ports
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.leaders.model import PartitionView, Replicas
 from minikafka.leaders.steps import CREATION

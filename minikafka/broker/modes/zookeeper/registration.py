@@ -20,7 +20,8 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.model import Broker
-from minikafka.base.ports import Clock, Ledger, SessionState, Tasks, ZooKeeper
+from minikafka.base.ports import SessionState
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.ledger.record import BROKER
 from minikafka.zk import layout
@@ -38,20 +39,17 @@ class Registration:
 
     def __init__(
         self,
-        zookeeper: ZooKeeper,
+        ports: Ports,
         session_file: SessionFile,
-        clock: Clock,
-        tasks: Tasks,
-        ledger: Ledger,
         broker: Broker,
         on_registered: Callable[[int], None],
         directory: str = layout.BROKER_IDS,
     ) -> None:
-        self._zookeeper = zookeeper
+        self._zookeeper = ports.zookeeper
         self._session_file = session_file
-        self._clock = clock
-        self._tasks = tasks
-        self._ledger = ledger
+        self._clock = ports.clock
+        self._tasks = ports.tasks
+        self._ledger = ports.ledger
         self._broker = broker
         self._on_registered = on_registered
         self._directory = directory

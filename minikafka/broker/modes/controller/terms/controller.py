@@ -30,13 +30,8 @@ from minikafka.base.errors import (
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import (
     Check,
-    Clock,
-    Gate,
-    Ledger,
     SessionState,
     Stat,
-    Tasks,
-    ZooKeeper,
 )
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.modes.controller.terms.election import (
@@ -53,6 +48,7 @@ from minikafka.broker.modes.controller.terms.takeover import Attendance, Attende
 from minikafka.broker.modes.controller.terms.term import Channels, Term
 from minikafka.broker.modes.controller.terms.term_session import TermSession
 from minikafka.broker.modes.controller.terms.view import summary_of, view_of
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.controller.commands import ShutdownResponse
 from minikafka.controller.events import (
     ControlledShutdownRequested,
@@ -64,7 +60,6 @@ from minikafka.controller.events import (
 from minikafka.controller.machine import ControllerMachine, ControllerSettings
 from minikafka.rpc.liveness import ATTEND_MS
 from minikafka.zk.nodes import election
-from minikafka.zk.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 
@@ -85,42 +80,25 @@ class ZooKeeperController:
 
     def __init__(
         self,
-        zookeeper: ZooKeeper,
+        ports: Ports,
         channels: Channels,
-        clock: Clock,
-        tasks: Tasks,
-        config: BrokerConfig,
-        ledger: Ledger,
-        gate: Gate,
         probe: Prober,
         attend: Attender,
     ) -> None:
         self.generation = -1
         """Number of the session in which this broker last won an election."""
-        self._zookeeper = zookeeper
+        self._ports = ports
+        self._zookeeper = ports.zookeeper
         self._channels = channels
-        self._clock = clock
-        self._tasks = tasks
-        self._config = config
-        self._id = config.broker_id
-        self._ledger = ledger
-        self._gate = gate
+        self._clock = ports.clock
+        self._tasks = ports.tasks
+        self._config = ports.config
+        """The current settings: unlike those of `ports`, they change."""
+        self._id = ports.broker_id
         self._probe = probe
-        self._faults = Faults()
         self._changed = asyncio.Event()
-        self._election = ControllerElection(
-            config.broker_id, zookeeper, clock, ledger, self._controller_changed, self._faults
-        )
-        self._attendance = Attendance(
-            config.broker_id,
-            probe,
-            attend,
-            zookeeper,
-            clock,
-            tasks,
-            self._changed.set,
-            self._faults,
-        )
+        self._election = ControllerElection(ports, self._controller_changed)
+        self._attendance = Attendance(ports, probe, attend, self._changed.set)
         self._won = _NEVER_WON
         self._term: Term | None = None
         self._probes: BrokerProbes | None = None
@@ -454,8 +432,8 @@ class ZooKeeperController:
             self._zookeeper,
             self.generation,
             self._won.epoch_version,
-            self._ledger,
-            self._faults,
+            self._ports.ledger,
+            self._ports.faults,
         )
         settings = ControllerSettings(
             self._config.delete_topic_enable, self._config.leader_imbalance_per_broker_percentage
@@ -467,23 +445,13 @@ class ZooKeeperController:
             self._clock,
             ControllerMachine(self._id, self.epoch, settings),
             self._still_holds_node,
-            self._ledger,
-            self._gate,
+            self._ports.ledger,
+            self._ports.gate,
         )
 
     def _new_probes(self, term: Term, suspects: Mapping[BrokerId, int]) -> BrokerProbes:
         """Return the probes of brokers that may have died, and connect them to the term's reads of the brokers."""
-        probes = BrokerProbes(
-            self._probe,
-            self._clock,
-            self._tasks,
-            self._ledger,
-            term.controllership,
-            term.put,
-            self._id,
-            self._zookeeper.session_timeout_ms,
-            suspects,
-        )
+        probes = BrokerProbes(self._ports, self._probe, term.controllership, term.put, suspects)
         term.reader.probes = probes
         return probes
 

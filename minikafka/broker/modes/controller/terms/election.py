@@ -24,22 +24,19 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import (
-    Clock,
     Delete,
-    Ledger,
     MultiOp,
     Set,
     Stat,
     WatchKind,
     WatchSignal,
-    ZooKeeper,
 )
 from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.lines import write_line
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.ledger.record import ELECTION, WRITE
 from minikafka.zk import layout
 from minikafka.zk.nodes import election, registrations
-from minikafka.zk.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 
@@ -73,24 +70,20 @@ class ControllerElection:
 
     def __init__(
         self,
-        broker_id: BrokerId,
-        zookeeper: ZooKeeper,
-        clock: Clock,
-        ledger: Ledger,
+        ports: Ports,
         on_change: Callable[[], None],
-        faults: Faults,
     ) -> None:
         self.controller_id: BrokerId = NOBODY
         """Id of the controller at the last read of `/controller`, -1 if there was none."""
         self.controllership = Controllership()
         """The controllership of the current controller. It ends when `controller_id` changes."""
-        self._id = broker_id
-        self._zookeeper = zookeeper
-        self._clock = clock
-        self._ledger = ledger
+        self._id = ports.broker_id
+        self._zookeeper = ports.zookeeper
+        self._clock = ports.clock
+        self._ledger = ports.ledger
         self._on_change = on_change
         self._is_watching = False
-        self._faults = faults
+        self._faults = ports.faults
 
     async def is_registered(self) -> bool:
         """True if this broker is registered in the current session."""

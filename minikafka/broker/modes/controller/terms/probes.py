@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import Broker, BrokerId
-from minikafka.base.ports import Clock, Ledger, Tasks
 from minikafka.broker.modes.controller.terms.controllership import Controllership
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.controller.events import BrokerSuspected, SuspicionEnded
 from minikafka.ledger.record import BROKER
 from minikafka.rpc.liveness import Presence, Probe
@@ -29,30 +29,26 @@ _AGAIN_MS: Final = 500
 class BrokerProbes:
     """The probes of one term, and the suspects that they have found. `put(event)` passes an event to the term.
 
-    `session_timeout_ms`: time for which a suspicion lasts at least, unless the registration ends.
     `suspects`: brokers that refused a connection before the term, each with its broker epoch.
     """
 
     def __init__(
         self,
+        ports: Ports,
         probe: Prober,
-        clock: Clock,
-        tasks: Tasks,
-        ledger: Ledger,
         controllership: Controllership,
         put: Callable[[BrokerSuspected | SuspicionEnded], None],
-        own_id: BrokerId,
-        session_timeout_ms: int,
         suspects: Mapping[BrokerId, int],
     ) -> None:
         self._probe = probe
-        self._clock = clock
-        self._tasks = tasks
-        self._ledger = ledger
+        self._clock = ports.clock
+        self._tasks = ports.tasks
+        self._ledger = ports.ledger
         self._controllership = controllership
         self._put = put
-        self._own_id = own_id
-        self._session_timeout_ms = session_timeout_ms
+        self._own_id = ports.broker_id
+        self._session_timeout_ms = ports.zookeeper.session_timeout_ms
+        """A suspicion lasts at least this long, unless the registration ends."""
         self._earlier = suspects
         self._brokers: Mapping[BrokerId, Broker] | None = None
         """The registered brokers, None before their first read."""

@@ -17,14 +17,14 @@ from typing import Final, TypeAlias
 
 from minikafka.base.errors import Closed, CoordinationError, KafkaError
 from minikafka.base.model import Broker, BrokerId
-from minikafka.base.ports import Clock, Stat, Tasks, ZooKeeper
+from minikafka.base.ports import Stat
 from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.election import NOBODY, Former
 from minikafka.broker.modes.controller.terms.probes import Prober
+from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.rpc.liveness import Presence
 from minikafka.zk import layout
 from minikafka.zk.nodes import registrations
-from minikafka.zk.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 
@@ -45,23 +45,19 @@ class Attendance:
 
     def __init__(
         self,
-        broker_id: BrokerId,
+        ports: Ports,
         probe: Prober,
         attend: Attender,
-        zookeeper: ZooKeeper,
-        clock: Clock,
-        tasks: Tasks,
         on_evidence: Callable[[], None],
-        faults: Faults,
     ) -> None:
-        self._id = broker_id
+        self._id = ports.broker_id
         self._probe = probe
         self._call = attend
-        self._zookeeper = zookeeper
-        self._clock = clock
-        self._tasks = tasks
+        self._zookeeper = ports.zookeeper
+        self._clock = ports.clock
+        self._tasks = ports.tasks
         self._on_evidence = on_evidence
-        self._faults = faults
+        self._faults = ports.faults
         self._attended = _NONE
         """Broker id of the attended controller, and the session that owns `/controller`."""
         self._time = Controllership()

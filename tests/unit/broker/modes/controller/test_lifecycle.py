@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.memory_storage import MemoryStorage
-from support.recording_ledger import RecordingLedger
+from support.mode_ports import mode_ports
 from support.until import until
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
@@ -18,9 +18,9 @@ from minikafka.zk import layout
 
 
 def lifecycle(session: InMemoryClient, tasks: TaskRegistry) -> ZooKeeperLifecycle:
-    files, clock, ledger = SessionFile(MemoryStorage(), "/data"), SystemClock(), RecordingLedger()
+    ports = mode_ports(zookeeper=session, clock=SystemClock(), tasks=tasks)
     unused: Any = None
-    return ZooKeeperLifecycle(1, session, files, clock, tasks, ledger, unused, unused, unused)
+    return ZooKeeperLifecycle(ports, SessionFile(MemoryStorage(), "/data"), unused, unused, unused)
 
 
 async def test_log_dir_failure_report_is_retried_until_its_write_is_confirmed():

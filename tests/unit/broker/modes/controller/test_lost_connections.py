@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.endpoints import endpoints
 from support.manual_clock import ManualClock
+from support.mode_ports import mode_ports
 from support.until import until
 
 from minikafka.base.config import BrokerConfig
@@ -49,12 +50,10 @@ class World:
         self.lost_controllers = 0
         plane: Any = self
         self.lost = LostConnections(
-            BrokerConfig.from_mapping(keys),
+            mode_ports(config=BrokerConfig.from_mapping(keys), clock=self.clock, tasks=self.tasks),
             self.controller,
             self.requests,
             plane,
-            self.clock,
-            self.tasks,
         )
 
     def note(self, *report: int) -> None:

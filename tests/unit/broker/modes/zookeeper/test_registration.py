@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.memory_storage import MemoryStorage
-from support.recording_ledger import RecordingLedger
+from support.mode_ports import mode_ports
 from support.until import until
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
@@ -32,11 +32,8 @@ class World:
         self.storage = MemoryStorage()
         self.storage.make_directories("/data")
         self.registration = Registration(
-            self.session,
+            mode_ports(zookeeper=self.session, clock=SystemClock(), tasks=self.tasks),
             SessionFile(self.storage, "/data"),
-            SystemClock(),
-            self.tasks,
-            RecordingLedger(),
             Broker(1, ()),
             self.epochs.append,
         )

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 from support.controller_bench import new_ensemble
-from support.manual_clock import ManualClock
+from support.mode_ports import mode_ports
 from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.errors import OutcomeUnknown, StaleSession
@@ -19,10 +19,8 @@ from minikafka.broker.modes.controller.terms.election import (
     Former,
     Won,
 )
-from minikafka.ledger.record import NOTHING
 from minikafka.zk import layout
 from minikafka.zk.nodes import election
-from minikafka.zk.nodes.faults import Faults
 
 OWN_ID = 1
 
@@ -32,9 +30,7 @@ class World:
         self.ensemble = new_ensemble()
         self.ensemble.put(layout.CONTROLLER_EPOCH, b"4")
         self.session = InMemoryClient(self.ensemble)
-        self.election = ControllerElection(
-            OWN_ID, self.session, ManualClock(), NOTHING, lambda: None, Faults()
-        )
+        self.election = ControllerElection(mode_ports(OWN_ID, zookeeper=self.session), lambda: None)
 
     async def campaign(self) -> Won | None:
         return await self.election.campaign(self.session.generation)
@@ -174,7 +170,7 @@ class Rival:
     def __init__(self, world: World, broker_id: int) -> None:
         self.session = InMemoryClient(world.ensemble)
         self.election = ControllerElection(
-            broker_id, self.session, ManualClock(), NOTHING, lambda: None, Faults()
+            mode_ports(broker_id, zookeeper=self.session), lambda: None
         )
 
     async def attached(self) -> Self:

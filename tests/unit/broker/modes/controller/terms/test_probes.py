@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from types import SimpleNamespace
 
 import pytest
 from support.endpoints import endpoints
 from support.manual_clock import ManualClock
+from support.mode_ports import mode_ports
 from support.recording_ledger import RecordingLedger
 from support.until import until
 
@@ -40,14 +42,16 @@ class World:
         self.probed: list[tuple[int, int]] = []
         self.open: deque[asyncio.Future[Probe]] = deque()
         self.probes = BrokerProbes(
+            mode_ports(
+                OWN_ID,
+                zookeeper=SimpleNamespace(session_timeout_ms=SESSION_MS),
+                clock=self.clock,
+                tasks=self.tasks,
+                ledger=self.ledger,
+            ),
             self.probe,
-            self.clock,
-            self.tasks,
-            self.ledger,
             self.controllership,
             self.events.append,
-            OWN_ID,
-            SESSION_MS,
             suspects or {},
         )
 

@@ -9,6 +9,7 @@ import pytest
 from support.controller_bench import new_ensemble
 from support.endpoints import endpoints
 from support.manual_clock import ManualClock
+from support.mode_ports import mode_ports
 from support.until import until
 from support.zookeeper_in_memory import InMemoryClient
 
@@ -22,7 +23,6 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
 from minikafka.zk.core.tree import Node
 from minikafka.zk.messages.jute import ANYONE
-from minikafka.zk.nodes.faults import Faults
 
 CONTROLLER, OWN_ID = 1, 5
 OWNER = 101
@@ -44,14 +44,10 @@ class World:
         self.probes = 0
         self.evidence = 0
         self.attendance = Attendance(
-            OWN_ID,
+            mode_ports(OWN_ID, zookeeper=self.session, clock=self.clock, tasks=self.tasks),
             self.probe,
             self.call,
-            self.session,
-            self.clock,
-            self.tasks,
             self.count,
-            Faults(),
         )
 
     def register(self, broker_id: int, owner: int) -> None:
