@@ -1,4 +1,4 @@
-"""The ISR changes that this broker proposes as leader, and their writes to the `IsrStore` (R26, S29).
+"""The ISR changes of the partitions that this broker leads: proposals, and their writes to the `IsrStore` (R26, S29).
 
 Invariant: a proposal stays pending, and the high watermark waits for the maximal ISR, until it is certain
 whether the proposal was written. After a conflict, the proposal stays pending until the mode gives the partition its
@@ -9,39 +9,45 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from minikafka.base.errors import CoordinationError
+from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Clock, Ledger, Tasks
 from minikafka.broker.capabilities import IsrOutcome, IsrStore, IsrWrite
+from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.turns.side_by_side import all_of
 from minikafka.ledger.record import ISR
 from minikafka.replication.isr import Committed, IsrState, PendingExpand
 from minikafka.replication.partition import Partition
+from minikafka.replication.progress import FollowerProgress
+from minikafka.replication.purgatory import Purgatory
+from minikafka.replication.replica_selector import forget_former_readers
 
 logger = logging.getLogger(__name__)
 state_change_logger = logging.getLogger("state-change")
 
 
 class IsrChanges:
-    """The writer of ISR proposals to `store`.
-
-    `on_committed(partition, moved)` is called after each successful write. `moved` is True if the write has
-    advanced the high watermark.
-    """
+    """The proposals for the ISRs of `partitions`, all partitions of this broker, and their writer to `store`."""
 
     def __init__(
         self,
         store: IsrStore,
+        partitions: Mapping[TopicPartition, Partition],
+        metadata: MetadataCache,
+        purgatory: Purgatory,
         clock: Clock,
         tasks: Tasks,
-        on_committed: Callable[[Partition, bool], None],
         ledger: Ledger,
     ) -> None:
         self._store = store
+        self._partitions = partitions
+        self._metadata = metadata
+        self._purgatory = purgatory
         self._clock = clock
         self._tasks = tasks
-        self._on_committed = on_committed
         self._ledger = ledger
         self.shrinks = self.expands = self.failures = 0
         """Counts for Kafka's IsrShrinksPerSec, IsrExpandsPerSec and FailedIsrUpdatesPerSec."""
@@ -51,6 +57,55 @@ class IsrChanges:
     def start(self) -> None:
         """Start the task that writes proposals."""
         self._tasks.spawn(self._write_all(), "isr-changes")
+
+    # ---- proposals
+
+    def check(self, now: int) -> None:
+        """Propose ISRs without the followers that lag or have probably died, and advance high watermarks."""
+        for partition in self._partitions.values():
+            self.maybe_shrink(partition, now)
+            forget_former_readers(partition, now)
+        self._advance_high_watermarks(now)
+
+    def _advance_high_watermarks(self, now: int) -> None:
+        """Advance the high watermarks that no longer wait for a follower, because it died or fell behind.
+
+        Also wake requests that wait for a low watermark, which depends on live followers only.
+        """
+        for partition in self._partitions.values():
+            self._purgatory.waiting.update(partition.waiting)
+            if partition.maybe_advance_high_watermark(now):
+                self._purgatory.high_watermark_moved(partition)
+        self._purgatory.finish_soon()
+
+    def maybe_shrink(
+        self, partition: Partition, now: int, behind: AbstractSet[BrokerId] = frozenset()
+    ) -> None:
+        """Propose the ISR without followers that lag or are suspects, if there are any.
+
+        `behind`: followers that lag in any case.
+        """
+        if partition.maybe_shrink_isr(now, self._metadata.suspects, behind):
+            self.propose(partition)
+
+    def expand_all(self, now: int) -> None:
+        """Propose ISRs with the followers that have become known to be alive."""
+        for partition in self._partitions.values():
+            if partition.is_leader:
+                self.maybe_expand(partition, now)
+
+    def maybe_expand(self, partition: Partition, now: int) -> None:
+        """Propose the ISR with one more follower, if one may join without a further fetch."""
+        progress = partition.next_to_join(now)
+        if progress is not None:
+            self.expand(partition, progress)
+
+    def expand(self, partition: Partition, progress: FollowerProgress) -> None:
+        """Propose the ISR with this follower, which has caught up."""
+        partition.expand_isr(progress.broker_id)
+        self.propose(partition)
+
+    # ---- writes
 
     def propose(self, partition: Partition) -> None:
         """Queue the partition, so that the task of `start` writes the partition's pending ISR to the store."""
@@ -108,7 +163,7 @@ class IsrChanges:
             self.shrinks += 1
         before = proposal.isr
         moved = partition.isr_committed(version, self._clock.now())
-        self._on_committed(partition, moved)
+        self._committed(partition, moved)
         state_change_logger.info(
             "partition %s ISR %s -> %s epoch=%d state_version=%d",
             partition.tp,
@@ -117,6 +172,14 @@ class IsrChanges:
             partition.leader_epoch,
             version,
         )
+
+    def _committed(self, partition: Partition, moved: bool) -> None:
+        """Propose the next change of the ISR; answer what waits for the high watermark if it has `moved`."""
+        self.maybe_shrink(partition, self._clock.now())
+        self.maybe_expand(partition, self._clock.now())
+        if moved:
+            self._purgatory.high_watermark_moved(partition)
+        self._purgatory.finish_soon()
 
     def _note(
         self,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from collections.abc import Set as AbstractSet
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
@@ -49,10 +48,8 @@ from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.log.manager import Directory, LogManager
 from minikafka.replication.hosted import HostedPartitions
 from minikafka.replication.partition import Partition
-from minikafka.replication.progress import FollowerProgress
 from minikafka.replication.purgatory import Purgatory
 from minikafka.replication.reader import PartitionReader
-from minikafka.replication.replica_selector import forget_former_readers
 from minikafka.replication.sessions import FollowerSession
 from minikafka.replication.throttle import RETRY_MS
 
@@ -111,12 +108,14 @@ class ReplicaManager:
             self._connection_lost,
             self._lifecycle.report_lost_connection,
         )
-        self.isr_changes = IsrChanges(capabilities.isrs, clock, tasks, self._isr_committed, ledger)
+        self.isr_changes = IsrChanges(
+            capabilities.isrs, self.partitions, metadata, self.purgatory, clock, tasks, ledger
+        )
         self.throttles = ReplicationThrottles(broker_id, config, clock)
         self.roles = Roles()
         self.appends = InternalAppends(self.purgatory, clock, self.partition, self.error_for)
         self.fetch_sessions = FetchSessions(
-            self.purgatory, self.find, self.propose_expansion, config, ports.rng
+            self.purgatory, self.find, self.isr_changes.expand, config, ports.rng
         )
         self.checkpoints = Checkpoints(
             logs, self.partitions, config, clock, tasks, self._directory_failed
@@ -144,7 +143,7 @@ class ReplicaManager:
         """Start the periodic work: ISR writes, lag checks, expiry of fetches, retention."""
         self.isr_changes.start()
         self.tasks.spawn(
-            self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self._check_isrs),
+            self._every(max(self.config.replica_lag_time_max_ms // 2, 1), self.isr_changes.check),
             "isr-lag",
         )
         self.tasks.spawn(self._every(RETRY_MS, self._expire_sessions), "session-expiry")
@@ -199,9 +198,9 @@ class ReplicaManager:
         self.metadata.update(update, is_whole=is_whole)
         alive = self.metadata.brokers.keys() - self.metadata.suspects
         if alive - before:
-            self._expand_isrs(self.clock.now())
+            self.isr_changes.expand_all(self.clock.now())
         if before - alive:
-            self._check_isrs(self.clock.now())
+            self.isr_changes.check(self.clock.now())
         self.fetchers.brokers_changed(self.metadata.brokers)
 
     def become_leader_or_follower(
@@ -275,7 +274,7 @@ class ReplicaManager:
         self.fetchers.remove(partition.tp)
         if state.leader == self.broker_id:
             partition.become_leader(state, now, opens_later=opens_later)
-            self._maybe_shrink_isr(partition, now)
+            self.isr_changes.maybe_shrink(partition, now)
             self.purgatory.high_watermark_moved(partition)
         else:
             partition.become_follower(state)
@@ -307,10 +306,10 @@ class ReplicaManager:
         if not partition.is_open:
             now = self.clock.now()
             partition.open(now)
-            self._maybe_shrink_isr(
+            self.isr_changes.maybe_shrink(
                 partition, now, {*partition.isr}.difference(in_sync or partition.isr)
             )
-            self._maybe_expand_isr(partition, now)
+            self.isr_changes.maybe_expand(partition, now)
             self.roles.leads(tp, leader_epoch)
             state_change_logger.info(
                 "[Broker id=%d] partition %s is open to clients, epoch=%d",
@@ -471,58 +470,6 @@ class ReplicaManager:
             )
         self._short_at = now
         self.on_shortage()
-
-    # ---- the ISR
-
-    def propose_expansion(self, partition: Partition, progress: FollowerProgress) -> None:
-        """Propose to add a caught-up follower to the ISR."""
-        partition.expand_isr(progress.broker_id)
-        self.isr_changes.propose(partition)
-
-    def _check_isrs(self, now: int) -> None:
-        """Propose ISRs without the followers that lag or have probably died, and advance high watermarks."""
-        for partition in self.partitions.values():
-            self._maybe_shrink_isr(partition, now)
-            forget_former_readers(partition, now)
-        self._advance_high_watermarks(now)
-
-    def _advance_high_watermarks(self, now: int) -> None:
-        """Advance the high watermarks that no longer wait for a follower, because it died or fell behind.
-
-        Also wake requests that wait for a low watermark, which depends on live followers only.
-        """
-        for partition in self.partitions.values():
-            self._wake(partition)
-            if partition.maybe_advance_high_watermark(now):
-                self.purgatory.high_watermark_moved(partition)
-        self.purgatory.finish_soon()
-
-    def _expand_isrs(self, now: int) -> None:
-        for partition in self.partitions.values():
-            if partition.is_leader:
-                self._maybe_expand_isr(partition, now)
-
-    def _maybe_expand_isr(self, partition: Partition, now: int) -> None:
-        progress = partition.next_to_join(now)
-        if progress is not None:
-            self.propose_expansion(partition, progress)
-
-    def _maybe_shrink_isr(
-        self, partition: Partition, now: int, behind: AbstractSet[BrokerId] = frozenset()
-    ) -> None:
-        if partition.maybe_shrink_isr(now, self.metadata.suspects, behind):
-            self.isr_changes.propose(partition)
-
-    def _isr_committed(self, partition: Partition, moved: bool) -> None:
-        """React to a committed ISR change.
-
-        Propose the next change of the ISR, and answer the requests that waited for the high watermark.
-        """
-        self._maybe_shrink_isr(partition, self.clock.now())
-        self._maybe_expand_isr(partition, self.clock.now())
-        if moved:
-            self.purgatory.high_watermark_moved(partition)
-        self.purgatory.finish_soon()
 
     # ---- followers
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from support.controller_bench import until
+from support.manual_clock import ManualClock
 from support.recording_ledger import RecordingLedger
 from support.replication import TP, Replicas
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
@@ -16,10 +17,10 @@ from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Stat
 from minikafka.broker.capabilities import IsrOutcome, IsrWrite
+from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
 from minikafka.broker.replicas.isr_changes import IsrChanges
 from minikafka.replication.isr import Committed, PendingExpand
-from minikafka.replication.partition import Partition
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
@@ -36,17 +37,18 @@ class Bench:
         self.crashed: list[str] = []
         self.tasks = TaskRegistry(lambda name, _: self.crashed.append(name))
         self.ledger = RecordingLedger()
-        self.committed: list[Partition] = []
-        self.changes = IsrChanges(
-            ZooKeeperIsrs(self.zookeeper, SystemClock(), self.tasks),
-            SystemClock(),
-            self.tasks,
-            lambda partition, moved: self.committed.append(partition),
-            self.ledger,
-        )
         self.replicas = Replicas((0, 1), isr=(0,))
         self.replicas.elect(0)
         self.partition = self.replicas[0].partition
+        self.changes = IsrChanges(
+            ZooKeeperIsrs(self.zookeeper, SystemClock(), self.tasks),
+            {TP: self.partition},
+            MetadataCache(SystemClock()),
+            self.replicas[0].purgatory,
+            ManualClock(),  # time stands still: no follower lags
+            self.tasks,
+            self.ledger,
+        )
         before = LeaderAndIsr(0, self.partition.leader_epoch, (0,), 1, 0)
         self.ensemble.put(layout.ISR_CHANGES)
         self.ensemble.put(PATH, layout.encode_state(before))
@@ -55,6 +57,9 @@ class Bench:
     def propose(self) -> None:
         self.partition.expand_isr(1)
         self.changes.propose(self.partition)
+
+    def is_committed(self) -> bool:
+        return self.partition.isr == (0, 1)
 
     def node(self) -> LeaderAndIsr:
         found = self.ensemble.nodes[PATH]
@@ -73,7 +78,7 @@ async def bench() -> AsyncIterator[Bench]:
 @pytest.mark.row("A10", "A14", "X19", "X23", "R26")
 async def test_isr_write_keeps_the_leader_epoch_and_creates_a_notification(bench: Bench) -> None:
     bench.propose()
-    await until(lambda: bench.committed)
+    await until(bench.is_committed)
     node = bench.node()
     assert (node.isr, node.leader_epoch, node.state_version) == ((0, 1), 0, 1)
     assert bench.partition.state_version == 1
@@ -95,7 +100,7 @@ async def test_isr_change_is_committed_when_the_response_to_its_write_was_lost(
 
     bench.zookeeper.set = unanswered  # type: ignore[method-assign, assignment]
     bench.propose()
-    await until(lambda: bench.committed)
+    await until(bench.is_committed)
     assert bench.partition.isr == (0, 1)
     assert bench.node().state_version == bench.partition.state_version == 1, "written once"
 
@@ -112,7 +117,7 @@ async def test_isr_is_written_again_when_its_write_was_lost_before_zookeeper_had
 
     bench.zookeeper.set = lost  # type: ignore[method-assign, assignment]
     bench.propose()
-    await until(lambda: bench.committed)
+    await until(bench.is_committed)
     assert bench.partition.isr == bench.node().isr == (0, 1)
 
 
@@ -139,7 +144,7 @@ async def test_isr_change_stays_pending_until_zookeeper_shows_that_it_was_writte
     bench.zookeeper.set = unanswered  # type: ignore[method-assign, assignment]
     bench.zookeeper.sync = interrupted  # type: ignore[method-assign]
     bench.propose()
-    await until(lambda: bench.committed)
+    await until(bench.is_committed)
     assert bench.partition.isr == bench.node().isr == (0, 1)
     assert asked == 4
 
@@ -154,7 +159,7 @@ async def test_isr_change_stays_pending_when_another_writer_changed_the_partitio
     await until(lambda: bench.ledger.lines)
     assert bench.node().leader_epoch == 7
     assert type(bench.partition.isr_state) is PendingExpand, "until the controller says more"
-    assert bench.committed == []
+    assert not bench.is_committed()
 
 
 async def test_isr_can_be_proposed_again_when_its_write_was_never_sent(bench: Bench) -> None:
@@ -163,7 +168,7 @@ async def test_isr_can_be_proposed_again_when_its_write_was_never_sent(bench: Be
     await until(lambda: type(bench.partition.isr_state) is Committed)
     await bench.zookeeper.attach()
     bench.propose()
-    await until(lambda: bench.committed)
+    await until(bench.is_committed)
     assert bench.node().isr == (0, 1)
 
 
@@ -171,7 +176,7 @@ async def test_notification_task_ends_without_an_error_when_the_session_is_close
     bench: Bench,
 ) -> None:
     bench.propose()
-    await until(lambda: bench.committed)
+    await until(bench.is_committed)
     await bench.zookeeper.close()
     await until(lambda: "isr-announcements" not in bench.tasks.names())
     assert bench.crashed == []
@@ -203,7 +208,7 @@ async def test_outcome_of_a_superseded_isr_proposal_is_ignored(
     await until(lambda: bench.partition.leader_epoch == 1)
     await bench.tasks.close()
     assert type(bench.partition.isr_state) is PendingExpand, "the later proposal is still pending"
-    assert bench.committed == []
+    assert not bench.is_committed()
 
 
 async def test_isr_of_a_stopped_partition_is_not_written(bench: Bench) -> None:
@@ -220,10 +225,10 @@ async def test_slow_write_of_one_isr_does_not_delay_the_write_of_another_one() -
         bench.partition.expand_isr(1)
         first.changes.propose(bench.partition)
     first.changes.start()
-    await until(lambda: second.partition in first.committed, seconds=5)
-    assert first.partition not in first.committed
+    await until(second.is_committed, seconds=5)
+    assert not first.is_committed()
     store.answer.set()
-    await until(lambda: first.partition in first.committed, seconds=5)
+    await until(first.is_committed, seconds=5)
     await first.tasks.close()
 
 

@@ -406,7 +406,7 @@ async def test_suspect_leaves_the_isr_after_the_change_that_is_pending(hosted: H
     partition.expand_isr(9)
     await send_suspects(hosted, 9)
     assert partition.isr_state == PendingExpand((0, 8), 9)
-    hosted.replicas._isr_committed(partition, partition.isr_committed(6, 0))
+    hosted.replicas.isr_changes._committed(partition, partition.isr_committed(6, 0))
     assert partition.isr_state == PendingShrink((0, 8, 9), frozenset({9}))
 
 
