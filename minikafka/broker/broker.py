@@ -62,8 +62,8 @@ from minikafka.broker.reports.partition_report import (
     rows_of,
     settings_of,
 )
-from minikafka.broker.requests.request_metrics import RequestMetrics
-from minikafka.broker.requests.services import Services
+from minikafka.broker.reports.request_metrics import RequestMetrics
+from minikafka.broker.services import Services
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.groups.events import TopicsDeleted

@@ -35,7 +35,7 @@ from minikafka.broker.modes.controller.mode import PRODUCER_ID_BLOCK
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.ports import BrokerPorts
-from minikafka.broker.requests.services import ClientConnection, RequestContext, Services, Steps
+from minikafka.broker.services import ClientConnection, RequestContext, Services, Steps
 from minikafka.ledger.record import NOTHING
 from minikafka.log.manager import LogManager
 from minikafka.wire.codec import decode_response, encode_response

@@ -8,7 +8,7 @@ from support.cold import Cold, context, decoded
 from support.entities import entity
 
 from minikafka.broker.network.listener import HANDLERS
-from minikafka.broker.requests.services import LATER
+from minikafka.broker.services import LATER
 
 
 class GroupRecorder:

@@ -11,7 +11,7 @@ from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicParti
 from minikafka.base.ports import Buffer
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
-from minikafka.broker.requests.services import ClientConnection
+from minikafka.broker.services import ClientConnection
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.record.batch import Record, build
 from minikafka.replication.purgatory import AnswerQueue

@@ -42,7 +42,7 @@ from minikafka.broker.admin.configs import (
     type_name,
 )
 from minikafka.broker.admin.names import error_for_unknown
-from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.broker.settings.config_entries import (
     ConfigEntry,
     Source,

@@ -19,7 +19,7 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
 from minikafka.broker.admin.names import may_exist
-from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.messages.steps import by_topic_in_steps
 from minikafka.wire.codec import response_in_steps
 from minikafka.wire.versions import ELECT_LEADERS

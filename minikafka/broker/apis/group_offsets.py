@@ -33,8 +33,8 @@ from typing import Any, Final
 
 from minikafka.base.coordinators import TransactionalProducer
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.requests.group_parts import AT_ONCE_ROWS, Respond, answer_in_parts, by_topic
-from minikafka.broker.requests.services import (
+from minikafka.broker.request_parts import AT_ONCE_ROWS, Respond, answer_in_parts, by_topic
+from minikafka.broker.services import (
     LATER,
     Entity,
     Handler,

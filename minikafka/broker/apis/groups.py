@@ -42,8 +42,8 @@ from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.requests.group_parts import AT_ONCE_ROWS, Respond, answer_in_parts, in_rows
-from minikafka.broker.requests.services import (
+from minikafka.broker.request_parts import AT_ONCE_ROWS, Respond, answer_in_parts, in_rows
+from minikafka.broker.services import (
     LATER,
     Entity,
     Handler,

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.log.manager import Directory, Replica
 from minikafka.messages.encoder import Row
 from minikafka.messages.steps import STEP_ROWS

@@ -31,7 +31,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Node
 from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.cluster.metadata import Snapshot
-from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.messages.table import NULL_UUID
 from minikafka.wire.codec import response
 from minikafka.wire.metadata import NOT_ASKED, encode, encode_topic

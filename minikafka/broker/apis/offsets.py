@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.messages.encoder import PAUSE, Row
 from minikafka.messages.steps import STEP_ROWS
 from minikafka.replication.partition import Partition

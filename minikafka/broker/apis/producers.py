@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.requests.services import (
+from minikafka.broker.services import (
     LATER,
     Entity,
     Handler,

@@ -24,7 +24,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.base.ports import Timer
-from minikafka.broker.requests.services import (
+from minikafka.broker.services import (
     LATER,
     Entity,
     Handler,

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.wire.codec import response, response_in_steps
 from minikafka.wire.versions import (
     CREATE_ACLS,

@@ -35,7 +35,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import RequestedTopic
 from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.broker.admin.topics import TopicResult
-from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.broker.settings.config_entries import topic_entries
 from minikafka.messages.table import NULL_UUID
 from minikafka.wire.codec import response_in_steps

@@ -46,8 +46,8 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.coordinators.markers import ANY_EPOCH
-from minikafka.broker.requests.group_parts import answer_in_parts, in_rows
-from minikafka.broker.requests.services import (
+from minikafka.broker.request_parts import answer_in_parts, in_rows
+from minikafka.broker.services import (
     LATER,
     Entity,
     Handler,

@@ -19,7 +19,7 @@ import re
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.requests.services import Entity, Handler, RequestContext, Services, Steps
+from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.wire.codec import encode_response, response, response_in_steps
 from minikafka.wire.versions import API_VERSIONS, SERVED, UPDATE_FEATURES
 

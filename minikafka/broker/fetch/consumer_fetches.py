@@ -10,8 +10,8 @@ from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.broker.requests.request_metrics import RequestMetrics
-from minikafka.broker.requests.services import ClientConnection
+from minikafka.broker.reports.request_metrics import RequestMetrics
+from minikafka.broker.services import ClientConnection
 from minikafka.broker.turns.fair_queue import take_steps
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.log.deferred import EAGER_BYTES

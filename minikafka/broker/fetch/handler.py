@@ -71,8 +71,8 @@ from minikafka.broker.fetch.consumer_fetches import (
     Steps,
 )
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.broker.requests.request_metrics import RequestMetrics
-from minikafka.broker.requests.services import ClientConnection
+from minikafka.broker.reports.request_metrics import RequestMetrics
+from minikafka.broker.services import ClientConnection
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.messages.steps import finished
 from minikafka.replication.purgatory import AnswerQueue, Slot

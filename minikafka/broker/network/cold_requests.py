@@ -20,7 +20,7 @@ from minikafka.base.config.keys import INT_MAX
 from minikafka.base.errors import KafkaError, ProtocolViolation
 from minikafka.base.ports import Buffer, Tasks
 from minikafka.broker.network.frame_room import FrameRoom
-from minikafka.broker.requests.services import (
+from minikafka.broker.services import (
     LATER,
     ClientConnection,
     Entity,

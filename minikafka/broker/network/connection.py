@@ -31,7 +31,7 @@ from minikafka.broker.network.outbox import (
 )
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.broker.requests.services import ClientConnection, Handler, Services
+from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.wire.frames import CLIENT_ID, frames

@@ -36,7 +36,7 @@ from minikafka.broker.network.frame_room import SWEEP_MS, frame_rooms
 from minikafka.broker.network.outbox import ReadAhead, SendTurns
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.broker.requests.services import ClientConnection, Handler, Services
+from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.wire.framing import LargeBuffers
 from minikafka.wire.versions import FETCH, PRODUCE, SERVED
 

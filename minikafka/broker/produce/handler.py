@@ -48,7 +48,7 @@ from minikafka.broker.produce.large import LargeProduce, Steps
 from minikafka.broker.produce.refused_batches import RETRIABLE, Refusal, producer_of
 from minikafka.broker.produce.response import Topics, encoder, leader_finder, single_pack
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.broker.requests.services import ClientConnection
+from minikafka.broker.services import ClientConnection
 from minikafka.broker.turns.scheduler import Scheduler
 from minikafka.record.batch import end_of_batch
 from minikafka.record.header import CODEC_MASK

@@ -25,7 +25,7 @@ from minikafka.broker.fetch.consumer_fetches import LARGE_BYTES, POSITIONS_MIN, 
 from minikafka.broker.fetch.handler import REQUEST_BYTES_MAX, FetchApi
 from minikafka.broker.replicas.fetch_sessions import FetchSessions
 from minikafka.broker.replicas.refusals import Refusals
-from minikafka.broker.requests.request_metrics import RequestMetrics
+from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.turns import fair_queue
 from minikafka.broker.turns.fair_queue import OneAtATime
 from minikafka.broker.turns.scheduler import Scheduler

@@ -16,7 +16,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import QUEUE_MARK_BYTES
 from minikafka.broker.network import cold_requests, listener
 from minikafka.broker.network.cold_requests import WAITING_BYTES_MAX, WAITING_MAX
-from minikafka.broker.requests.services import LATER, RequestContext, Services, Steps
+from minikafka.broker.services import LATER, RequestContext, Services, Steps
 from minikafka.broker.turns import fair_queue
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record, build

@@ -14,7 +14,7 @@ from support.until import until
 
 from minikafka.base.errors import ConfigError, ErrorCode
 from minikafka.broker.broker import Broker
-from minikafka.broker.requests.services import RequestContext, Services
+from minikafka.broker.services import RequestContext, Services
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.network import Address, Network
 from minikafka.wire.codec import decode_response, encode_request, request, response

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from minikafka.broker.requests.services import LATER, RequestContext, Steps
+from minikafka.broker.services import LATER, RequestContext, Steps
 
 PART_ROWS: Final = 64
 """Number of groups, members or partitions in one part, which takes at most 0.5 ms."""

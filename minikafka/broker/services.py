@@ -21,7 +21,7 @@ from minikafka.broker.coordinators.markers import MarkerAppends
 from minikafka.broker.coordinators.transaction_host import ProducerIds, TransactionHost
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.broker.requests.request_metrics import RequestMetrics
+from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.turns.rotation import Pauses
 
