@@ -23,7 +23,7 @@ from minikafka.messages.steps import finished
 from minikafka.messages.table import Field, Message, Structure
 from minikafka.record.varints import read_uvarint
 
-STEP_BYTES: Final = 2 << 10
+STEP_BYTES: Final = 1 << 10
 """A step ends with the first array element after this many bytes, in at most 0.3 ms."""
 STRING_BYTES_MAX: Final = 0x7FFF
 """Longest string that Kafka accepts, in both encodings."""

@@ -1,4 +1,4 @@
-"""The Metadata response, encoded without kio, which takes milliseconds for a thousand partitions.
+"""The Metadata response, encoded by hand, which takes a fraction of the time of the generic encoder.
 
 Invariant: a topic's bytes depend only on the arguments of `encode_topic`, so the bytes may be cached until the
 metadata changes.
