@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minikafka.base.model import BrokerId, Epoch
-from minikafka.leaders import lifecycle
+from minikafka.leaders import notes
 from minikafka.leaders.commands import CompleteReassignment, Enqueue, RaiseEpoch
 from minikafka.leaders.context import Context, Replica
 from minikafka.leaders.election import next_epoch
@@ -70,7 +70,7 @@ class Reassignments:
             return
         leader = view.leader
         if leader is not None and leader.is_ours and leader.epoch == replica.closes[0][1].epoch:
-            self._context.emit(*(lifecycle.requested(change, to) for to, change in replica.closes))
+            self._context.emit(*(notes.requested(change, to) for to, change in replica.closes))
         replica.closes = ()
 
     def repeat_starts(
@@ -128,7 +128,7 @@ class Reassignments:
         assert replica.status in LEADERS, replica  # only a leader asks the other brokers
         for receiver in receivers:
             request = self._request(operation, replica, view, replica.epoch)
-            self._context.emit(Enqueue(receiver, request), lifecycle.requested(request, receiver))
+            self._context.emit(Enqueue(receiver, request), notes.requested(request, receiver))
 
     def _request(
         self, operation: Operation, replica: Replica, view: PartitionView, epoch: Epoch

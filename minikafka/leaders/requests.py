@@ -13,7 +13,7 @@ repeated.
 from __future__ import annotations
 
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.leaders import lifecycle
+from minikafka.leaders import notes
 from minikafka.leaders.commands import (
     CloseReplica,
     Consume,
@@ -44,11 +44,9 @@ class Requests:
     def handle(self, event: RequestReceived) -> None:
         """Carry out a request, or note why it has no effect; then consume it."""
         me, request = self._context.broker_id, event.request
-        self._context.emit(lifecycle.received(request, me))
+        self._context.emit(notes.received(request, me))
         reason = self._carry_out(event)
-        outcome = (
-            lifecycle.refused(request, me, reason) if reason else lifecycle.completed(request, me)
-        )
+        outcome = notes.refused(request, me, reason) if reason else notes.completed(request, me)
         # The entry is deleted last: a crash before that repeats the request.
         self._context.emit(outcome, Consume(event.entry))
 

@@ -16,7 +16,7 @@ from minikafka.base.model import BrokerId, Epoch, TopicPartition
 from minikafka.base.ports import MultiOp
 from minikafka.broker.modes.leaders.queue import Entry, StateChangeQueue
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.leaders import lifecycle
+from minikafka.leaders import notes
 from minikafka.leaders.commands import Note
 from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
 from minikafka.zk.nodes.leaders import queues
@@ -105,7 +105,7 @@ class AdminRequests:
             added = [queues.entry(*addressed) for addressed in part]
             await self._zookeeper.multi([*changes, *added])
             for receiver, request in part:
-                self._note(lifecycle.requested(request, receiver))
+                self._note(notes.requested(request, receiver))
         return await self._entries(sent)
 
     def _parts(self, sent: Sequence[Addressed]) -> Iterator[Sequence[Addressed]]:

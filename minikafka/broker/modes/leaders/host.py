@@ -133,6 +133,7 @@ class LeadersHost:
         lease, self._lease = self._lease, None
         if lease is None:
             return
+        # The lease ends before the roles: an order that is being carried out must not give one again.
         lease.end()
         self._end_leaderships()
 
@@ -174,6 +175,7 @@ class LeadersHost:
         lease.to_read.add(tp)
 
         async def read_and_decide() -> None:
+            # Before the read: a change during it must cause another read.
             lease.to_read.discard(tp)
             await self._decide(lease, tp, lambda read: PartitionRead(tp, *read))
 

@@ -143,6 +143,7 @@ class LeadersMetadata:
     async def refresh(self) -> None:
         """Read the registered brokers and all partitions, if they may have changed. Raises CoordinationError."""
         async with self._reading_all:
+            # Before the reads: a write during them has a greater zxid, so that the next refresh reads it.
             moment = await self._now()
             if moment.zxid == self._whole.zxid:
                 self._whole = moment
@@ -154,7 +155,7 @@ class LeadersMetadata:
             await self._read_brokers()
             if self.on_read(views, self.brokers):
                 moment = moment._replace(zxid=_NEVER.zxid)
-            views.update(self._recent)
+            views.update(self._recent)  # which may be newer than this read
             self._whole = moment
             self._of_topics.clear()
             self._show(views, is_whole=True)

@@ -96,7 +96,7 @@ class StateChangeQueue:
         """
         while True:
             if self._generation != self._zookeeper.generation:
-                self._next.clear()
+                self._next.clear()  # the watch that was set before they were read is gone with its session
             if self._next:
                 return self._next[0]
             with suppress(NotConnected, OutcomeUnknown, StaleSession):
@@ -232,6 +232,7 @@ class StateChangeQueue:
         self, broker_id: BrokerId, removed: Sequence[str], added: Sequence[StateChange]
     ) -> None:
         """Replace entries of a queue, unless the receiver or another sender has removed one of them meanwhile."""
+        # The requests that stand for removed ones come first: if a later multi fails, no request is lost.
         multi: list[MultiOp] = [queues.entry(broker_id, request) for request in added]
         multi += [queues.removal(broker_id, name) for name in removed]
         try:

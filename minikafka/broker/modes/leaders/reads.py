@@ -161,7 +161,7 @@ class PartitionWatches:
         """Set a watch if it is not set; return True if the node exists."""
         if self._armed.get(path) is lease:
             return False
-        self._armed[path] = lease
+        self._armed[path] = lease  # before the call, during which the watch may fire already
         watch = self._zookeeper.watch(WatchKind.EXISTS, path)
 
         def fired(_: object) -> None:

@@ -1,4 +1,4 @@
-"""The ledger lines about the life of a state-change request: requested, received, completed, refused (C38).
+"""The notes about the life of a state-change request: requested, received, completed, refused (C38).
 
 The wording is part of the design: "leader, broker id 0, requested start-replica for topic foo partition 0, to broker
 id 1, at epoch 10". A request of an administrator has no leader: its lines name the administrator instead.

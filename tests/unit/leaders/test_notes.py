@@ -6,7 +6,7 @@ import pytest
 from support.leaders_views import request
 
 from minikafka.base.model import TopicPartition
-from minikafka.leaders import lifecycle
+from minikafka.leaders import notes
 from minikafka.leaders.model import Operation, StateChange
 
 FOO = StateChange(Operation.START, TopicPartition("foo", 0), bytes(16), 10, 0)
@@ -15,9 +15,9 @@ FOO = StateChange(Operation.START, TopicPartition("foo", 0), bytes(16), 10, 0)
 @pytest.mark.row("C38")
 def test_lines_of_a_request_are_those_of_the_page() -> None:
     assert [
-        lifecycle.requested(FOO, 1).text,
-        lifecycle.received(FOO, 1).text,
-        lifecycle.completed(FOO, 1).text,
+        notes.requested(FOO, 1).text,
+        notes.received(FOO, 1).text,
+        notes.completed(FOO, 1).text,
     ] == [
         "leader, broker id 0, requested start-replica for topic foo partition 0, "
         "to broker id 1, at epoch 10",
@@ -29,7 +29,7 @@ def test_lines_of_a_request_are_those_of_the_page() -> None:
 
 
 def test_refused_request_has_a_line_with_the_reason() -> None:
-    assert lifecycle.refused(FOO, 2, "it is stale").text == (
+    assert notes.refused(FOO, 2, "it is stale").text == (
         "follower, broker id 2, refused start-replica for topic foo partition 0, "
         "request from leader 0, at epoch 10: it is stale"
     )
@@ -37,10 +37,10 @@ def test_refused_request_has_a_line_with_the_reason() -> None:
 
 def test_request_of_an_administrator_names_no_leader() -> None:
     change = request(Operation.CLOSE)
-    assert lifecycle.requested(change, 3).text == (
+    assert notes.requested(change, 3).text == (
         "administrator, requested close-replica for topic t partition 0, to broker id 3, at epoch -1"
     )
-    assert lifecycle.received(change, 3).text == (
+    assert notes.received(change, 3).text == (
         "follower, broker id 3, received close-replica for topic t partition 0, "
         "from the administrator, at epoch -1"
     )
@@ -48,13 +48,13 @@ def test_request_of_an_administrator_names_no_leader() -> None:
 
 def test_rescan_names_no_partition() -> None:
     change = StateChange(Operation.RESCAN, TopicPartition("", -1), None, -1, -1)
-    assert lifecycle.completed(change, 3).text == (
+    assert notes.completed(change, 3).text == (
         "follower, broker id 3, completed rescan, request from the administrator, at epoch -1"
     )
 
 
 def test_fields_of_a_line_say_who_asked_whom() -> None:
-    note = lifecycle.received(FOO, 1)
+    note = notes.received(FOO, 1)
     assert note.tp == TopicPartition("foo", 0)
     assert note.fields == {
         "kind": "received",
