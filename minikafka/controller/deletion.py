@@ -12,16 +12,15 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from minikafka.base.deciders import Procedure, Procedures
+from minikafka.base.deciders import Procedure
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.controller.commands import AnnounceStep, DeleteDeletionMarks, DeleteTopicNodes
-from minikafka.controller.context import REASSIGNMENT_IN_PROGRESS, Context
+from minikafka.controller.context import REASSIGNMENT_IN_PROGRESS
 from minikafka.controller.events import StopReplicaAnswered
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.replica_states import Replicas, ReplicaStateMachine
-from minikafka.controller.request_batch import RequestBatch
-from minikafka.controller.state_change_log import StateChangeLog
+from minikafka.controller.request_batch import Shared
 from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.steps import DELETION
 
@@ -41,21 +40,17 @@ class Deletions:
 
     def __init__(
         self,
-        context: Context,
-        state_changes: StateChangeLog,
-        batch: RequestBatch,
+        shared: Shared,
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
-        procedures: Procedures,
         *,
         enabled: bool,
     ) -> None:
-        self._context = context
-        self._state_changes = state_changes
-        self._batch = batch
+        self._context = shared.context
+        self._batch = shared.batch
+        self._procedures = shared.procedures
         self._partitions = partitions
         self._replicas = replicas
-        self._procedures = procedures
         self._enabled = enabled
         self._started: set[str] = set()
         """Topics whose deletion has begun: clients no longer see their partitions."""

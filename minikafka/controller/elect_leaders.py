@@ -11,14 +11,14 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from minikafka.base.deciders import Procedure, Procedures
+from minikafka.base.deciders import Procedure
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, LeaderAndIsr, PartitionResult, TopicPartition
 from minikafka.controller.commands import DeletePreferredElection
-from minikafka.controller.context import Context
 from minikafka.controller.elections import Election, Refusal
 from minikafka.controller.events import ElectionRequested
 from minikafka.controller.partition_states import PartitionStateMachine
+from minikafka.controller.request_batch import Shared
 from minikafka.controller.states import PartitionStatus
 
 logger = logging.getLogger(__name__)
@@ -34,14 +34,13 @@ class ElectLeaders:
 
     def __init__(
         self,
-        context: Context,
+        shared: Shared,
         partitions: PartitionStateMachine,
-        procedures: Procedures,
         imbalance_percentage: int,
     ) -> None:
-        self._context = context
+        self._context = shared.context
+        self._procedures = shared.procedures
         self._partitions = partitions
-        self._procedures = procedures
         self._imbalance_percentage = imbalance_percentage
 
     def on_requested(self, event: ElectionRequested) -> Procedure[None]:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from minikafka.base.deciders import Procedure, Procedures
+from minikafka.base.deciders import Procedure
 from minikafka.base.model import NO_LEADER, LeaderAndIsr, TopicPartition
 from minikafka.controller.commands import ReadLeaderAndIsr, WriteLeaderAndIsr, WrittenStates
 from minikafka.controller.context import Context
 from minikafka.controller.elections import Refusal
+from minikafka.controller.request_batch import Shared
 from minikafka.controller.state_change_log import StateChangeLog
 
 Proposals: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal | None]
@@ -26,9 +27,7 @@ LeadershipResults: TypeAlias = dict[TopicPartition, LeaderAndIsr | Refusal]
 
 
 def change_leadership(
-    context: Context,
-    state_changes: StateChangeLog,
-    procedures: Procedures,
+    shared: Shared,
     partitions: Iterable[TopicPartition],
     propose: Callable[[list[TopicPartition]], Procedure[Proposals]],
 ) -> Procedure[LeadershipResults]:
@@ -37,6 +36,7 @@ def change_leadership(
     Partitions that need no change are not in the result. `propose` is called again for partitions whose
     state node another program has changed.
     """
+    context, state_changes, _, procedures = shared
     results: LeadershipResults = {}
     remaining = list(partitions)
     while remaining:

@@ -58,7 +58,7 @@ from minikafka.controller.events import (
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.reassignment import Reassignments
 from minikafka.controller.replica_states import ReplicaStateMachine
-from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.request_batch import RequestBatch, Shared
 from minikafka.controller.state_change_log import Decision, StateChangeLog, shortened
 from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION
@@ -89,19 +89,17 @@ class ControllerMachine:
         self._state_changes = StateChangeLog(controller_id, epoch)
         self._procedures = Procedures()
         self._has_started = False
-        shared = (self.context, self._state_changes)
-        self._batch = RequestBatch(*shared, self._procedures)
-        self._partitions = PartitionStateMachine(*shared, self._batch, self._procedures)
-        self._replicas = ReplicaStateMachine(*shared, self._batch, self._procedures)
-        parts = (*shared, self._batch, self._partitions, self._replicas, self._procedures)
-        self._reassignments = Reassignments(*parts)
-        self._deletions = Deletions(*parts, enabled=settings.delete_topic_enable)
-        self._suspicions = Suspicions(self.context, self._batch, self._partitions)
+        self._batch = RequestBatch(self.context, self._state_changes, self._procedures)
+        shared = Shared(self.context, self._state_changes, self._batch, self._procedures)
+        self._partitions = PartitionStateMachine(shared)
+        self._replicas = ReplicaStateMachine(shared)
+        self._reassignments = Reassignments(shared, self._partitions, self._replicas)
+        self._deletions = Deletions(
+            shared, self._partitions, self._replicas, enabled=settings.delete_topic_enable
+        )
+        self._suspicions = Suspicions(shared, self._partitions)
         self._elections = ElectLeaders(
-            self.context,
-            self._partitions,
-            self._procedures,
-            settings.leader_imbalance_per_broker_percentage,
+            shared, self._partitions, settings.leader_imbalance_per_broker_percentage
         )
 
     @property

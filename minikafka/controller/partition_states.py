@@ -16,7 +16,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from minikafka.base.deciders import Procedure, Procedures
+from minikafka.base.deciders import Procedure
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.names import ids
@@ -27,16 +27,14 @@ from minikafka.controller.commands import (
     ReadElectionSettings,
     ReadLeaderAndIsr,
 )
-from minikafka.controller.context import Context
 from minikafka.controller.elections import Choice, Election, Refusal, Verdict
 from minikafka.controller.leadership import LeadershipResults, Proposals, change_leadership
-from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.request_batch import Shared
 from minikafka.controller.state_change_log import (
     MOVE,
     PARTITION,
     REFUSE,
     Decision,
-    StateChangeLog,
     describe,
     shortened,
 )
@@ -69,17 +67,9 @@ changes, only illegal transitions have a result.
 class PartitionStateMachine:
     """Moves partitions between states; each `handle_state_changes` sends one batch of requests."""
 
-    def __init__(
-        self,
-        context: Context,
-        state_changes: StateChangeLog,
-        batch: RequestBatch,
-        procedures: Procedures,
-    ) -> None:
-        self._context = context
-        self._state_changes = state_changes
-        self._batch = batch
-        self._procedures = procedures
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._context, self._state_changes, self._batch, self._procedures = shared
 
     def startup(self) -> Procedure[None]:
         """Set every partition's state after a won controller election (F7).
@@ -179,9 +169,7 @@ class PartitionStateMachine:
         context = self._context
         new = [tp for tp in partitions if context.partition_status(tp) is PartitionStatus.NEW]
         known = [tp for tp in partitions if context.partition_status(tp) is not PartitionStatus.NEW]
-        results = yield from change_leadership(
-            context, self._state_changes, self._procedures, new, self._propose_first_leaders
-        )
+        results = yield from change_leadership(self._shared, new, self._propose_first_leaders)
         for tp in new:
             state = results.get(tp)
             if isinstance(state, LeaderAndIsr):
@@ -274,9 +262,7 @@ class PartitionStateMachine:
                 proposals.update((yield from choose(newer)))
             return proposals
 
-        results = yield from change_leadership(
-            self._context, self._state_changes, self._procedures, partitions, propose
-        )
+        results = yield from change_leadership(self._shared, partitions, propose)
         for tp, state in results.items():
             if isinstance(state, LeaderAndIsr):
                 self._batch.add_leader_and_isr(choices[tp].recipients, tp)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from minikafka.base.deciders import Procedure, Procedures
+from minikafka.base.deciders import Procedure
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (
     BrokerId,
@@ -34,18 +34,16 @@ from minikafka.controller.commands import (
     WatchStates,
     WriteAssignments,
 )
-from minikafka.controller.context import Context
 from minikafka.controller.elections import Election, Refusal
 from minikafka.controller.events import ReassignmentsRequested
 from minikafka.controller.leadership import Proposals, change_leadership
 from minikafka.controller.partition_states import PartitionStateMachine
 from minikafka.controller.replica_states import ReplicaStateMachine
-from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.request_batch import Shared
 from minikafka.controller.state_change_log import (
     PARTITION,
     REFUSE,
     Decision,
-    StateChangeLog,
 )
 from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.steps import REASSIGNMENT
@@ -68,19 +66,14 @@ class Reassignments:
 
     def __init__(
         self,
-        context: Context,
-        state_changes: StateChangeLog,
-        batch: RequestBatch,
+        shared: Shared,
         partitions: PartitionStateMachine,
         replicas: ReplicaStateMachine,
-        procedures: Procedures,
     ) -> None:
-        self._context = context
-        self._state_changes = state_changes
-        self._batch = batch
+        self._shared = shared
+        self._context, self._state_changes, self._batch, self._procedures = shared
         self._partitions = partitions
         self._replicas = replicas
-        self._procedures = procedures
 
     # Requests.
 
@@ -405,9 +398,7 @@ class Reassignments:
             return proposals
 
         self._batch.new_batch()
-        results = yield from change_leadership(
-            context, self._state_changes, self._procedures, partitions, propose
-        )
+        results = yield from change_leadership(self._shared, partitions, propose)
         for tp, state in results.items():
             if isinstance(state, LeaderAndIsr):
                 self._batch.add_leader_and_isr(context.replicas(tp), tp)

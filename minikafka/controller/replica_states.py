@@ -19,18 +19,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from minikafka.base.deciders import Procedure, Procedures
+from minikafka.base.deciders import Procedure
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, TopicPartition
-from minikafka.controller.context import Context
 from minikafka.controller.elections import Refusal
 from minikafka.controller.leadership import Proposals, change_leadership
-from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.request_batch import Shared
 from minikafka.controller.state_change_log import (
     REFUSE,
     REPLICA,
     Decision,
-    StateChangeLog,
     shortened,
 )
 from minikafka.controller.states import LEGAL_FROM, ReplicaStatus
@@ -57,17 +55,9 @@ def without_replica(
 class ReplicaStateMachine:
     """Moves replicas between states; each `handle_state_changes` sends one batch of requests."""
 
-    def __init__(
-        self,
-        context: Context,
-        state_changes: StateChangeLog,
-        batch: RequestBatch,
-        procedures: Procedures,
-    ) -> None:
-        self._context = context
-        self._state_changes = state_changes
-        self._batch = batch
-        self._procedures = procedures
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._context, self._state_changes, self._batch, self._procedures = shared
 
     def startup(self) -> Procedure[None]:
         """Set every replica's state after a won controller election (G11).
@@ -244,9 +234,7 @@ class ReplicaStateMachine:
             return proposals
 
         led = [tp for tp in partitions if tp in context.leadership]
-        results = yield from change_leadership(
-            context, self._state_changes, self._procedures, led, propose
-        )
+        results = yield from change_leadership(self._shared, led, propose)
         for tp, result in results.items():
             if isinstance(result, Refusal):
                 failures[tp, broker] = result

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from minikafka.base.deciders import Procedures
 from minikafka.base.model import (
@@ -246,3 +247,12 @@ class RequestBatch:
             leading,
             len(states) - leading,
         )
+
+
+class Shared(NamedTuple):
+    """What the parts of one controller machine share: what is known, what happened, and what is to be sent or asked."""
+
+    context: Context
+    state_changes: StateChangeLog
+    batch: RequestBatch
+    procedures: Procedures

@@ -15,11 +15,10 @@ import logging
 
 from minikafka.base.deciders import Procedure
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.controller.context import Context
 from minikafka.controller.elections import Election
 from minikafka.controller.events import BrokerSuspected, ControllerElected, SuspicionEnded
 from minikafka.controller.partition_states import PartitionStateMachine
-from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.request_batch import Shared
 from minikafka.controller.states import PartitionStatus
 
 logger = logging.getLogger(__name__)
@@ -28,11 +27,9 @@ logger = logging.getLogger(__name__)
 class Suspicions:
     """Begins and ends suspicions, and moves leaderships away from suspects."""
 
-    def __init__(
-        self, context: Context, batch: RequestBatch, partitions: PartitionStateMachine
-    ) -> None:
-        self._context = context
-        self._batch = batch
+    def __init__(self, shared: Shared, partitions: PartitionStateMachine) -> None:
+        self._context = shared.context
+        self._batch = shared.batch
         self._partitions = partitions
 
     def load(self, event: ControllerElected) -> None:

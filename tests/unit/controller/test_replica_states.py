@@ -19,7 +19,7 @@ from minikafka.base.model import (
 from minikafka.controller.context import Context
 from minikafka.controller.elections import Refusal
 from minikafka.controller.replica_states import ReplicaStateMachine
-from minikafka.controller.request_batch import RequestBatch
+from minikafka.controller.request_batch import RequestBatch, Shared
 from minikafka.controller.state_change_log import StateChangeLog
 from minikafka.controller.states import ReplicaStatus
 
@@ -58,11 +58,9 @@ class Bench:
         self.procedures = Procedures()
         self._commands: list[Any] = []
         state_changes = StateChangeLog(0, 1)
+        batch = RequestBatch(self.context, state_changes, self.procedures)
         self.machine = ReplicaStateMachine(
-            self.context,
-            state_changes,
-            RequestBatch(self.context, state_changes, self.procedures),
-            self.procedures,
+            Shared(self.context, state_changes, batch, self.procedures)
         )
 
     def move(self, subject: int, start: ReplicaStatus, target: ReplicaStatus) -> Any:
