@@ -1,4 +1,4 @@
-"""One client connection: frames in, replies and events out.
+"""The connection of one client: it receives frames with requests, and sends replies and events.
 
 Each request is applied when it arrives. Its reply is collected, and `GroupCommit` sends it when it may be sent. So
 the replies of a connection are in the order of its requests, and an event precedes the reply to the write that caused

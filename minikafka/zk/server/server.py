@@ -1,4 +1,4 @@
-"""The server as a whole: start from the store, listening, expiry of sessions, snapshots, end.
+"""The server as a whole: it recovers its state, listens, expires sessions, writes snapshots, and closes.
 
 Invariant: every transaction that the state has applied is in its journal or in the log. After a failure, nothing is
 applied, written or sent any more: `on_failure` must end the process.

@@ -1,4 +1,4 @@
-"""The four-letter words: what a server tells administrators about itself, in the formats of Apache ZooKeeper 3.9.
+"""The four-letter words: administrators' commands and their answers, in the formats of Apache ZooKeeper 3.9.
 
 As there, `wchs` and `wchp` show the watches of data, not those of children. `mntr` has the metrics of Apache
 ZooKeeper that this server counts, and no others.

@@ -1,4 +1,4 @@
-"""`durable-end`: up to where the files of a data directory must reach, because this was acknowledged.
+"""`durable-end`: a note of the last acknowledged transaction, so that a lost end of the files is noticed.
 
 The first line is fsynced: when a server starts or stops, and before the first transactions of a new log are
 acknowledged. The second line, in a block of its own, is written after each flush, without an fsync: the death of the
@@ -60,7 +60,7 @@ def read(storage: Storage, directory: str) -> DurableEnd | None:
 
 
 def missing(directory: str) -> CorruptData:
-    """Return the refusal of a data directory that must have a note but has none."""
+    """Return the exception for a data directory without the note that it must have."""
     path = f"{directory}/{NAME}"
     return CorruptData(
         f"{path} is missing, so that nobody can tell whether the newest transactions are still in {directory};"
@@ -88,19 +88,19 @@ class DurableNote:
         self._file = self._storage.open(f"{self._directory}/{NAME}")
 
     def update(self, end: DurableEnd) -> None:
-        """Write the second line, without an fsync. `replace` must have been called."""
+        """Write the second line, without an fsync. Call `replace` first."""
         assert self._file is not None
         self._file.pwritev((_encoded(end),), SECOND_LINE_AT)
 
     def close(self) -> None:
-        """Close the file; the note stays as it is."""
+        """Close the file, without a change of the note."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def ways_out(directory: str, path: str, *, first: str = "") -> str:
-    """Return what a user can do about transactions that are lost with a file. `first`: what the second way needs."""
+    """Return the advice to a user who has lost transactions with a file. `first`: a step before the copy."""
     return (
         f"restore {path} from a copy of the directory. Without one, for a Kafka cluster: move {directory} away, and run"
         f" 'minikafka zk recover'; for other clients: {first}copy what is left with"

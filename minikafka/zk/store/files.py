@@ -107,7 +107,7 @@ def read_snapshot(storage: Storage, entry: Entry) -> snapshots.Snapshot:
 
 
 class LogRecords:
-    """Reads the records of one log file up to the first one that is not complete and unchanged.
+    """An iterator over the records of one log file. It ends before the first incomplete or changed record.
 
     `position`: the end of the last record that was read; 0 if not even the file's header is right. `is_own`: a server
     of this kind has written the file.
@@ -126,7 +126,7 @@ class LogRecords:
             yield record
 
     def _record_at(self, position: int) -> bytes | None:
-        """Return the record at a position; None if it is not complete and unchanged."""
+        """Return the record at a position; None if it is incomplete or changed."""
         content, prefix = self.content, transaction_log.PREFIX
         if position + prefix.size > len(content):
             return None

@@ -30,7 +30,7 @@ class CannotMove(MinikafkaError):
 
 
 class Source(NamedTuple):
-    """Where the data is. `logs`: the directory of the logs (Apache's dataLogDir), if not next to the snapshots."""
+    """The directory to copy. `logs`: the directory of the logs (Apache's dataLogDir), if not next to the snapshots."""
 
     directory: str
     logs: str | None = None
@@ -69,7 +69,7 @@ def _refuse_existing(storage: Storage, destination: str) -> None:
 
 
 def _lock(storage: Storage, directory: str) -> File | None:
-    """Keep a server of this kind from starting during the copy."""
+    """Lock the directory during the copy, so that no minikafka server starts in it."""
     path = f"{directory}/{LOCK}"
     if not storage.exists(path):
         return None
@@ -129,7 +129,7 @@ def _copy_files(
 
 
 def _open(storage: Storage, source: Source) -> Recovery:
-    """Return the recovery of the source. Raises CannotMove if there is nothing, or if the logs are elsewhere."""
+    """Return the recovery of the source. Raises CannotMove if the source is empty or its logs are elsewhere."""
     folder = f"{source.directory}/{VERSION}"
     recovery = Recovery(storage, folder, source.logs and f"{source.logs}/{VERSION}")
     if recovery.is_empty():

@@ -1,4 +1,4 @@
-"""Reading a data directory back: the newest snapshot that is whole, then the logs after it.
+"""The recovery of a data directory: the newest whole snapshot is loaded, then the logs after it are replayed.
 
 Damage is repaired only where a crash can have caused it: behind the last durable record of the last log. All other
 damage is refused, and so are files that do not reach up to `durable-end`. What a repair cuts off is kept in a file
@@ -81,7 +81,7 @@ class Recovery:
         return not self._files.logs and self._files.snapshots[-1].zxid > 0
 
     def load(self, state: ServerState) -> None:
-        """Load everything into a new state. Raises CorruptData or UnsupportedData."""
+        """Load the snapshot and replay the logs into a new state. Raises CorruptData or UnsupportedData."""
         entry, snapshot = self._newest_snapshot()
         self.used.append(entry)
         state.zxid = entry.zxid
@@ -144,7 +144,7 @@ class Recovery:
         )
 
     def _last_known(self) -> int:
-        """Return the highest zxid that the files name."""
+        """Return the highest zxid in the names of the files."""
         noted = self._durable.zxid if self._durable is not None else None
         return max(noted or 0, *(entry.zxid for files in self._files for entry in files))
 
@@ -218,7 +218,7 @@ class Recovery:
         self.replayed += 1
 
     def _check_end(self, log: Entry, records: LogRecords) -> None:
-        """Refuse damage that no crash leaves. A file may end with zeros, which were written in advance."""
+        """Refuse damage that no crash can cause. Zeros at the end are no damage: they are written in advance."""
         unread, position = records.unread(), records.position
         self._last_end, self._torn = position, unread
         has_records = position > len(LOG_HEADER)
@@ -264,9 +264,10 @@ class Recovery:
     def _lost(
         self, file: Entry, first: int, reason: str, last: int = 0, *, is_last: bool = False
     ) -> CorruptData:
-        """Return the refusal of a file. `first`, `last`: the zxids that are lost; `last` 0: up to the last one.
+        """Return the exception for a damaged or missing file.
 
-        `is_last`: the file is the last log, so that the files without its damaged end have no gap.
+        `first`, `last`: the zxids that are lost; `last` 0: all from `first` on. `is_last`: the file is the last log, so
+        that the advice need not move later logs away.
         """
         if not last and self._durable is not None:
             last = self._durable.zxid or 0

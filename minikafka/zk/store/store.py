@@ -93,7 +93,7 @@ class Store:
             )
 
     def _sync_names(self) -> None:
-        """Make the names of the directories durable, also if a start that was killed has created them."""
+        """Make the names of the directories durable, including those that an earlier, killed start has created."""
         self._storage.sync_directory(self.directory)
         self._storage.sync_directory(self.directory.rpartition("/")[0] or "/")
 

@@ -173,7 +173,7 @@ def _read_container(reader: JuteReader) -> Created:
 
 
 def _read_ttl(reader: JuteReader) -> Created:
-    """The time to live follows; the store refuses such nodes."""
+    """Read a node with a time to live, which follows and is not read: the store refuses such nodes."""
     path, data, entries = _path(reader), reader.buffer(), _acl(reader)
     return Created(codes.CREATE_TTL, path, data, entries, False, reader.int32())
 
