@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeVar, final
 
 from minikafka.base import ports
 from minikafka.base.ports import Stat
@@ -26,7 +26,10 @@ from minikafka.zk.messages.jute import (
     buffer,
 )
 
+T = TypeVar("T")
 
+
+@final
 class Create(NamedTuple):
     """Create a node. `kind`: CREATE, CREATE2, CREATE_CONTAINER or CREATE_TTL. `acl` None: its list is null."""
 
@@ -37,6 +40,7 @@ class Create(NamedTuple):
     flags: int
 
 
+@final
 class Delete(NamedTuple):
     """Delete a node that has this version (-1: any)."""
 
@@ -44,6 +48,7 @@ class Delete(NamedTuple):
     version: int
 
 
+@final
 class SetData(NamedTuple):
     """Replace the data of a node that has this version (-1: any)."""
 
@@ -52,6 +57,7 @@ class SetData(NamedTuple):
     version: int
 
 
+@final
 class SetAcl(NamedTuple):
     """Replace the access control list of a node that has this aversion (-1: any)."""
 
@@ -67,6 +73,7 @@ class Check(NamedTuple):
     version: int
 
 
+@final
 class Reconfig(NamedTuple):
     """Change the members of an ensemble, which a single server refuses."""
 
@@ -94,11 +101,61 @@ class Connect(NamedTuple):
     has_read_only: bool
 
 
-class Read(NamedTuple):
-    """A read of one node. `watch`: also watch the node."""
+class Exists(NamedTuple):
+    """Read the Stat of a node. `watch`: also watch the node, even if it is missing."""
 
     path: str | None
     watch: bool
+
+
+@final
+class GetData(NamedTuple):
+    """Read the data and the Stat of a node. `watch`: also watch the node."""
+
+    path: str | None
+    watch: bool
+
+
+class GetChildren(NamedTuple):
+    """Read the names of a node's children. `watch`: also watch the children."""
+
+    path: str | None
+    watch: bool
+
+
+class GetChildren2(NamedTuple):
+    """Read the names of a node's children, and the node's Stat. `watch`: also watch the children."""
+
+    path: str | None
+    watch: bool
+
+
+class GetAcl(NamedTuple):
+    """Read the access control list and the Stat of a node."""
+
+    path: str | None
+
+
+class Sync(NamedTuple):
+    """Wait until the server has applied all writes so far; a single server has."""
+
+    path: str | None
+
+
+class GetEphemerals(NamedTuple):
+    """Read the paths of the session's own ephemeral nodes. `path`: their prefix."""
+
+    path: str | None
+
+
+class CountChildren(NamedTuple):
+    """Count all nodes below a node (getAllChildrenNumber)."""
+
+    path: str | None
+
+
+class WhoAmI(NamedTuple):
+    """Read the identities of the connection."""
 
 
 class SetWatches(NamedTuple):
@@ -112,11 +169,25 @@ class SetWatches(NamedTuple):
     recursive: list[str]
 
 
-class WatchRequest(NamedTuple):
-    """A path with the mode (addWatch) or the type (checkWatches, removeWatches) of a watch."""
+class AddWatch(NamedTuple):
+    """Set a watch that stays. `mode`: 0 persistent, 1 recursive."""
 
     path: str | None
     mode: int
+
+
+class CheckWatch(NamedTuple):
+    """Ask whether the connection has a watch. `kind`: CHILD_WATCH to RECURSIVE_WATCH."""
+
+    path: str | None
+    kind: int
+
+
+class RemoveWatch(NamedTuple):
+    """Remove watches of the connection. `kind`: CHILD_WATCH to RECURSIVE_WATCH."""
+
+    path: str | None
+    kind: int
 
 
 class Auth(NamedTuple):
@@ -126,11 +197,50 @@ class Auth(NamedTuple):
     credentials: bytes
 
 
+@final
+class Multi(NamedTuple):
+    """Carry out all of these operations or none."""
+
+    operations: list[Create | Delete | SetData | Check]
+
+
+@final
 class MalformedMulti(NamedTuple):
     """A multi that cannot be decoded. As in Apache ZooKeeper, it fails and uses up a zxid [measured]."""
 
 
-Multi: TypeAlias = list[Create | Delete | SetData | Check] | MalformedMulti
+class MultiRead(NamedTuple):
+    """Read many nodes. `reads`: pairs of opcode (GET_DATA or GET_CHILDREN) and path."""
+
+    reads: list[tuple[int, str]]
+
+
+ReadRequest: TypeAlias = (
+    Exists
+    | MultiRead
+    | GetChildren
+    | GetChildren2
+    | GetAcl
+    | Sync
+    | GetEphemerals
+    | CountChildren
+    | WhoAmI
+)
+"""A read of any kind but GetData."""
+WatchRequest: TypeAlias = SetWatches | AddWatch | CheckWatch | RemoveWatch
+Request: TypeAlias = (
+    Create
+    | Delete
+    | SetData
+    | SetAcl
+    | Reconfig
+    | Multi
+    | MalformedMulti
+    | GetData
+    | ReadRequest
+    | WatchRequest
+)
+"""A request of a session, but ping, closeSession and auth, which concern the connection itself."""
 
 
 # ---- decoding, for the server
@@ -190,21 +300,39 @@ def decode_reconfig(reader: JuteReader) -> Reconfig:
     return Reconfig()
 
 
-def decode_read(reader: JuteReader) -> Read:
-    """Decode an exists, getData, getChildren or getChildren2 request."""
-    return Read(reader.string(), reader.boolean())
+def decode_read(kind: Callable[[str | None, bool], T]) -> Callable[[JuteReader], T]:
+    """Return the decoder of the reads of this class (Exists, GetData, GetChildren, GetChildren2)."""
+
+    def decode(reader: JuteReader) -> T:
+        return kind(reader.string(), reader.boolean())
+
+    return decode
 
 
-def decode_path(reader: JuteReader) -> str | None:
-    """Decode a request that consists of a path: getACL, sync, getEphemerals, getAllChildrenNumber."""
-    return reader.string()
+def decode_path(kind: Callable[[str | None], T]) -> Callable[[JuteReader], T]:
+    """Return the decoder of the requests of this class that have only a path."""
+
+    def decode(reader: JuteReader) -> T:
+        return kind(reader.string())
+
+    return decode
 
 
-def decode_nothing(_: JuteReader) -> None:
-    """Decode a request without fields: ping, closeSession, whoAmI."""
+def decode_watch(kind: Callable[[str | None, int], T]) -> Callable[[JuteReader], T]:
+    """Return the decoder of the requests of this class (AddWatch, CheckWatch, RemoveWatch)."""
+
+    def decode(reader: JuteReader) -> T:
+        return kind(reader.string(), reader.int32())
+
+    return decode
 
 
-def decode_multi(reader: JuteReader) -> Multi:
+def decode_who_am_i(_: JuteReader) -> WhoAmI:
+    """Decode a request without fields."""
+    return WhoAmI()
+
+
+def decode_multi(reader: JuteReader) -> Multi | MalformedMulti:
     """Decode a multi. Raises Malformed only for a create without an access control list [measured]."""
     operations: list[Create | Delete | SetData | Check] = []
     has_read = False
@@ -216,7 +344,7 @@ def decode_multi(reader: JuteReader) -> Multi:
             if is_end:
                 # A null path is found after all operations have been decoded [measured].
                 is_valid = not has_read and all(one.path is not None for one in operations)
-                return operations if is_valid else MalformedMulti()
+                return Multi(operations) if is_valid else MalformedMulti()
             operation = _MULTI[kind](reader)
         except (Malformed, KeyError):
             return MalformedMulti()
@@ -225,7 +353,7 @@ def decode_multi(reader: JuteReader) -> Multi:
             if found is None:
                 return MalformedMulti()
             operation = found
-        if isinstance(operation, Read):
+        if isinstance(operation, GetData | GetChildren):
             has_read = True
         else:
             operations.append(operation)
@@ -252,15 +380,15 @@ def _create_in_multi(operation: Create) -> Create | None:
     return operation
 
 
-def decode_multi_read(reader: JuteReader) -> list[tuple[int, str]]:
-    """Decode a multiRead into pairs of opcode (GET_DATA or GET_CHILDREN) and path. Its watches are ignored."""
+def decode_multi_read(reader: JuteReader) -> MultiRead:
+    """Decode a multiRead. Its watches are ignored."""
     found: list[tuple[int, str]] = []
     data, position = reader.data, reader.position
     try:
         while True:
             kind, is_end, _ = PART.unpack_from(data, position)
             if is_end:
-                return found
+                return MultiRead(found)
             if kind not in (codes.GET_DATA, codes.GET_CHILDREN):
                 raise Malformed(f"multiRead of the operation {kind}")
             start = position + PART.size + INT.size
@@ -285,11 +413,6 @@ def decode_set_watches2(reader: JuteReader) -> SetWatches:
     return one_shot._replace(persistent=_paths(reader), recursive=_paths(reader))
 
 
-def decode_watch(reader: JuteReader) -> WatchRequest:
-    """Decode an addWatch, checkWatches or removeWatches request."""
-    return WatchRequest(reader.string(), reader.int32())
-
-
 def decode_auth(reader: JuteReader) -> Auth:
     """Decode the credentials of a connection."""
     reader.int32()  # a type that has no meaning
@@ -309,7 +432,9 @@ def _required(reader: JuteReader) -> str:
     return found
 
 
-_MULTI: Final[dict[int, Callable[[JuteReader], Create | Delete | SetData | Check | Read]]] = {
+_MULTI: Final[
+    dict[int, Callable[[JuteReader], Create | Delete | SetData | Check | GetData | GetChildren]]
+] = {
     codes.CREATE: decode_create(codes.CREATE),
     codes.CREATE2: decode_create(codes.CREATE2),
     codes.CREATE_CONTAINER: decode_create(codes.CREATE_CONTAINER),
@@ -317,8 +442,8 @@ _MULTI: Final[dict[int, Callable[[JuteReader], Create | Delete | SetData | Check
     codes.DELETE: decode_delete,
     codes.SET_DATA: decode_set_data,
     codes.CHECK: _decode_check,
-    codes.GET_DATA: decode_read,
-    codes.GET_CHILDREN: decode_read,
+    codes.GET_DATA: decode_read(GetData),
+    codes.GET_CHILDREN: decode_read(GetChildren),
 }
 """The decoders of the operations of a multi. A multi with a read is decoded, and then counts as malformed."""
 

@@ -23,7 +23,7 @@ from minikafka.zk.messages.jute import INT, LONG, Identity, JuteReader, Malforme
 from minikafka.zk.messages.replies import ANSWER_BYTES_MAX, PASSWORD_BYTES, AnswerTooLong
 from minikafka.zk.server.commit import GroupCommit
 from minikafka.zk.server.counters import Counters, Latencies, Output
-from minikafka.zk.server.handlers import HANDLERS
+from minikafka.zk.server.handlers import HANDLERS, answer
 from minikafka.zk.server.settings import (
     CREDENTIALS_MAX,
     EVENTS_AT_ONCE_MAX,
@@ -227,7 +227,7 @@ class ClientConnection:
         if handler is None:
             self._serve_other(xid, opcode, frame, time_ms)
             return
-        name, decode, run, self._yields = handler
+        name, decode, self._yields = handler
         self.last_request = name, xid
         try:
             request = decode(JuteReader(frame, _HEADER_BYTES))
@@ -235,7 +235,7 @@ class ClientConnection:
             self._collect(replies.encode_error(xid, self._state.zxid, codes.MARSHALLING_ERROR))
             return
         try:
-            body = run(self._state, self, xid, request, time_ms)
+            body = answer(self._state, self, xid, request, time_ms)
         except Refused as refused:
             self._collect(replies.encode_error(xid, self._state.zxid, refused.code))
             return

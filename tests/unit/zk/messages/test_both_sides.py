@@ -39,7 +39,7 @@ def test_server_decodes_the_multi_that_the_client_encodes() -> None:
     body = requests.encode_multi([encoded for encoded, _ in OPERATIONS])
     assert INT.unpack_from(body) == (codes.MULTI,)
     found = requests.decode_multi(JuteReader(body, OPCODE_BYTES))
-    assert found == [decoded for _, decoded in OPERATIONS]
+    assert found == requests.Multi([decoded for _, decoded in OPERATIONS])
 
 
 @pytest.mark.parametrize(("operation", "expected"), OPERATIONS[:-1])
@@ -60,7 +60,7 @@ def test_server_decodes_the_multi_read_that_the_client_encodes() -> None:
     body = requests.encode_multi_read(codes.GET_CHILDREN, ["/a", "/ä"])
     assert INT.unpack_from(body) == (codes.MULTI_READ,)
     found = requests.decode_multi_read(JuteReader(body, OPCODE_BYTES))
-    assert found == [(codes.GET_CHILDREN, "/a"), (codes.GET_CHILDREN, "/ä")]
+    assert found == requests.MultiRead([(codes.GET_CHILDREN, "/a"), (codes.GET_CHILDREN, "/ä")])
 
 
 def test_client_decodes_the_replies_that_the_server_encodes() -> None:

@@ -11,15 +11,18 @@ from support import zookeeper_wire as wire
 from minikafka.zk.messages import codes, jute, requests
 from minikafka.zk.messages.jute import ANYONE, INT, LONG, NULL, JuteReader, Malformed
 from minikafka.zk.messages.requests import (
+    AddWatch,
     Check,
     Create,
     Delete,
+    GetData,
     MalformedMulti,
-    Read,
+    Multi,
+    MultiRead,
     SetAcl,
     SetData,
     SetWatches,
-    WatchRequest,
+    Sync,
 )
 
 CONNECT = INT.pack(0) + LONG.pack(7) + INT.pack(6_000) + LONG.pack(5) + jute.buffer(b"secret")
@@ -42,9 +45,9 @@ WHOLE: list[tuple[Callable[[JuteReader], Any], bytes, Any]] = [
         jute.string("/a") + jute.ANYONE_BYTES + INT.pack(2),
         SetAcl("/a", ANYONE, 2),
     ),
-    (requests.decode_read, wire.read("/a", watch=True), Read("/a", True)),
-    (requests.decode_path, jute.string("/a"), "/a"),
-    (requests.decode_watch, wire.versioned("/a", 1), WatchRequest("/a", 1)),
+    (requests.decode_read(GetData), wire.read("/a", watch=True), GetData("/a", True)),
+    (requests.decode_path(Sync), jute.string("/a"), Sync("/a")),
+    (requests.decode_watch(AddWatch), wire.versioned("/a", 1), AddWatch("/a", 1)),
     (
         requests.decode_set_watches,
         LONG.pack(3) + b"".join(LISTS[:3]),
@@ -63,7 +66,7 @@ WHOLE: list[tuple[Callable[[JuteReader], Any], bytes, Any]] = [
     (
         requests.decode_multi_read,
         wire.multi((codes.GET_DATA, wire.read("/a")), (codes.GET_CHILDREN, wire.read(""))),
-        [(codes.GET_DATA, "/a"), (codes.GET_CHILDREN, "")],
+        MultiRead([(codes.GET_DATA, "/a"), (codes.GET_CHILDREN, "")]),
     ),
 ]
 
@@ -95,7 +98,9 @@ def test_multi_is_malformed_at_every_cut():
         (codes.DELETE, wire.versioned("/a", 1)),
     )
     created = Create(codes.CREATE, "/a", b"", ANYONE, 0)
-    assert requests.decode_multi(JuteReader(body)) == [created, Check("/a", 1), Delete("/a", 1)]
+    assert requests.decode_multi(JuteReader(body)) == Multi(
+        [created, Check("/a", 1), Delete("/a", 1)]
+    )
     for end in range(len(body)):
         assert requests.decode_multi(JuteReader(body[:end])) == MalformedMulti()
 
@@ -144,4 +149,4 @@ def test_flags_of_a_create_in_a_multi_select_its_kind(kind, flags, found):
     if found is None:
         assert decoded == MalformedMulti()
     else:
-        assert decoded == [Create(found, "/a", b"", ANYONE, flags)]
+        assert decoded == Multi([Create(found, "/a", b"", ANYONE, flags)])
