@@ -73,6 +73,7 @@ async def bench() -> AsyncIterator[Bench]:
     bench.changes.start()
     yield bench
     await bench.tasks.close()
+    assert bench.crashed == [], "an assertion in the writer's task"
 
 
 @pytest.mark.row("A10", "A14", "X19", "X23", "R26")
