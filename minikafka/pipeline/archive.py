@@ -21,10 +21,10 @@ from minikafka.base.model import TopicPartition
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.session.report import Bar, Report, Summary, Table
 from minikafka.runtime.clock import SystemClock
-from minikafka.spark.archive import save
-from minikafka.spark.archive.directory import ArchiveDirectory, Tile, cut, gaps
-from minikafka.spark.archive.save import Save
 from minikafka.spark.option_map import SERVERS
+from minikafka.spark.parquet import archive_save
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile, cut, gaps
+from minikafka.spark.parquet.archive_save import Save
 from minikafka.spark.source import planning
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.positions import Positions
@@ -125,7 +125,9 @@ class _Archiving:
         self._report.stream_ended(name)
 
     def _write(self, works: Sequence[Save]) -> None:
-        for work, result in zip(works, run_tasks(self._spark, save.save, works), strict=True):
+        for work, result in zip(
+            works, run_tasks(self._spark, archive_save.save, works), strict=True
+        ):
             self._directory.commit(Path(result.pop("staged")), work.tp, work.tile)
             self._done.files.append(_entry(work.tp, work.tile) | result)
         self._write_run()
@@ -160,7 +162,7 @@ class _Archiving:
                 tp = TopicPartition(topic, partition)
                 if tiles := self._directory.tiles(tp):
                     last = self._directory.file(tp, tiles[-1])
-                    ends[tp] = save.end_of(str(last), tiles[-1].end)
+                    ends[tp] = archive_save.end_of(str(last), tiles[-1].end)
         return ends
 
     def _check_history(self, begin: Positions, end: Positions) -> None:

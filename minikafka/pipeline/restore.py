@@ -24,9 +24,9 @@ from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.session.report import Report, Summary, Table
 from minikafka.pipeline.times import date_of, printed
 from minikafka.runtime.clock import SystemClock
-from minikafka.spark.archive.directory import ArchiveDirectory, gaps
-from minikafka.spark.archive.load import RestoreTask, Verify, load, verify
 from minikafka.spark.option_map import SERVERS
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory, gaps
+from minikafka.spark.parquet.archive_load import RestoreTask, Verify, load, verify
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import TOPIC
 from minikafka.spark.source import planning

@@ -16,11 +16,11 @@ from minikafka.base.toml import read_toml
 from minikafka.pipeline.run.toml_table import TomlTable, shown
 from minikafka.pipeline.streams.streams import MAX_OFFSETS_PER_TRIGGER, Trigger, parse_trigger
 from minikafka.spark.option_map import SERVERS
+from minikafka.spark.parquet.table_directory import TableDirectory
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import TOPIC
 from minikafka.spark.source import options as source_options
 from minikafka.spark.source.options import Mode
-from minikafka.spark.table.directory import TableDirectory
 
 FORMATS: Final = ("raw", "string", "json", "csv")
 OUTPUT_MODES: Final = ("append", "update", "complete")

@@ -30,8 +30,8 @@ from minikafka.pipeline.frames import map_in_arrow, quoted
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.streams.checkpoints import planned_offsets, query_id
 from minikafka.spark.micro_batches import plan_of
-from minikafka.spark.table.directory import MicroBatch, OtherQuery, Staged, TableDirectory
-from minikafka.spark.table.save import PLACE, STAGED, TableStage, write_empty
+from minikafka.spark.parquet.table_directory import MicroBatch, OtherQuery, Staged, TableDirectory
+from minikafka.spark.parquet.table_save import PLACE, STAGED, TableStage, write_empty
 
 _NOT_WRITTEN: Final = (NullType, VariantType, YearMonthIntervalType)
 

@@ -8,7 +8,7 @@ from typing import Final
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline import plot
 from minikafka.pipeline.streams.streams import AVAILABLE_NOW, Trigger
-from minikafka.spark.table.directory import TableDirectory
+from minikafka.spark.parquet.table_directory import TableDirectory
 
 KEY: Final = "key"
 _PLACES: Final = ("topic", "partition")

@@ -22,7 +22,7 @@ from minikafka.pipeline.session.failures import PipelineError, explain
 from minikafka.pipeline.session.report import Report, Summary
 from minikafka.record.batch import Record
 from minikafka.runtime.clock import SystemClock
-from minikafka.spark.archive.directory import ArchiveDirectory
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory
 
 NOW = SystemClock().wall_ms()
 ODD = [

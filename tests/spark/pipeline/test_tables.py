@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.session.failures import PipelineError, explain
 from minikafka.pipeline.streams.tables import TableSettings, save_table, table_stream
-from minikafka.spark.table.directory import TableDirectory
+from minikafka.spark.parquet.table_directory import TableDirectory
 
 
 class Killed(RuntimeError):

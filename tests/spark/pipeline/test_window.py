@@ -23,7 +23,7 @@ from minikafka.pipeline.window.counts import RECORDS, counted, metrics
 from minikafka.pipeline.window.pipeline import WindowSettings, run
 from minikafka.record.batch import Record
 from minikafka.runtime.clock import SystemClock
-from minikafka.spark.table.directory import OtherQuery
+from minikafka.spark.parquet.table_directory import OtherQuery
 
 MINUTE = 60_000
 START = SystemClock().wall_ms() // (10 * MINUTE) * 10 * MINUTE

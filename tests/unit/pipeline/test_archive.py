@@ -14,8 +14,8 @@ from minikafka.pipeline import archive
 from minikafka.pipeline.archive import ArchiveSettings
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.session.report import Report, Summary
-from minikafka.spark.archive.directory import ArchiveDirectory, Tile
-from minikafka.spark.staging import DirectoryBusy
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile
+from minikafka.spark.parquet.staging import DirectoryBusy
 
 TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)
 FIRST = TopicPartition("lines", 0)

@@ -15,8 +15,8 @@ from minikafka.pipeline.restore import RestoreSettings
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.session.report import Report, Summary
 from minikafka.runtime.clock import SystemClock
-from minikafka.spark.archive.directory import ArchiveDirectory
-from minikafka.spark.archive.load import load
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory
+from minikafka.spark.parquet.archive_load import load
 
 FIRST = TopicPartition("old", 0)
 DAY_MS = 86_400_000

@@ -9,7 +9,7 @@ import pytest
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.streams import tables
 from minikafka.pipeline.streams.tables import TableSettings, table_stream
-from minikafka.spark.table.directory import MicroBatch, OtherQuery, TableDirectory
+from minikafka.spark.parquet.table_directory import MicroBatch, OtherQuery, TableDirectory
 
 
 @pytest.fixture

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.spark.archive.directory import Overlap, Tile, cut, from_file_name, gaps, in_order
+from minikafka.spark.parquet.archive_directory import (
+    Overlap,
+    Tile,
+    cut,
+    from_file_name,
+    gaps,
+    in_order,
+)
 
 
 def test_file_name_says_the_range_and_sorts_by_offset():

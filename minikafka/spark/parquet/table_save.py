@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from minikafka.spark.archive.save import row_groups
-from minikafka.spark.table.directory import Staged, TableDirectory
+from minikafka.spark.parquet.archive_save import row_groups
+from minikafka.spark.parquet.table_directory import Staged, TableDirectory
 from minikafka.spark.workers import one_line_errors
 
 PLACE: Final = "__place"

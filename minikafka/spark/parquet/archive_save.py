@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.archive.directory import ArchiveDirectory, Tile
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile
 from minikafka.spark.records.batches import Section
 from minikafka.spark.records.decode import SCHEMA_WITH_HEADERS
 from minikafka.spark.source.options import ReadOptions

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from minikafka.spark.table.directory import Staged, TableDirectory
-from minikafka.spark.table.save import PLACE, TableStage, place_of, write_empty
+from minikafka.spark.parquet.table_directory import Staged, TableDirectory
+from minikafka.spark.parquet.table_save import PLACE, TableStage, place_of, write_empty
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 

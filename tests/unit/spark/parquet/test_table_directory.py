@@ -7,8 +7,8 @@ import os
 import pytest
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.staging import DirectoryBusy
-from minikafka.spark.table.directory import MicroBatch, OtherQuery, Staged, TableDirectory
+from minikafka.spark.parquet.staging import DirectoryBusy
+from minikafka.spark.parquet.table_directory import MicroBatch, OtherQuery, Staged, TableDirectory
 
 QUERY = "0f1e2d3c-aaaa"
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.archive.directory import ArchiveDirectory, Tile
-from minikafka.spark.table.directory import MicroBatch, Staged, TableDirectory
-from minikafka.spark.table.save import TableStage, write_empty
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile
+from minikafka.spark.parquet.table_directory import MicroBatch, Staged, TableDirectory
+from minikafka.spark.parquet.table_save import TableStage, write_empty
 
 
 @pytest.fixture

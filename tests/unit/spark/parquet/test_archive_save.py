@@ -10,8 +10,8 @@ from support.encoders import CODECS, Sample, altered, by_aiokafka
 from support.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.archive.directory import Tile
-from minikafka.spark.archive.save import SCHEMA, Save, end_of, save
+from minikafka.spark.parquet.archive_directory import Tile
+from minikafka.spark.parquet.archive_save import SCHEMA, Save, end_of, save
 from minikafka.spark.source.options import Mode, parse
 from minikafka.spark.wire.leaders import Position
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ConfigError, MinikafkaError
-from minikafka.spark.archive.directory import RUNS
-from minikafka.spark.staging import STAGING, StagingDirectory, sync
+from minikafka.spark.parquet.archive_directory import RUNS
+from minikafka.spark.parquet.staging import STAGING, StagingDirectory, sync
 
 _COMMITS: Final = "_commits"
 _BATCH: Final = "batch"

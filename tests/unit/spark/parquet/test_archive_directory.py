@@ -8,8 +8,8 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
-from minikafka.spark.archive.directory import ArchiveDirectory, Overlap, Tile
-from minikafka.spark.staging import DirectoryBusy
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Overlap, Tile
+from minikafka.spark.parquet.staging import DirectoryBusy
 
 TP = TopicPartition("events", 0)
 

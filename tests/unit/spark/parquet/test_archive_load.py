@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from minikafka.spark.archive.load import Digest, Runs
-from minikafka.spark.archive.save import SCHEMA
+from minikafka.spark.parquet.archive_load import Digest, Runs
+from minikafka.spark.parquet.archive_save import SCHEMA
 
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
 HEADERS = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.spark.staging import StagingDirectory
+from minikafka.spark.parquet.staging import StagingDirectory
 
 RUNS: Final = "_runs"
 _TOPIC: Final = "topic="
