@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.client_settings import warn_of_ignored
+from minikafka.spark.option_map import warn_of_ignored
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.rows import check_schema

@@ -121,8 +121,7 @@ _COLUMNS: Final = ("broker", "address", "rack", "epoch", "partitions", "size")
 
 
 def _print(shown: dict[str, Any]) -> None:
-    from minikafka.cli.terminal.console import plain_console, print_lines
-    from minikafka.cli.terminal.grid import lay_out, with_last_column
+    from minikafka.cli.terminal.console import lay_out, plain_console, print_lines, with_last_column
     from minikafka.cli.terminal.progress import size
 
     console = plain_console()

@@ -123,8 +123,7 @@ def _print(found: Directories, *, folds_internal: bool) -> None:
     """Print a line for each log directory, and below it a line for each replica."""
     from rich.text import Text
 
-    from minikafka.cli.terminal.console import plain_console, print_lines
-    from minikafka.cli.terminal.grid import lay_out
+    from minikafka.cli.terminal.console import lay_out, plain_console, print_lines
 
     places, rows = [], []
     for broker, directories in sorted(found.items()):

@@ -15,7 +15,7 @@ from rich.text import Text
 from minikafka.base.coordination import LEADERS
 from minikafka.base.names import is_internal
 from minikafka.base.zookeeper import shown_kind
-from minikafka.cli.terminal.grid import Cell, lay_out, with_last_column
+from minikafka.cli.terminal.console import Cell, lay_out, with_last_column
 
 _BROKER: Final = ("broker", "address", "state", "pid", "epoch", "queued")
 _PARTITION: Final = (

@@ -3,12 +3,15 @@
 Invariant: each group or partition of a request has its own `Outcome`; if one is refused, the others are still
 processed. KafkaError is raised only when no coordinator answered in time, or when the request as a whole was
 refused.
+
+The assignment of a member is in the encoding of all clients (Kafka's ConsumerProtocol), because brokers store these
+bytes without reading them. Versions 1 to 3 have the same fields as version 0, and later bytes are ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from minikafka.base.arguments import several
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
@@ -28,11 +31,12 @@ from minikafka.client.administration.group_offsets import (
     partition_codes,
     read_committed,
 )
-from minikafka.client.administration.group_protocol import PROTOCOL_TYPE, decode_assignment
 from minikafka.client.administration.results import Outcome
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Address, Network, request
 from minikafka.client.retries import Retries
+from minikafka.messages.decoder import decode
+from minikafka.messages.table import record
 from minikafka.wire import versions
 
 T = TypeVar("T")
@@ -283,3 +287,32 @@ class CoordinatorClient:
         api = versions.FIND_COORDINATOR
         response = await self._network.call(address, api, self._timeout_ms, body)
         return read_coordinator(response.coordinators[0])
+
+
+PROTOCOL_TYPE: Final = "consumer"
+"""The protocol type of consumers in JoinGroup; Kafka Connect, for example, uses another type."""
+_VERSION_BYTES: Final = 2
+
+
+class Assignment(NamedTuple):
+    """The partitions of one member. `user_data` belongs to the assignor."""
+
+    partitions: tuple[TopicPartition, ...]
+    user_data: bytes | None = None
+
+
+def decode_assignment(data: bytes) -> Assignment:
+    """Return the assignment in `data`, of any version. Empty `data` means no partitions.
+
+    Raises ProtocolViolation.
+    """
+    if not data:
+        return Assignment(())
+    assignment = record("ConsumerProtocolAssignment")
+    found = decode(assignment, assignment.versions.low, data, _VERSION_BYTES, len(data))
+    partitions = tuple(
+        TopicPartition(topic.topic, number)
+        for topic in found.assigned_partitions
+        for number in topic.partitions
+    )
+    return Assignment(partitions, found.user_data)

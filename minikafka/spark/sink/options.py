@@ -13,8 +13,7 @@ from typing import Final
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.known_cluster import Address
-from minikafka.spark.client_settings import IGNORED_BY_WRITES, PREFIX
-from minikafka.spark.option_map import SERVERS, OptionMap
+from minikafka.spark.option_map import IGNORED_BY_WRITES, PREFIX, SERVERS, OptionMap
 from minikafka.spark.records.compression import CODECS
 from minikafka.spark.source import options as source_options
 

@@ -14,8 +14,7 @@ from typing import Final
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.known_cluster import Address
-from minikafka.spark.client_settings import IGNORED_BY_READS
-from minikafka.spark.option_map import SERVERS, OptionMap
+from minikafka.spark.option_map import IGNORED_BY_READS, SERVERS, OptionMap
 from minikafka.spark.source import bounds, subscription
 from minikafka.spark.source.bounds import Bound
 from minikafka.spark.source.subscription import ASSIGN, PATTERN, SUBSCRIBE, Subscription

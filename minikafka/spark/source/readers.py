@@ -29,8 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from minikafka.base.model import TopicPartition
 from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import Section, grouped, sections
-from minikafka.spark.records.decode import decode
-from minikafka.spark.records.omission import without
+from minikafka.spark.records.decode import decode, without
 from minikafka.spark.source import planning
 from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.filters import EVERYTHING, Selection, select

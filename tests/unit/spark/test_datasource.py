@@ -18,8 +18,8 @@ from support.encoders import CODECS, Sample, altered, by_aiokafka
 from support.fetch_brokers import FetchBrokers
 
 from minikafka.base.errors import ConfigError, CorruptBatch
-from minikafka.spark import client_settings
 from minikafka.spark import datasource as source
+from minikafka.spark import option_map
 from minikafka.spark.datasource import MinikafkaDataSource
 from minikafka.spark.records import decode
 
@@ -112,7 +112,7 @@ def test_schema_given_by_the_user_is_refused():
 
 
 def test_ignored_options_are_told_in_one_warning(caplog, monkeypatch):
-    monkeypatch.setattr(client_settings, "_logged", set())
+    monkeypatch.setattr(option_map, "_logged", set())
     least = {"kafka.bootstrap.servers": "one:1", "topic": "t"}
     given = {"kafka.max.poll.records": "5", "kafka.linger.ms": "1", "maxOffsetsPerTrigger": "2"}
     made = MinikafkaDataSource(CaseInsensitiveDict(least | given | {"subscribe": "t"}))
@@ -126,7 +126,7 @@ def test_ignored_options_are_told_in_one_warning(caplog, monkeypatch):
     made.streamWriter(source.SCHEMA, False)
     assert "The minikafka sink ignores" in caplog.messages[2]
     assert len(caplog.messages) == 3
-    monkeypatch.setattr(client_settings, "_logged", set())
+    monkeypatch.setattr(option_map, "_logged", set())
     runner = "pyspark.sql.worker.python_streaming_sink_runner"
     monkeypatch.setattr("sys.argv", ["daemon.py", runner])
     made.streamWriter(source.SCHEMA, False)

@@ -8,7 +8,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
-from minikafka.client.administration.group_protocol import Assignment, decode_assignment
+from minikafka.client.administration.group_admin import Assignment, decode_assignment
 
 A0, A2, B1 = TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1)
 DATA = b"\0\3\0\0\0\2\0\1a\0\0\0\2\0\0\0\0\0\0\0\2\0\1b\0\0\0\1\0\0\0\1\xff\xff\xff\xff"

@@ -10,8 +10,7 @@ from pyspark.sql import Row
 
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.window import pipeline
-from minikafka.pipeline.window.open_windows import Mark
-from minikafka.pipeline.window.pipeline import WindowSettings
+from minikafka.pipeline.window.pipeline import Mark, WindowSettings
 from minikafka.spark.source.options import Mode, parse
 from minikafka.spark.wire.protocol import Isolation
 

@@ -7,8 +7,7 @@ from support.encoders import CODECS, Sample, by_aiokafka, raw_batch
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.spark.records.batches import sections
-from minikafka.spark.records.decode import decode, schema
-from minikafka.spark.records.omission import without
+from minikafka.spark.records.decode import decode, schema, without
 
 LARGE = [
     Sample(1_700_000_000_000, b"key", bytes(3_000)),

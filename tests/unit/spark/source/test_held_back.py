@@ -9,7 +9,7 @@ from support.encoders import Sample, by_aiokafka
 from support.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.source import held_back, planning
+from minikafka.spark.source import planning
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.planning import plan_batch
 from minikafka.spark.source.ranges import DataLost, OffsetRange
@@ -36,7 +36,7 @@ class Brokers(FetchBrokers):
 
 @pytest.fixture
 def brokers(monkeypatch):
-    monkeypatch.setattr(held_back, "_warned", set())
+    monkeypatch.setattr(planning, "_warned", set())
     monkeypatch.setattr(planning, "_LATE_END_S", 0.0)
     running = Brokers()
     yield running
