@@ -1,4 +1,4 @@
-"""Large requests about groups, passed to the group coordinator in parts. Other connections are served between parts.
+"""Large requests to a coordinator, passed on in parts. Other connections are served between parts.
 
 The coordinator handles each part as a separate request: a large commit can become several batches.
 """

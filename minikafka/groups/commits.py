@@ -35,15 +35,15 @@ from minikafka.groups.events import (
     TopicsDeleted,
 )
 from minikafka.groups.group import Group
-from minikafka.groups.messages.records import (
+from minikafka.groups.offsets import CONSUMER, expiry_rule
+from minikafka.groups.rebalance import Rebalances
+from minikafka.groups.records import (
     NO_TIMESTAMP,
     TIMESTAMP_MAX,
     OffsetAndMetadata,
     confirmation_record,
     group_metadata_key,
 )
-from minikafka.groups.offsets import CONSUMER, expiry_rule
-from minikafka.groups.rebalance import Rebalances
 from minikafka.groups.states import COMPLETING, DEAD, EMPTY, STABLE
 
 _SWEEP_OFFSETS: Final = 20_000

@@ -30,7 +30,7 @@ from minikafka.groups.commands import (
     ListResponse,
 )
 from minikafka.groups.commits import Commits
-from minikafka.groups.context import Context, GroupSettings
+from minikafka.groups.context import Context, GroupSettings, LoadingPartition
 from minikafka.groups.events import (
     CommitRequest,
     DeleteGroupsRequest,
@@ -47,7 +47,6 @@ from minikafka.groups.events import (
     TopicsDeleted,
 )
 from minikafka.groups.group import Group, JoinTimer, Member, PendingMember, SyncTimer
-from minikafka.groups.loading import LoadingPartition
 from minikafka.groups.members import Members
 from minikafka.groups.rebalance import Rebalances
 from minikafka.groups.report import report

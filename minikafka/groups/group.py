@@ -16,8 +16,8 @@ from minikafka.base.deciders import Caller
 from minikafka.base.errors import ErrorCode, IllegalTransition
 from minikafka.groups.commands import DescribedGroup, DescribedMember, JoinedMember, Note
 from minikafka.groups.memory import PENDING_BYTES, Held, group_bytes, member_bytes
-from minikafka.groups.messages.records import GroupMetadataValue, MemberMetadata, subscribed_topics
 from minikafka.groups.offsets import CONSUMER, GroupOffsets
+from minikafka.groups.records import GroupMetadataValue, MemberMetadata, subscribed_topics
 from minikafka.groups.states import COMPLETING, EMPTY, LEGAL_FROM, STABLE, GroupState
 from minikafka.groups.timers import Timer
 

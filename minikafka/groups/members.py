@@ -24,9 +24,9 @@ from minikafka.groups.events import (
     LeavingMember,
 )
 from minikafka.groups.group import Group, Member, PendingMember, Protocols, as_protocols
-from minikafka.groups.messages.records import subscribed_topics
 from minikafka.groups.offsets import CONSUMER
 from minikafka.groups.rebalance import Rebalances
+from minikafka.groups.records import subscribed_topics
 from minikafka.groups.states import EMPTY, PREPARING, STABLE
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000

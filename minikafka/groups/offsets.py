@@ -18,7 +18,7 @@ from minikafka.base.coordinators import KeyValue
 from minikafka.base.model import TopicPartition
 from minikafka.base.open_transactions import OpenTransactions
 from minikafka.groups.memory import OFFSET_BYTES, TOPIC_BYTES, Held
-from minikafka.groups.messages.records import (
+from minikafka.groups.records import (
     NO_TIMESTAMP,
     OffsetAndMetadata,
     offset_commit_key,

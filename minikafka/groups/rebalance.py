@@ -17,7 +17,7 @@ from minikafka.groups.commands import JoinResponse, SyncResponse
 from minikafka.groups.context import Context
 from minikafka.groups.events import NO_MEMBER_ID, SyncRequest
 from minikafka.groups.group import Group, JoinTimer, Member, SyncTimer
-from minikafka.groups.messages.records import group_metadata_key, group_metadata_value
+from minikafka.groups.records import group_metadata_key, group_metadata_value
 from minikafka.groups.states import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 
 _PAUSE_MIN_MS: Final = 100

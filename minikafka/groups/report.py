@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.groups.group import Group, Member
-from minikafka.groups.messages.records import assigned_partitions, subscribed_topics
 from minikafka.groups.offsets import CONSUMER
+from minikafka.groups.records import assigned_partitions, subscribed_topics
 from minikafka.groups.states import COMPLETING, PREPARING
 
 

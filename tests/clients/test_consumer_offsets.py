@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer
 from confluent_kafka import TopicPartition as Committed
 from confluent_kafka.admin import AdminClient, NewTopic
+from minikafka.groups.context import Load
 from support.apache_kafka import apache_kafka, needs_kafka, run_java
 from support.formatters import printed_by_kafka
 
@@ -30,8 +31,7 @@ from minikafka.broker.coordinators.loading import read_chunk
 from minikafka.client import Client
 from minikafka.client import NewTopic as NewOwnTopic
 from minikafka.cluster import LocalCluster
-from minikafka.groups.loading import Load
-from minikafka.groups.messages.records import (
+from minikafka.groups.records import (
     GroupKey,
     GroupMetadataValue,
     MemberMetadata,

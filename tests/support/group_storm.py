@@ -48,7 +48,7 @@ from minikafka.groups.events import (
     SyncRequest,
 )
 from minikafka.groups.group import Group
-from minikafka.groups.messages.records import GroupKey, GroupMetadataValue, read_group, read_key
+from minikafka.groups.records import GroupKey, GroupMetadataValue, read_group, read_key
 from minikafka.groups.states import COMPLETING, PREPARING, STABLE
 
 GROUP = "g"

@@ -13,7 +13,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer
 from minikafka.client.isolation.events import digest_of
 from minikafka.client.isolation.operations import OFFSETS_TOPIC, offset_digest
-from minikafka.groups.messages.records import OffsetKey, read_key, read_offset
+from minikafka.groups.records import OffsetKey, read_key, read_offset
 from minikafka.record.batch import Record, records_of
 from minikafka.record.header import (
     ATTRIBUTES,

@@ -33,7 +33,7 @@ from minikafka.explain.groups.picture import (
     sample_times,
 )
 from minikafka.explain.picture import Answer, PartitionPicture
-from minikafka.groups.messages.records import OffsetKey, read_key, read_offset
+from minikafka.groups.records import OffsetKey, read_key, read_offset
 from minikafka.ledger.reader import Line
 from minikafka.rpc.messages import EXPLAIN_GROUP, STATE
 

@@ -14,7 +14,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import NewTopic
-from minikafka.groups.messages.records import (
+from minikafka.groups.records import (
     OffsetAndMetadata,
     offset_commit_key,
     offset_commit_value,

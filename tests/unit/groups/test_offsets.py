@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from minikafka.base.model import TopicPartition
-from minikafka.groups.messages.records import (
+from minikafka.groups.offsets import ExpiryRule, GroupOffsets, expiry_rule
+from minikafka.groups.records import (
     NO_TIMESTAMP,
     OffsetAndMetadata,
     OffsetKey,
     read_key,
     read_offset,
 )
-from minikafka.groups.offsets import ExpiryRule, GroupOffsets, expiry_rule
 from minikafka.groups.states import COMPLETING, EMPTY, PREPARING, STABLE
 
 A = TopicPartition("a", 0)

@@ -69,7 +69,7 @@ from minikafka.groups.events import (
     TopicsDeleted,
 )
 from minikafka.groups.group import Group
-from minikafka.groups.messages.records import (
+from minikafka.groups.records import (
     GroupKey,
     OffsetAndMetadata,
     OffsetKey,

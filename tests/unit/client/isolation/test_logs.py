@@ -17,7 +17,7 @@ from minikafka.client.isolation.logs import (
     stored,
 )
 from minikafka.client.isolation.operations import OFFSETS_TOPIC, offset_digest
-from minikafka.groups.messages.records import (
+from minikafka.groups.records import (
     OffsetAndMetadata,
     offset_commit_key,
     offset_commit_value,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.base.model import TopicPartition
-from minikafka.groups.messages.records import (
+from minikafka.groups.records import (
     GroupKey,
     GroupMetadataValue,
     MemberMetadata,

@@ -1,1 +1,0 @@
-"""What the coordinator gets and returns: requests, responses, commands, and the records of its topic."""
