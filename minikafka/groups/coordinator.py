@@ -74,23 +74,23 @@ class GroupCoordinator:
     def handle(self, event: Event, now: int) -> list[Command]:
         """Process an event, and return the commands for the host."""
         self.context.now = now
-        match event:
+        match event:  # the frequent events first
             case CommitRequest(producer=None):
                 self._procedures.start(self._commits.commit(event))
             case CommitRequest():
                 self._procedures.start(self._commits.commit_in_transaction(event))
-            case FetchOffsetsRequest():
-                self._procedures.start(self._commits.fetch(event))
+            case Outcome():
+                self._procedures.resume(event)
             case HeartbeatRequest():
                 self._members.heartbeat(event)
+            case FetchOffsetsRequest():
+                self._procedures.start(self._commits.fetch(event))
             case JoinRequest():
                 self._members.join(event)
             case SyncRequest():
                 self._rebalances.sync(event)
             case LeaveRequest():
                 self._members.leave(event)
-            case Outcome():
-                self._procedures.resume(event)
             case TimerDue():
                 self._handle_timers()
             case TopicsDeleted():

@@ -280,6 +280,7 @@ class Group:
 
     def add(self, member: Member, protocol_type: str) -> None:
         """Add a member, which must support a protocol that all other members support."""
+        assert member.member_id not in self.members, (self.group_id, member.member_id)
         if not self.members:
             self.protocol_type = protocol_type
         if member.instance_id is not None:
@@ -308,6 +309,7 @@ class Group:
         """Give a static member a new member id, and replace the old id everywhere in the group."""
         before = member.member_id
         assert member.instance_id is not None
+        assert member_id not in self.members, (self.group_id, member_id)
         del self.members[before]
         member.member_id = member_id
         self.members[member_id] = member
@@ -496,6 +498,7 @@ class Group:
 
         The new state is Stable if the group has members, else Empty.
         """
+        assert not self.members, "only a new group is restored"
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol_name = value.protocol

@@ -174,6 +174,7 @@ class Rebalances:
                 self.remove(group, member, commands.NOT_REJOINED)
         if group.members and not group.elect_joined_leader():
             # Only static members are left, and none has joined: wait until their sessions expire.
+            assert all(member.is_static for member in group.members.values()), group.group_id
             self._start_join_timer(group, max(group.rebalance_timeout_ms(), _PAUSE_MIN_MS))
             return
         if group.join_timer is not None:

@@ -91,6 +91,7 @@ class Timers:
             timer.queued_at = None
 
     def _remove_idle(self) -> None:
+        assert 0 <= self._idle <= len(self._heap), (self._idle, len(self._heap))
         if self._idle <= _IDLE_MIN or self._idle * 2 <= len(self._heap):
             return
         running = []

@@ -126,7 +126,7 @@ class GroupWorld:
             elif isinstance(command, Append):
                 self.held.append(command)
             elif isinstance(command, VerifyTransaction):
-                self.handle(Outcome(command.token, (0, command.producer.guard)))
+                self.verify(command)
             else:
                 self.load(command)
         self._check_generations()
@@ -169,6 +169,10 @@ class GroupWorld:
         if not error and append.producer is None:
             self.log[append.partition].extend(append.records)
         self.handle(Outcome(append.token, error))
+
+    def verify(self, question: VerifyTransaction) -> None:
+        """Answer that the transaction contains the partition."""
+        self.handle(Outcome(question.token, (0, question.producer.guard)))
 
     # Time and partitions.
 

@@ -11,6 +11,8 @@ Inputs:
 - `wait 10s`: time passes, and timers are due. `next deadline` tells when the next timer is due.
 - `appends wait | succeed | fail error=…`: the outcome of later appends. `written N` and `failed N error=…` report the
   outcome of an append that waits.
+- `verifications wait`: later questions to the transaction coordinator wait. `verified N` reports the answer to question
+  N, with `guard=…` or `error=…`.
 - `group`, `report`: what the coordinator knows about a group.
 """
 
@@ -35,7 +37,7 @@ from minikafka.base.coordinators import (
     RecordsRead,
     TransactionalProducer,
 )
-from minikafka.base.deciders import Answer, TimerDue
+from minikafka.base.deciders import Answer, Outcome, TimerDue
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.groups.commands import (
@@ -51,6 +53,7 @@ from minikafka.groups.commands import (
     ListResponse,
     Note,
     SyncResponse,
+    VerifyTransaction,
 )
 from minikafka.groups.context import GroupSettings
 from minikafka.groups.events import (
@@ -292,6 +295,8 @@ class Player(GroupWorld):
         self.numbers: dict[int, int] = {}
         """The number of each append in the transcript, by token."""
         self.is_quiet = False
+        self.questions: list[VerifyTransaction] | None = None
+        """The questions to the transaction coordinator, from `verifications wait` on."""
         super().__init__(**settings)
 
     def __call__(self, heard: Input) -> list[str]:
@@ -300,7 +305,7 @@ class Player(GroupWorld):
         self.lines += [f"{one.levelname.lower()}: {one.message}" for one in self.caplog.records]
         self.caplog.clear()
         return self.lines or (
-            [] if heard.verb in ("coordinator", "appends", "read") else ["nothing"]
+            [] if heard.verb in ("coordinator", "appends", "verifications", "read") else ["nothing"]
         )
 
     # ---- commands
@@ -502,6 +507,7 @@ class Player(GroupWorld):
             topics=list(topics.items()),
             retention_time_ms=milliseconds(heard.option("retention", "-1ms")),
             producer=producer,
+            transactional_id=heard.option("in"),
         )
 
     def hear_fetch(self, heard: Input) -> None:
@@ -568,6 +574,28 @@ class Player(GroupWorld):
             (append,) = [each for each in self.held if self.numbers.get(each.token) == number]
             self.held.remove(append)
             self.finish(append, error)
+
+    def verify(self, question: VerifyTransaction) -> None:
+        if self.questions is None:
+            super().verify(question)
+            return
+        self.questions.append(question)
+        producer = question.producer
+        self.lines.append(
+            f"question {len(self.questions)}: is partition {question.partition} in the transaction of "
+            f"{question.transactional_id}, producer {producer.producer_id} epoch {producer.producer_epoch}?"
+        )
+
+    def hear_verifications(self, heard: Input) -> None:
+        assert heard.flag("wait")
+        self.questions = []
+
+    def hear_verified(self, heard: Input) -> None:
+        assert self.questions is not None
+        question = self.questions[int(heard.words[0]) - 1]
+        name = heard.option("error")
+        error = ErrorCode[name] if name else ErrorCode.NONE
+        self.handle(Outcome(question.token, (error, heard.number("guard"))))
 
     # ---- partitions
 
