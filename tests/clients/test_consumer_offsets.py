@@ -19,7 +19,6 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer
 from confluent_kafka import TopicPartition as Committed
 from confluent_kafka.admin import AdminClient, NewTopic
-from minikafka.groups.context import Load
 from support.apache_kafka import apache_kafka, needs_kafka, run_java
 from support.formatters import printed_by_kafka
 
@@ -31,6 +30,7 @@ from minikafka.broker.coordinators.loading import read_chunk
 from minikafka.client import Client
 from minikafka.client import NewTopic as NewOwnTopic
 from minikafka.cluster import LocalCluster
+from minikafka.groups.context import LoadingPartition
 from minikafka.groups.records import (
     GroupKey,
     GroupMetadataValue,
@@ -181,7 +181,7 @@ def use_groups(bootstrap: str) -> None:
 
 def check_what_is_loaded(log: bytes) -> None:
     """Check that our coordinator loads the groups from Kafka's log, with a pending offset of the open transaction."""
-    load = Load(0, 0, count(1).__next__)
+    load = LoadingPartition(0, 0, count(1).__next__)
     for each in read_chunk(log, pytest.fail):
         if isinstance(each, LoadedRecord):
             load.add([each])
