@@ -7,7 +7,7 @@ are carried out in their order. An event that a command causes at once is handle
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from minikafka.base.deciders import Answer, Decider, Outcome, TimerDue
@@ -65,12 +65,8 @@ class Host:
         self._alarm = Alarm(clock, self._wake)
 
     def handle(self, event: Any) -> None:
-        """Pass an event to the decider, and carry out its commands."""
-        self.carry_out(self._decider.handle(event, self._clock.now()))
-
-    def carry_out(self, commands: Iterable[Any]) -> None:
-        """Carry out commands in their order, and set the timer."""
-        for command in commands:
+        """Pass an event to the decider, carry out its commands in their order, and set the timer."""
+        for command in self._decider.handle(event, self._clock.now()):
             self._table[type(command)](command)
         self._alarm.set(self._decider.next_deadline())
 

@@ -215,8 +215,7 @@ class Context:
         self.epochs[load.partition] = load.epoch
         added = []
         for name, metadata in load.ids.items():
-            if name in self.ids:  # the number of partitions was changed, so two of them have the id
-                self.remove(self.ids[name])
+            assert name not in self.ids, "the partition replaces the ids of others first"
             txn = self._add(name, load.partition)
             self.store(txn, metadata)
             added.append(txn)

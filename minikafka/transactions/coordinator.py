@@ -221,6 +221,11 @@ class TransactionCoordinator:
         if load is None:
             return
         self._context.partition_count = event.partition_count
+        for name in sorted(load.ids.keys() & self._context.ids.keys()):
+            # The number of partitions was changed, so two of them have the id. The one that is loaded last counts.
+            former = self._context.ids[name]
+            self._context.remove(former)
+            self._give_up(former)
         for txn in self._context.add_all(load):
             if txn.is_prepared:
                 self._ending.send_markers(txn)
@@ -233,9 +238,14 @@ class TransactionCoordinator:
     def _drop(self, partition: int) -> None:
         """Drop a partition that this broker no longer leads. Callers get NOT_COORDINATOR."""
         for txn in self._context.remove_all(partition):
-            self._writes.give_up(txn)
-            self._waiting.drop(txn)
+            self._give_up(txn)
         self._procedures.emit(DropMarkers(partition))
+
+    def _give_up(self, txn: TransactionalId) -> None:
+        """Answer NOT_COORDINATOR to the requests about an id that is no longer in the context."""
+        assert not self._context.has(txn)
+        self._writes.give_up(txn)
+        self._waiting.drop(txn)
 
 
 def _same_error(partitions: Sequence[TopicPartition], error: int) -> AddPartitionsResponse:

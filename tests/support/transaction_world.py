@@ -154,8 +154,10 @@ class TransactionWorld:
         (found,) = self.ask(DescribeRequest, [name]).transactions
         return found
 
-    def list(self) -> Any:
-        return self.ask(ListRequest, (), (), -1)
+    def list(
+        self, states: Sequence[str] = (), producer_ids: Sequence[int] = (), min_age_ms: int = -1
+    ) -> Any:
+        return self.ask(ListRequest, states, producer_ids, min_age_ms)
 
     def last_record(self, name: str = "copy") -> Metadata | None:
         """Return the last record of an id in the log, None for a tombstone."""
