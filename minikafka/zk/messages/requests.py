@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar, final
 
 from minikafka.base import ports
-from minikafka.base.ports import Stat
+from minikafka.base.ports import Set, Stat
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import (
     ANYONE_BYTES,
@@ -484,7 +484,7 @@ def encode_multi_read(kind: int, paths: Sequence[str]) -> bytes:
 def _encode_operation(operation: ports.MultiOp) -> tuple[int, bytes]:
     """Return the opcode and the encoded fields of an operation."""
     fields = buffer(operation.path.encode())
-    if isinstance(operation, ports.Set):
+    if isinstance(operation, Set):
         return codes.SET_DATA, fields + buffer(operation.data) + INT.pack(operation.version)
     if isinstance(operation, ports.Create):
         flags = codes.EPHEMERAL * operation.ephemeral | codes.SEQUENTIAL * operation.sequential

@@ -1,4 +1,4 @@
-"""The marker of a cluster's coordination mode, which the cluster's first broker writes.
+"""The marker of a cluster's coordination mode, which its first broker writes, and the nodes of the controller mode.
 
 A cluster of an earlier version has no marker. Its controller mode shows in `/controller_epoch`.
 """
@@ -12,7 +12,7 @@ from minikafka.base.errors import ConfigError, NodeExists
 from minikafka.base.ports import ZooKeeper
 from minikafka.zk import layout
 
-__all__ = ["CONTROLLER", "LEADERS", "claim", "read"]
+__all__ = ["CONTROLLER", "LEADERS", "claim", "ensure_parents", "read"]
 
 
 async def claim(zookeeper: ZooKeeper, mode: str) -> None:
@@ -51,3 +51,9 @@ async def _read_or_write(zookeeper: ZooKeeper, mode: str) -> str:
             await zookeeper.create(layout.COORDINATION, text.encode())
         marker = await zookeeper.get(layout.COORDINATION)
     return marker.data.decode("ascii", "replace")
+
+
+async def ensure_parents(zookeeper: ZooKeeper) -> None:
+    """Create Kafka's persistent parent nodes that do not exist yet. Raises CoordinationError."""
+    for path in layout.PERSISTENT:
+        await zookeeper.ensure(path)

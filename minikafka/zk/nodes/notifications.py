@@ -6,14 +6,17 @@ without harm.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import ZooKeeper
 from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
+
+T = TypeVar("T")
 
 
 def paths(directory: str, names: Iterable[str]) -> list[str]:
@@ -43,17 +46,11 @@ async def read_isr_changes(
 
     Raises CoordinationError.
     """
-    changed: dict[TopicPartition, None] = {}
-    wanted = paths(layout.ISR_CHANGES, names)
-    for path, node in zip(wanted, await nodes.get_many(wanted), strict=True):
-        if node is None:
-            continue
-        try:
-            partitions = layout.decode_isr_change(node.data, partial(faults.report, path))
-            changed.update(dict.fromkeys(partitions))
-        except ValueError as fault:
-            faults.report(path, fault)
-    return list(changed)
+
+    def decode(path: str, data: bytes) -> list[TopicPartition]:
+        return layout.decode_isr_change(data, partial(faults.report, path))
+
+    return await _read(nodes, paths(layout.ISR_CHANGES, names), decode, faults)
 
 
 async def read_log_dir_failures(
@@ -63,13 +60,26 @@ async def read_log_dir_failures(
 
     Raises CoordinationError.
     """
-    brokers: dict[BrokerId, None] = {}
-    wanted = paths(layout.LOG_DIR_EVENTS, names)
+
+    def decode(path: str, data: bytes) -> list[BrokerId]:
+        return [layout.decode_log_dir_event(data)]
+
+    return await _read(nodes, paths(layout.LOG_DIR_EVENTS, names), decode, faults)
+
+
+async def _read(
+    nodes: NodeReader,
+    wanted: Sequence[str],
+    decode: Callable[[str, bytes], list[T]],
+    faults: Faults,
+) -> list[T]:
+    """Return what is in the notifications with these paths, each item once."""
+    found: dict[T, None] = {}
     for path, node in zip(wanted, await nodes.get_many(wanted), strict=True):
         if node is None:
             continue
         try:
-            brokers[layout.decode_log_dir_event(node.data)] = None
+            found.update(dict.fromkeys(decode(path, node.data)))
         except ValueError as fault:
             faults.report(path, fault)
-    return list(brokers)
+    return list(found)

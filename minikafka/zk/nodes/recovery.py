@@ -21,7 +21,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Create, MultiOp, ZooKeeper
 from minikafka.zk import layout
-from minikafka.zk.nodes import configs, coordination, ids, partition_states, topics, tree
+from minikafka.zk.nodes import configs, coordination, ids, partition_states, topics
 from minikafka.zk.nodes.leaders import layout as leaders_layout
 from minikafka.zk.nodes.leaders import topics as leaders_topics
 from minikafka.zk.nodes.leaders import tree as leaders_tree
@@ -97,7 +97,8 @@ async def write(
     for parent in _REBUILT:
         await _remove_below(zookeeper, parent)
     await coordination.claim(zookeeper, mode)
-    await (tree if mode == CONTROLLER else leaders_tree).ensure(zookeeper)
+    ensure = coordination.ensure_parents if mode == CONTROLLER else leaders_tree.ensure
+    await ensure(zookeeper)
     operations: list[MultiOp] = []
     if mode == CONTROLLER:
         operations.append(Create(layout.CONTROLLER_EPOCH, b"%d" % controller_epoch))

@@ -30,7 +30,7 @@ from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.rpc.channels import Channels
 from minikafka.rpc.liveness import attend, probe
-from minikafka.zk.nodes import coordination, ids, tree
+from minikafka.zk.nodes import coordination, ids
 from minikafka.zk.nodes.faults import Faults
 
 PRODUCER_ID_BLOCK: Final = 1000
@@ -69,7 +69,7 @@ class ControllerMode:
         await ids.verify(self.zookeeper, known)
         self._session_file.write(self.zookeeper)
         await coordination.claim(self.zookeeper, coordination.CONTROLLER)
-        await tree.ensure(self.zookeeper)
+        await coordination.ensure_parents(self.zookeeper)
         return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16))
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
