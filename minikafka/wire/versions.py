@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from minikafka.messages import table
+
 PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
@@ -161,55 +163,6 @@ NAMES: Final[dict[int, str]] = {
     LIST_TRANSACTIONS: "ListTransactions",
 }
 
-_FLEXIBLE_SINCE: Final[dict[int, int]] = {
-    PRODUCE: 9,
-    FETCH: 12,
-    LIST_OFFSETS: 6,
-    METADATA: 9,
-    OFFSET_COMMIT: 8,
-    OFFSET_FETCH: 6,
-    FIND_COORDINATOR: 3,
-    JOIN_GROUP: 6,
-    HEARTBEAT: 4,
-    LEAVE_GROUP: 4,
-    SYNC_GROUP: 4,
-    DESCRIBE_GROUPS: 5,
-    LIST_GROUPS: 3,
-    API_VERSIONS: 3,
-    CREATE_TOPICS: 5,
-    DELETE_TOPICS: 4,
-    DELETE_RECORDS: 2,
-    INIT_PRODUCER_ID: 2,
-    OFFSET_FOR_LEADER_EPOCH: 4,
-    ADD_PARTITIONS_TO_TXN: 3,
-    ADD_OFFSETS_TO_TXN: 3,
-    END_TXN: 3,
-    WRITE_TXN_MARKERS: 1,
-    TXN_OFFSET_COMMIT: 3,
-    DESCRIBE_ACLS: 2,
-    CREATE_ACLS: 2,
-    DELETE_ACLS: 2,
-    DESCRIBE_CONFIGS: 4,
-    ALTER_CONFIGS: 2,
-    ALTER_REPLICA_LOG_DIRS: 2,
-    DESCRIBE_LOG_DIRS: 2,
-    CREATE_PARTITIONS: 2,
-    DELETE_GROUPS: 2,
-    ELECT_LEADERS: 2,
-    INCREMENTAL_ALTER_CONFIGS: 1,
-    ALTER_PARTITION_REASSIGNMENTS: 0,
-    LIST_PARTITION_REASSIGNMENTS: 0,
-    OFFSET_DELETE: 1,
-    DESCRIBE_CLIENT_QUOTAS: 1,
-    DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
-    UPDATE_FEATURES: 0,
-    DESCRIBE_CLUSTER: 0,
-    DESCRIBE_PRODUCERS: 0,
-    DESCRIBE_TRANSACTIONS: 0,
-    LIST_TRANSACTIONS: 0,
-}
-
-
 def is_served(api: int, version: int) -> bool:
     """Return True if requests of this API and version are served."""
     bounds = SERVED.get(api)
@@ -218,7 +171,7 @@ def is_served(api: int, version: int) -> bool:
 
 def is_flexible(api: int, version: int) -> bool:
     """Return True if body and request header have tagged fields (KIP-482). Raises KeyError for an unserved API."""
-    return version >= _FLEXIBLE_SINCE[api]
+    return version in table.request(api).flexible
 
 
 def has_flexible_response_header(api: int, version: int) -> bool:
