@@ -372,8 +372,6 @@ def _tags(
     for number in range(count):
         tag, pos = read_uvarint(data, pos)
         size, pos = read_uvarint(data, pos)
-        if size > end - pos:
-            raise _bad_length(size)
         if tag in readers:
             found[tag], stop, left = yield from readers[tag](data[pos : pos + size], 0, left)
             if stop != size:

@@ -163,6 +163,7 @@ NAMES: Final[dict[int, str]] = {
     LIST_TRANSACTIONS: "ListTransactions",
 }
 
+
 def is_served(api: int, version: int) -> bool:
     """Return True if requests of this API and version are served."""
     bounds = SERVED.get(api)

@@ -18,7 +18,14 @@ from minikafka.messages import table
 from minikafka.messages.decoder import STEP_BYTES, decode, decode_in_steps, skip_tags
 from minikafka.messages.encoder import encode
 from minikafka.record.varints import uvarint
-from minikafka.wire.versions import API_VERSIONS, CREATE_TOPICS, DESCRIBE_CONFIGS, FETCH, METADATA
+from minikafka.wire.versions import (
+    API_VERSIONS,
+    CREATE_TOPICS,
+    DESCRIBE_CONFIGS,
+    FETCH,
+    HEARTBEAT,
+    METADATA,
+)
 
 MANY = 100_000
 
@@ -152,6 +159,14 @@ def test_a_compact_string_longer_than_kafka_allows_is_refused() -> None:
     body = b"\x02" + bytes(16) + b"\x82\x80\x02" + b"a" * (2**15 + 1) + b"\0\0\0\0"
     with pytest.raises(ProtocolViolation, match="string"):
         request(METADATA, 12, body)
+
+
+def test_length_of_a_nullable_string_below_minus_1_is_refused() -> None:
+    head = b"\0\x01g" + struct.pack(">i", 1) + b"\0\x01m"
+    null = request(HEARTBEAT, 3, head + struct.pack(">h", -1))
+    assert (null.member_id, null.group_instance_id) == ("m", None)
+    with pytest.raises(ProtocolViolation, match="-2"):
+        request(HEARTBEAT, 3, head + struct.pack(">h", -2))
 
 
 def test_value_that_may_not_be_null_is_refused_when_it_is_null() -> None:

@@ -22,7 +22,7 @@ from minikafka.messages.records import RECORDS
 from minikafka.messages.requests import REQUESTS
 from minikafka.messages.responses import RESPONSES
 from minikafka.messages.table import NULL_UUID, Structure
-from minikafka.wire.versions import SERVED, is_flexible
+from minikafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT, SERVED, is_flexible
 
 KIO_TYPES = {"error_code": "int16"}
 ALL_KEYS = "configuration_keys"
@@ -79,6 +79,14 @@ def kio_rows(structure: Structure, version: int, schema: Any) -> Iterator[tuple[
         else:
             yield name, "structure", element is not None, nullable, tag
             yield from kio_rows(field.structure, version, element or inner)
+
+
+def test_field_that_a_version_lacks_has_kafkas_default() -> None:
+    join = table.request(JOIN_GROUP).structure.defaults(0)
+    assert (join.rebalance_timeout_ms, join.group_instance_id, join.reason) == (-1, None, None)
+    commit = table.request(OFFSET_COMMIT).structure.defaults(0)
+    assert (commit.generation_id_or_member_epoch, commit.retention_time_ms) == (-1, -1)
+    assert commit.member_id == ""
 
 
 @pytest.mark.parametrize(("api", "version", "is_request"), MESSAGES)
