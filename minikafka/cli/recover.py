@@ -123,7 +123,7 @@ def _tell(rebuilt: Rebuilt, where: str) -> None:
 
 
 def _lost(rebuilt: Rebuilt) -> Iterator[str]:
-    """Yield what is lost with brokers that are left out, or without any."""
+    """Yield lines about what is lost, in any case, and with the brokers that are left out."""
     if not rebuilt.without:
         yield "partitions above the highest one that has a log directory are lost; they had no records"
         return

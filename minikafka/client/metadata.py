@@ -104,9 +104,9 @@ class Metadata:
             return self._topics[name]
 
     async def _refresh_all(self) -> dict[str, ErrorCode]:
-        """Refresh the metadata of all known topics, which are then as fresh as the moment at which this call began.
+        """Refresh the metadata of all known topics.
 
-        If they are invalidated during the call, they stay stale: the answer may be older.
+        If they are invalidated during the call, they stay stale: the response may be older than that.
         """
         self._stale = False
         try:

@@ -94,7 +94,7 @@ class Past:
         return tuple(sorted(known.union(self.states[-1].isr if self.states else ())))
 
     def leadership(self) -> tuple[int, int] | None:
-        """Return the last leader that served clients in the mode leaders, and its last epoch; None without one.
+        """Return the last leader that served clients in the mode leaders, and its last epoch; None if no leader did.
 
         A leader that leads on with other replicas raises its epoch, which its requests to other brokers then have.
         """

@@ -17,7 +17,7 @@ VARIABLE: Final = "MINIKAFKA_SPARK_CORES"
 
 
 def known() -> int:
-    """Return the number of cores that `register` passed to this process, or else that of this machine."""
+    """Return the number of cores that `register` passed to this process, or the number of this machine's cores."""
     found = os.environ.get(VARIABLE, "")
     return max(int(found), 1) if found.isdecimal() else os.cpu_count() or 1
 

@@ -134,7 +134,7 @@ def _is_zero(data: memoryview, position: int) -> bool:
 
 
 def _broken_frame(data: memoryview, position: int) -> tuple[str | None, int]:
-    """Return what is wrong with the length of the batch (None if valid), and the size of the batch (0 if invalid)."""
+    """Return the fault in the length of the batch (None if it is valid), and the batch's size (0 if it is invalid)."""
     left = len(data) - position
     if left < HEADER_BYTES:
         return f"the file ends within a batch header, {left} bytes after its start", 0

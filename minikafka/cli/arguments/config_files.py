@@ -64,7 +64,7 @@ def _warn(text: str) -> None:
 
 @contextmanager
 def errors_name_file(file: Path | None) -> Iterator[None]:
-    """Prefix each ConfigError of the `with` block with the configuration file, if `file` is given, and the line."""
+    """Begin the text of each ConfigError of the `with` block with the name of `file` (if given) and the line."""
     try:
         yield
     except ConfigError as error:
@@ -74,7 +74,7 @@ def errors_name_file(file: Path | None) -> Iterator[None]:
 
 
 def _placed(file: Path, message: str) -> str:
-    """Return the message with the place in the file of the key that it names."""
+    """Return the error message, preceded by the line of the file with the key that the message names."""
     with suppress(OSError, UnicodeDecodeError):
         if "line " not in message and (place := place_of(file.read_text("utf-8"), message)):
             return f"{place}: {message}"

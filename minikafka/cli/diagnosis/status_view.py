@@ -40,7 +40,7 @@ Row = Mapping[str, Any]
 
 
 def status_lines(shown: Mapping[str, Any], topics: Sequence[str], width: int | None) -> list[Text]:
-    """Return the lines of `status`. `topics`: those that the user named. `width`: of the terminal, None in a pipe."""
+    """Return the lines of `status`. `topics`: the topics that the user named. `width`: None if the output is a pipe."""
     pid = shown["zookeeper_pid"]
     lines = [
         Text(f"bootstrap   {shown['bootstrap']}"),
@@ -58,7 +58,7 @@ def status_lines(shown: Mapping[str, Any], topics: Sequence[str], width: int | N
 
 
 def _coordination(shown: Mapping[str, Any]) -> str:
-    """Return the line about the controller, or about the mode without one."""
+    """Return the line about the controller, or about the mode without a controller."""
     if shown["coordination"] == LEADERS:
         return "controller  none: the leaders of the partitions coordinate (mode leaders)"
     epoch = _or_none(shown["controller_epoch"])

@@ -116,7 +116,7 @@ def differing_lists(views: Sequence[View]) -> Iterator[str]:
 
 
 def _grouped(pairs: Iterable[tuple[str, str | None]]) -> dict[str | None, list[str]]:
-    """Return the addresses by what they say."""
+    """Return the addresses of the brokers that give the same answer, by answer."""
     groups: dict[str | None, list[str]] = {}
     for address, said in pairs:
         groups.setdefault(said, []).append(address)

@@ -93,7 +93,7 @@ class _Interrupts:
             self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
     async def cancelling(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` in the current task. After an earlier signal, `work` is cancelled where it first waits."""
+        """Run `work` in the current task. If a signal came before, `work` is cancelled at its first await."""
         import asyncio
 
         self._task = asyncio.current_task()
@@ -190,8 +190,8 @@ def run_with_client(
     """Connect a client to the brokers `servers`, run `work` with it, and return the result.
 
     `limit`: maximum time in seconds (default: the value of `--timeout`), which also replaces the client's own time
-    limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text. `read_committed`: of
-    the client. Raises UsageError if `servers` is malformed.
+    limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text.
+    `read_committed`: the client reads only committed records. Raises UsageError if `servers` is malformed.
     """
     from minikafka.cli.execution.waiting import ClientWaits, Waiting
     from minikafka.client import Client
@@ -230,7 +230,7 @@ def fail_unless(succeeded: bool) -> None:
 
 
 def tell_causes_of(outcomes: Iterable[Outcome]) -> None:
-    """Print the root causes on standard error, if an outcome is an error from the condition of the cluster."""
+    """If an outcome is an error, print the problems of the cluster that may have caused it, on standard error."""
     codes = [outcome.code for outcome in outcomes if not outcome.ok]
     if codes:
         from minikafka.cli.execution.waiting import tell_causes

@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 def _since(context: click.Context, option: click.Parameter, text: str | None) -> str:
-    """Return the time of `--since` as the logs write it, "" without the option; a click callback."""
+    """Return the time of `--since` in the format of the logs, "" without the option; a click callback."""
     from minikafka.runtime.clock import SystemClock
 
     if text is None:

@@ -61,7 +61,7 @@ class MoveVia(Protocol):
 
     @property
     def no_answer(self) -> str:
-        """The sentence for moves whose state cannot be read at an early end."""
+        """The sentence that is printed if the command ends early and cannot read the state of the moves."""
 
     async def replicas(self) -> Replicas:
         """Return the current replicas of the plan's partitions; unknown partitions are left out."""
@@ -270,7 +270,7 @@ async def move_by_node(options: ReassignOptions, plan: Plan, connect: str) -> bo
 
 
 class ViaNode:
-    """A MoveVia: a request in ZooKeeper, of which each partition is removed when its move has ended."""
+    """A MoveVia: a request in a node of ZooKeeper. A partition leaves the request when its move has ended."""
 
     def __init__(self, request: ReassignmentNode | ReassignmentsByLeaders) -> None:
         self._request = request

@@ -100,7 +100,8 @@ async def limits(
 ) -> dict[TopicPartition, dict[str, dict[BrokerId, int]]]:
     """Return the rates in bytes per second that limit each move: by key and broker. Moves without a limit are left out.
 
-    The origin replicas are limited as leaders, the added replicas as followers. A broker that does not answer has none.
+    The origin replicas are limited as leaders, the added replicas as followers. Brokers that do not answer are left
+    out.
     """
     topics = {tp.topic: Resource(ResourceType.TOPIC, tp.topic) for tp in active}
     ids = sorted({replica for moving in active.values() for replica in moving.replicas})

@@ -114,7 +114,7 @@ async def line_items(
 ) -> AsyncIterator[Part]:
     """Yield records while lines arrive from the files (no files: from standard input).
 
-    The part with a problem is the last one.
+    No part follows a part with a problem.
     """
     for name in files or [""]:
         number = 0

@@ -321,7 +321,10 @@ def abort(
 
 
 def _named_producer(start_offset: int | None, *numbers: int | None) -> tuple[int, int, int] | None:
-    """Return the numbers of a producer, None with a start offset. Raises UsageError unless exactly one is given."""
+    """Return the producer's three numbers; None if the start offset was given instead.
+
+    Raises UsageError if neither or both were given.
+    """
     match start_offset, numbers:
         case None, (int(producer_id), int(producer_epoch), int(coordinator_epoch)):
             return producer_id, producer_epoch, coordinator_epoch
@@ -334,7 +337,7 @@ def _named_producer(start_offset: int | None, *numbers: int | None) -> tuple[int
 async def _open_at(client: Client, tp: TopicPartition, start_offset: int) -> ProducerState:
     """Return the producer whose open transaction begins at this offset; warn if its coordinator knows it.
 
-    Raises MinikafkaError with the offsets of the open transactions if there is none.
+    If no transaction begins there, raises MinikafkaError with the offsets at which open transactions begin.
     """
     from minikafka.cli.transactions.hanging import find_open, find_owner
 

@@ -89,7 +89,7 @@ def hanging_lines(found: Sequence[OpenTransaction], now: int) -> Iterator[str]:
 
 
 def duration_ms(one: TransactionDescription, now: int) -> int | None:
-    """Return for how long the transaction has been open; None without an open transaction. `now`: Unix ms."""
+    """Return the age of the open transaction in ms; None if no transaction is open. `now`: Unix ms."""
     return None if one.start_ms is None else max(now - one.start_ms, 0)
 
 

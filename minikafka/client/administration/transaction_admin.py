@@ -58,7 +58,7 @@ class ProducerState(NamedTuple):
     """A producer that has written to a partition.
 
     `coordinator_epoch`: the epoch of its last marker, None without a marker. `start_offset`: the first offset of its
-    open transaction, None without one. `last_timestamp`: Unix ms.
+    open transaction, None if it has no open transaction. `last_timestamp`: Unix ms.
     """
 
     producer_id: int
@@ -188,7 +188,7 @@ class TransactionAdmin:
     async def reason_for_waiting(self, tp: TopicPartition, stable: int) -> str:
         """Return which open transaction holds back the last stable offset `stable`, and how to end it.
 
-        Return "" if no transaction is open. A reason that is not complete names the command that completes it.
+        Return "" if no transaction is open. If a broker does not answer, the reason names a command to ask it again.
         """
         described = (await self.describe_producers([tp]))[tp]
         if not described.outcome.ok:

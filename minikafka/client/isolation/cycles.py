@@ -56,7 +56,10 @@ def _check_times(
 def check_clients(
     offsets: Iterable[tuple[str, TopicPartition, int]], owners: Owners, findings: Findings
 ) -> None:
-    """Report records that are in another order than their client sent them. `offsets`: in the order of sending."""
+    """Report records that are in another order than their client sent them.
+
+    `offsets`: client, partition and offset of each record, in the order of sending.
+    """
     highest: dict[tuple[str, TopicPartition], int] = {}
     for client, tp, offset in offsets:
         before = highest.get((client, tp), -1)

@@ -45,7 +45,7 @@ class Anomaly(NamedTuple):
 
 
 class Findings:
-    """The anomalies that were found, and counts that are none."""
+    """The anomalies that were found (`anomalies`), and counts of harmless facts (`facts`)."""
 
     def __init__(self) -> None:
         self.anomalies: list[Anomaly] = []

@@ -197,7 +197,7 @@ async def _elected(record: ClusterRecord, clock: Clock, rng: Rng) -> int | None:
 def _unasked(is_running: bool, answers: Mapping[int, object]) -> str:
     """Return why a running broker was not asked; "" if it was.
 
-    Without a cluster id in a log directory, no broker can be asked. A broker has none before it has served once.
+    Without a cluster id in a log directory, no broker can be asked. A log directory gets the id at the first start.
     """
     if not is_running or answers:
         return ""

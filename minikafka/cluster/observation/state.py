@@ -253,7 +253,7 @@ def claims_of(answers: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
 def active_controller(
     answers: Mapping[int, Mapping[str, Any]], elected: int | None = None
 ) -> int | None:
-    """Return the broker among those that answer that is the active controller; None if it is none of them.
+    """Return the active controller if it is one of the brokers that answered, else None.
 
     A claim counts only in the newest epoch that any broker knows. `elected`: the broker that ZooKeeper names; None if
     it is not known.

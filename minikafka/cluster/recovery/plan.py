@@ -43,9 +43,9 @@ class FoundReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPartition:
-    """A partition as it is written to ZooKeeper: it has no leader, and `epoch` is above each epoch that it has had.
+    """A partition to write to ZooKeeper: it has no leader, and `epoch` is higher than all its earlier leader epochs.
 
-    `is_lost`: True if only brokers that are left out have a log of it; it is created empty.
+    `is_lost`: True if no log of it was read: the partition is created empty.
     """
 
     replicas: tuple[BrokerId, ...]
@@ -56,7 +56,7 @@ class RecoveredPartition:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredTopic:
-    """A topic as it is written to ZooKeeper. `topic_id`: 16 bytes."""
+    """A topic to write to ZooKeeper. `topic_id`: 16 bytes."""
 
     name: str
     topic_id: bytes
@@ -74,8 +74,9 @@ def recovered_topics(
 ) -> list[RecoveredTopic]:
     """Return the topics of these replicas, by name.
 
-    `brokers`: the brokers whose log directories were read. `settings`: those of the internal topics. `new_id`: the id
-    of topics without one, changed by the name. `is_complete`: False if a broker is left out, whose replicas are lost.
+    `brokers`: the brokers whose log directories were read. `settings`: the settings of the internal topics, by
+    name. `new_id`: a topic without an id gets an id that is derived from `new_id` and its name. `is_complete`: False if
+    the replicas of a broker are lost, because its log directories were not read.
     Raises ClusterError if the replicas contradict each other.
     """
     by_topic: dict[str, list[FoundReplica]] = defaultdict(list)
@@ -92,7 +93,7 @@ def recovered_topics(
 
 
 def next_producer_ids(highest: int) -> tuple[int, int]:
-    """Return the block of producer ids to note as the latest: the next one is above every id that was given out.
+    """Return the last block of producer ids that counts as given out: it contains or follows every used id.
 
     `highest`: the highest producer id in any log, -1 if there is none.
     """

@@ -26,7 +26,7 @@ from minikafka.zk.nodes import ids, recovery
 
 
 class Rebuilt(NamedTuple):
-    """What was written to ZooKeeper. `brokers`: those whose log directories were read. `without`: the others."""
+    """What was written to ZooKeeper. `brokers`: the brokers whose log directories were read. `without`: the others."""
 
     cluster_id: str
     topics: Sequence[RecoveredTopic]

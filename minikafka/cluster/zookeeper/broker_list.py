@@ -23,7 +23,7 @@ async def add(zookeeper: ZooKeeper, broker_id: BrokerId) -> bool:
 async def remove(zookeeper: ZooKeeper, broker_id: BrokerId) -> None:
     """Remove the queue of a broker with its requests.
 
-    Raises ClusterError if the broker has none, ConfigError if it runs or hosts replicas, and CoordinationError.
+    Raises ClusterError if there is no such broker, ConfigError if it runs or hosts replicas, and CoordinationError.
     """
     await _check_mode(zookeeper)
     if not await brokers.remove_broker(zookeeper, broker_id):

@@ -48,7 +48,7 @@ class ReassignmentNode:
     async def submit(self) -> bool:
         """Write the request to the node `/admin/reassign_partitions`; return False if it was there already.
 
-        A request of an earlier command that asks for nothing else is resumed: moves that it lacks are added.
+        If the node has a request of an earlier command whose moves are all in this plan, the missing moves are added.
         Raises ClusterError if the node has another request, because the controller processes one at a time, and if a
         new target broker is not registered, because the controller would wait forever.
         """

@@ -145,7 +145,8 @@ class GroupPicture:
     def coordinator(self) -> int | None:
         """Id of the broker that coordinates the group; None if no broker that answered is the coordinator.
 
-        If several brokers say so, because one of them does not know its successor: the one in the newest leader epoch.
+        A former coordinator may not know its successor yet. If several brokers claim to be the coordinator, the claim
+        in the newest leader epoch counts.
         """
         epochs = {
             id_: answer.get("leader_epoch", NO_EPOCH)
@@ -225,7 +226,7 @@ class GroupPicture:
         }
 
     def committed(self, tp: TopicPartition) -> int | None:
-        """Return the group's committed offset of a partition; None without one."""
+        """Return the group's committed offset of a partition; None if it has committed no offset."""
         for topic, number, offset, _ in self.report["offsets"] if self.report else ():
             if (topic, number) == tp:
                 found: int = offset

@@ -110,7 +110,7 @@ def query_id(spark: SparkSession, checkpoint: str) -> str | None:
 
 
 def planned_offsets(spark: SparkSession, checkpoint: str, batch: int) -> str:
-    """Return the text of Spark's file with the planned offsets of a micro-batch. A repetition has the same text."""
+    """Return the text of Spark's file with the planned offsets of a micro-batch. A repetition keeps the text."""
     return CheckpointFiles(spark, checkpoint).read(f"offsets/{batch}") or ""
 
 

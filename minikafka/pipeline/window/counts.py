@@ -79,7 +79,7 @@ def _time(found: Column) -> Column:
 
 
 def _in_reach(time: Column, settings: WindowSettings) -> Column:
-    """Return the time, or null if Spark cannot compute the windows of this time: their edges need 64 bits."""
+    """Return the time, or null if the edges of its windows do not fit into 64 bits of microseconds."""
     limit = MICROS_MAX - 2 * (settings.size_us + settings.slide_us)
     return f.when(f.unix_micros(time).between(-limit, limit), time)
 

@@ -189,7 +189,7 @@ def stamp(batch: bytearray, producer: Producer, sequence: int, checksum: Checksu
 
 
 def _records(rows: Rows, starts: Numbers, counts: Numbers) -> tuple[memoryview, Numbers]:
-    """Return the encoded records of all batches, not compressed, and where each record begins; last, where they end.
+    """Return the encoded records of all batches, uncompressed, and the start of each record; the last start is the end.
 
     `starts`, `counts`: the first row and the number of rows of each batch.
     """

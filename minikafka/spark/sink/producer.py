@@ -111,7 +111,7 @@ class IdempotentProducer:
 
 
 def windows(table: Divided, size: Numbers, most_bytes: int) -> Iterator[list[Piece]]:
-    """Yield lists of pieces, which are encoded in one call.
+    """Yield lists of pieces. The pieces of a list are encoded in one call.
 
     The first pieces of all partitions come first, then their second pieces, and so on. So one request has batches
     of many partitions.

@@ -95,7 +95,7 @@ class Sender:
         self._fresh += batch.size
 
     def exchange_if_full(self) -> None:
-        """Send requests if the added batches fill one."""
+        """Send requests if the batches that were added since the last request fill a request."""
         if self._fresh >= REQUEST_BYTES:
             self.exchange()
 

@@ -82,7 +82,7 @@ class ChunkStage:
             self._write(CHUNK_BYTES)
 
     def end(self) -> tuple[bytes, Chunks | None]:
-        """Return all bytes if they are few, and otherwise where they are."""
+        """Return the staged bytes themselves if they are few, else their place in the staged topic."""
         if self._writer is None and len(self._waiting) <= INLINE_BYTES:
             return bytes(self._waiting), None
         self._write(1)
