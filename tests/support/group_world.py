@@ -27,7 +27,6 @@ from minikafka.base.coordinators import (
     TransactionEnded,
 )
 from minikafka.base.deciders import Answer, Outcome, TimerDue
-from minikafka.base.errors import ErrorCode
 from minikafka.broker.coordinators.group_host import settings_of
 from minikafka.groups.commands import (
     Command,
@@ -45,13 +44,11 @@ from minikafka.groups.events import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
-    DescribeRequest,
     FetchOffsetsRequest,
     HeartbeatRequest,
     JoinRequest,
     LeaveRequest,
     LeavingMember,
-    ListRequest,
     OffsetToCommit,
     SyncRequest,
 )
@@ -307,13 +304,6 @@ class GroupWorld:
     def delete_offsets(self, partitions: list[tuple[str, list[int]]], group: str = GROUP) -> Any:
         return self.answers[self.call(DeleteOffsetsRequest, group_id=group, partitions=partitions)]
 
-    def describe(self, group: str = GROUP) -> Any:
-        caller = self.call(DescribeRequest, group_ids=[group])
-        return self.answers[caller].groups[0]
-
-    def list(self, *states: str) -> Any:
-        return self.answers[self.call(ListRequest, states=states)]
-
     def delete(self, *groups: str) -> dict[str, int]:
         caller = self.call(DeleteGroupsRequest, group_ids=groups)
         return dict(self.answers[caller].groups)
@@ -363,7 +353,3 @@ class GroupWorld:
             leader, generation, assignments={member: member.encode() for member in ids.values()}
         )
         return ids
-
-
-def errors(*codes: ErrorCode) -> set[int]:
-    return set(codes)
