@@ -8,9 +8,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from minikafka.base.coordinators import MAY_BE_APPENDED, OFFSET_ERRORS, Append, KeyValue
+from minikafka.base.coordinators import (
+    MAY_BE_APPENDED,
+    OFFSET_ERRORS,
+    Append,
+    KeyValue,
+    TransactionalProducer,
+)
 from minikafka.base.deciders import Procedure, Procedures
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
@@ -57,6 +63,14 @@ _ONE_UNIT_MAX: Final = "\uffff"
 """The last character that takes one UTF-16 unit. Each greater character takes two units."""
 
 
+class _Begun(NamedTuple):
+    """A commit whose records are about to be appended."""
+
+    group: Group
+    token: int
+    records: Sequence[KeyValue]
+
+
 class Commits:
     """The committed offsets of all groups: storing, returning, deleting and expiring them."""
 
@@ -72,14 +86,10 @@ class Commits:
 
     def commit(self, request: CommitRequest) -> Procedure[None]:
         """Process an OffsetCommit: its offsets are committed when their records are."""
-        group = self._group_of(request)
-        if group is None:
-            return
-        begun = self._begin(group, request)
+        begun = self._begin(request)
         if begun is None:
-            self._rebalances.drop_unused(group)
             return
-        token, records = begun
+        group, token, records = begun
         error = yield Append(group.partition, records, token)
         if error:
             group.offsets.fail(token)
@@ -89,31 +99,14 @@ class Commits:
         self._answer_commit(request, OFFSET_ERRORS.get(error, error))
 
     def commit_in_transaction(self, request: CommitRequest) -> Procedure[None]:
-        """Process a TxnOffsetCommit: its offsets are committed by the transaction's marker.
-
-        The group's partition must be in the transaction. Without this, no marker would ever complete offsets that an
-        ended or unknown transaction commits.
-        """
-        producer = request.producer
-        assert producer is not None
-        if not self._refusal_of(request):
-            partition = self._context.partition_of(request.group_id)
-            error, guard = yield VerifyTransaction(
-                partition, request.transactional_id, producer, self._procedures.new_token()
-            )
-            if error:
-                self._refuse(request, OFFSET_ERRORS.get(error, error))
-                return
-            producer = producer._replace(guard=guard)
-        # The partition may have moved meanwhile.
-        group = self._group_of(request)
-        if group is None:
+        """Process a TxnOffsetCommit: its offsets are committed by the transaction's marker."""
+        producer = yield from self._verify(request)
+        if producer is None:
             return
-        begun = self._begin(group, request)
+        begun = self._begin(request)  # refuses if the partition has moved during the verification
         if begun is None:
-            self._rebalances.drop_unused(group)
             return
-        token, records = begun
+        group, token, records = begun
         transactions = self._context.served[group.partition]
         transactions.add(producer.producer_id, group.offsets, token)
         error = yield Append(group.partition, records, token, producer)
@@ -124,6 +117,26 @@ class Commits:
         if error and error not in MAY_BE_APPENDED:
             transactions.drop(producer.producer_id, group.offsets, token)
         self._answer_commit(request, OFFSET_ERRORS.get(error, error))
+
+    def _verify(self, request: CommitRequest) -> Procedure[TransactionalProducer | None]:
+        """Return the producer with the guard of the verification; refuse the commit and return None if it fails.
+
+        The group's partition must be in the transaction. Without this, no marker would ever complete offsets that an
+        ended or unknown transaction commits. A group that is not served is refused later, without a verification.
+        """
+        producer = request.producer
+        assert producer is not None
+        if self._refusal_of(request):
+            return producer
+        partition, token = (
+            self._context.partition_of(request.group_id),
+            self._procedures.new_token(),
+        )
+        error, guard = yield VerifyTransaction(partition, request.transactional_id, producer, token)
+        if error:
+            self._refuse(request, OFFSET_ERRORS.get(error, error))
+            return None
+        return producer._replace(guard=guard)
 
     def _refusal_of(self, request: CommitRequest) -> int:
         """Return the error with which any commit to the group of this request is refused; NONE if it is served."""
@@ -147,11 +160,17 @@ class Commits:
             return None
         return group or context.create(request.group_id)
 
-    def _begin(self, group: Group, request: CommitRequest) -> tuple[int, list[KeyValue]] | None:
-        """Begin a commit; return its token and its records.
+    def _begin(self, request: CommitRequest) -> _Begun | None:
+        """Begin a commit. Return None if it was answered: refused, or without offsets."""
+        group = self._group_of(request)
+        if group is None:
+            return None
+        begun = self._begin_in(group, request)
+        if begun is None:
+            self._rebalances.drop_unused(group)
+        return begun
 
-        Return None if the commit was answered: refused, or without offsets.
-        """
+    def _begin_in(self, group: Group, request: CommitRequest) -> _Begun | None:
         error = self._commit_error(group, request)
         if error:
             self._note_refusal(group, request, error)
@@ -172,7 +191,7 @@ class Commits:
             return None
         token = self._procedures.new_token()
         try:
-            return token, group.offsets.prepare(token, offsets)
+            return _Begun(group, token, group.offsets.prepare(token, offsets))
         except ValueError:  # a name is too long for a record
             self._refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
             return None
