@@ -72,6 +72,7 @@ from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager
 from minikafka.rpc import messages
 from minikafka.rpc import transactions as transaction_messages
+from minikafka.transactions.reports import transactions_with
 
 logger = logging.getLogger(__name__)
 
@@ -431,7 +432,7 @@ class Broker:
                 self.clock.now(),
                 self.clock.wall_ms(),
             ),
-            "transactions": self.transactions.explain(tp),
+            "transactions": transactions_with(self.transactions.context, tp),
             "skipped_batches": self._skipped_batches(tp),
             "metadata": metadata_of(self.metadata, tp),
             "settings": settings_of(self.replicas, self.config, tp),

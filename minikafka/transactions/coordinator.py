@@ -8,7 +8,7 @@ its markers are sent until every partition that it touched has one. A fenced pro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, assert_never
+from typing import assert_never
 
 from minikafka.base.coordinators import (
     LeadershipBegun,
@@ -48,7 +48,7 @@ from minikafka.transactions.events import (
     VerifyRequest,
 )
 from minikafka.transactions.initialization import Initialization
-from minikafka.transactions.reports import describe, list_transactions, transactions_with
+from minikafka.transactions.reports import describe, list_transactions
 from minikafka.transactions.states import Metadata, TransactionState, with_partitions
 from minikafka.transactions.writes import Writes
 
@@ -56,7 +56,7 @@ _STATE = TransactionState
 
 
 class TransactionCoordinator:
-    """The transaction coordinator of one broker. The arguments are those of `Context`."""
+    """The transaction coordinator of one broker. The arguments are those of `Context`. Callers only read `context`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TransactionCoordinator:
         wall_ms: Callable[[], int],
         partition_count: int = 50,
     ) -> None:
-        context = self._context = Context(settings, wall_ms, partition_count)
+        context = self.context = Context(settings, wall_ms, partition_count)
         procedures = self._procedures = Procedures()
         writes = self._writes = Writes(context, procedures)
         self._waiting = Waiting(context, procedures)
@@ -74,8 +74,8 @@ class TransactionCoordinator:
 
     def handle(self, event: Event, now: int) -> list[Command]:  # noqa: C901, PLR0912
         """Process an event, and return the commands for the host, in their order."""
-        assert now >= self._context.now, "time runs back"
-        self._context.now = now
+        assert now >= self.context.now, "time runs back"
+        self.context.now = now
         match event:
             case InitProducerIdRequest():
                 self._procedures.start(self._initialization.init(event))
@@ -86,10 +86,10 @@ class TransactionCoordinator:
             case EndRequest():
                 self._procedures.start(self._end(event))
             case DescribeRequest():
-                described = [describe(self._context, name) for name in event.transactional_ids]
+                described = [describe(self.context, name) for name in event.transactional_ids]
                 self._procedures.answer(event.caller, DescribeResponse(described))
             case ListRequest():
-                self._procedures.answer(event.caller, list_transactions(self._context, event))
+                self._procedures.answer(event.caller, list_transactions(self.context, event))
             case MarkersWritten():
                 self._ending.markers_written(event)
             case MarkersFenced():
@@ -117,10 +117,6 @@ class TransactionCoordinator:
         """Return the time (monotonic ms) of the next `TimerDue`; None if no timer is running."""
         return self._deadlines.next_time()
 
-    def explain(self, tp: TopicPartition) -> dict[str, Any]:
-        """Return the transactions that have no marker in a partition yet (`reports.transactions_with`)."""
-        return transactions_with(self._context, tp)
-
     # ---- requests of producers
 
     def _add_partitions(self, request: AddPartitionsRequest) -> Procedure[None]:
@@ -143,7 +139,7 @@ class TransactionCoordinator:
             txn, stored = found
             txn.client = request.client
             added = frozenset(request.partitions)
-            metadata = with_partitions(stored, added, self._context.wall_ms())
+            metadata = with_partitions(stored, added, self.context.wall_ms())
             error = yield from self._writes.write(txn, metadata)
         self._procedures.answer(request.caller, _same_error(request.partitions, error))
 
@@ -186,7 +182,7 @@ class TransactionCoordinator:
         """Return the id of a producer's request and its last record, or the error for the producer."""
         if not request.transactional_id:
             return ErrorCode.INVALID_REQUEST
-        found = self._context.find(request.transactional_id)
+        found = self.context.find(request.transactional_id)
         if isinstance(found, ErrorCode):
             return found or ErrorCode.INVALID_PRODUCER_ID_MAPPING
         txn, stored = found
@@ -204,10 +200,10 @@ class TransactionCoordinator:
         The later markers then have the new epoch. A load in progress is dropped and starts again.
         """
         partition, epoch = event
-        if partition in self._context.epochs:
-            self._context.epochs[partition] = epoch
+        if partition in self.context.epochs:
+            self.context.epochs[partition] = epoch
             return
-        self._context.loads[partition] = LoadingPartition(partition, epoch)
+        self.context.loads[partition] = LoadingPartition(partition, epoch)
         self._procedures.emit(LoadPartition(partition, epoch))
 
     def _load(self, event: RecordsRead) -> None:
@@ -220,30 +216,30 @@ class TransactionCoordinator:
         load = self._load_of(event.partition, event.epoch)
         if load is None:
             return
-        self._context.partition_count = event.partition_count
-        for name in sorted(load.ids.keys() & self._context.ids.keys()):
+        self.context.partition_count = event.partition_count
+        for name in sorted(load.ids.keys() & self.context.ids.keys()):
             # The number of partitions was changed, so two of them have the id. The one that is loaded last counts.
-            former = self._context.ids[name]
-            self._context.remove(former)
+            former = self.context.ids[name]
+            self.context.remove(former)
             self._give_up(former)
-        for txn in self._context.add_all(load):
+        for txn in self.context.add_all(load):
             if txn.is_prepared:
                 self._ending.send_markers(txn)
 
     def _load_of(self, partition: int, epoch: int) -> LoadingPartition | None:
         """Return the load of a partition in this epoch; None if another epoch has begun since, or none is loaded."""
-        load = self._context.loads.get(partition)
+        load = self.context.loads.get(partition)
         return load if load is not None and load.epoch == epoch else None
 
     def _drop(self, partition: int) -> None:
         """Drop a partition that this broker no longer leads. Callers get NOT_COORDINATOR."""
-        for txn in self._context.remove_all(partition):
+        for txn in self.context.remove_all(partition):
             self._give_up(txn)
         self._procedures.emit(DropMarkers(partition))
 
     def _give_up(self, txn: TransactionalId) -> None:
         """Answer NOT_COORDINATOR to the requests about an id that is no longer in the context."""
-        assert not self._context.has(txn)
+        assert not self.context.has(txn)
         self._writes.give_up(txn)
         self._waiting.drop(txn)
 

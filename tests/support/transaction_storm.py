@@ -495,7 +495,7 @@ class TransactionStorm:
         if not reloads and self.rng.random() < 0.25:
             former.epochs[partition] = log.epoch
             if former.coordinator.handle(LeadershipBegun(partition, log.epoch), self.now):
-                assert partition in former.coordinator._context.loads
+                assert partition in former.coordinator.context.loads
                 self.load(former, partition, log.epoch)
             self.later(5, self.commit, partition, log.epoch)
             return
@@ -643,7 +643,7 @@ class TransactionStorm:
 
     def check_known(self, broker: Broker) -> None:
         """Every record in the context was loaded, or was reported as committed."""
-        for name, txn in broker.coordinator._context.ids.items():
+        for name, txn in broker.coordinator.context.ids.items():
             if txn.stored is not None:
                 assert transaction_value(txn.stored) == broker.known[name]
 
@@ -655,7 +655,7 @@ class TransactionStorm:
             for entry in log.entries:
                 value = None if entry.value is None else read_transaction_value(entry.value)
                 last[entry.name] = value
-            ids = log.leader.coordinator._context.ids
+            ids = log.leader.coordinator.context.ids
             for name, value in last.items():
                 if value is None:
                     assert name not in ids
@@ -669,8 +669,8 @@ class TransactionStorm:
         """No coordinator has an open or ending transaction, or markers to send."""
         for broker in self.brokers:
             assert not broker.jobs
-            assert not broker.coordinator._context.open
-            assert not any(txn.is_prepared for txn in broker.coordinator._context.ids.values())
+            assert not broker.coordinator.context.open
+            assert not any(txn.is_prepared for txn in broker.coordinator.context.ids.values())
 
     def check_data(self) -> None:
         """All data of a transaction have one outcome, which is the one that its producer was answered."""

@@ -6,12 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.deciders import Outcome
 from minikafka.base.errors import CoordinationError, ErrorCode
-from minikafka.base.model import TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.cluster.step_gate import StepGate
@@ -88,15 +86,17 @@ class TransactionHost(CoordinatorHost):
         self._tasks = tasks
         self._producer_ids = producer_ids
         self._gate = gate
-        self._coordinator = TransactionCoordinator(
+        coordinator = TransactionCoordinator(
             settings_of(config), clock.wall_ms, topic.partition_count
         )
+        self.context = coordinator.context
+        """The transactional ids that this broker coordinates. Other modules must not change them."""
         own: CommandTable = {
             AllocateProducerId: self._allocate,
             SendMarkers: sender.send,
             DropMarkers: sender.drop,
         }
-        super().__init__(self._coordinator, topic, replicas, clock, tasks, own)
+        super().__init__(coordinator, topic, replicas, clock, tasks, own)
         sender.report = self.handle
 
     def end(self, request: EndRequest) -> None:
@@ -109,10 +109,6 @@ class TransactionHost(CoordinatorHost):
     async def _end_in_steps(self, request: EndRequest) -> None:
         await self._gate.reached(TRANSACTION, PREPARE)
         self.handle(request)
-
-    def explain(self, tp: TopicPartition) -> dict[str, Any]:
-        """Return the transactions without marker in a partition, in the format of `TransactionCoordinator.explain`."""
-        return self._coordinator.explain(tp)
 
     def _allocate(self, command: AllocateProducerId) -> None:
         self._tasks.spawn(self._allocated(command.token), "producer id")

@@ -52,7 +52,7 @@ def complete_once(ending, txn, real=Ending._complete):
 
 
 def find_any_epoch(core, request):
-    found = core._context.find(request.transactional_id)
+    found = core.context.find(request.transactional_id)
     return (found or ErrorCode.INVALID_PRODUCER_ID_MAPPING) if isinstance(found, int) else found
 
 

@@ -58,6 +58,7 @@ from minikafka.transactions.records import (
     transaction_key,
     transaction_value,
 )
+from minikafka.transactions.reports import transactions_with
 from minikafka.transactions.states import Metadata, TransactionState
 
 START_MS = 1_700_000_000_000
@@ -210,7 +211,7 @@ class Player:
 
     def on_why(self, heard: Input) -> None:
         (tp,) = partitions_of(heard.words)
-        found = self.core.explain(tp)
+        found = transactions_with(self.core.context, tp)
         for each in found["open"]:
             self.lines.append(" ".join(f"{name}={value}" for name, value in each.items()))
         self.lines.append("loading" if found["loading"] else "nothing is loading")
@@ -231,7 +232,7 @@ class Player:
 
     def on_partitions(self, heard: Input) -> None:
         self.count = int(heard.words[0])
-        self.core._context.partition_count = self.count
+        self.core.context.partition_count = self.count
 
     def on_record(self, heard: Input) -> None:
         name, state, *more = heard.words
