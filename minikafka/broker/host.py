@@ -104,9 +104,18 @@ class AwaitingHost:
         self._decide = decide
         self._table = table
         self._check = check
+        self._is_handling = False
 
     async def handle(self, event: Any) -> None:
         """Pass an event to the decider, and carry out its commands up to the last outcome."""
+        assert not self._is_handling, "an event must not overtake the commands of another one"
+        self._is_handling = True
+        try:
+            await self._handle(event)
+        finally:
+            self._is_handling = False
+
+    async def _handle(self, event: Any) -> None:
         commands = self._decide(event)
         while commands:
             outcome = None

@@ -506,6 +506,7 @@ class Reassignments:
         """
         context = self._context
         final = {tp: context.assignments[tp] for tp in partitions}
+        assert not any(assignment.is_being_reassigned for assignment in final.values()), final
         failed = yield from self._write(final, "B6")
         for tp, reason in failed.items():
             message = "Final assignment of partition %s was not written and will be retried: %s"

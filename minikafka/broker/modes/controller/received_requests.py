@@ -135,6 +135,7 @@ class ReceivedRequests:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         if 0 <= request.broker_epoch < self.broker_epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        assert request.controller_epoch >= self.epoch
         self.epoch = request.controller_epoch
 
     async def _confirm(self, request: ControllerRequest) -> None:

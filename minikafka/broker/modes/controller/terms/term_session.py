@@ -196,6 +196,7 @@ async def fenced_multi(
     `check`: the check of the controller epoch. `cause`: id of the controller event that caused the write, for the
     ledger. Raises ControllerMoved if the check fails, CoordinationError.
     """
+    assert operations, "a check alone writes nothing"
     try:
         stats = await zookeeper.multi([check, *operations], generation=generation)
     except CoordinationError as error:
