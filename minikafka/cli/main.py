@@ -7,19 +7,17 @@ its output has closed the pipe. An expected failure prints one line without a tr
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
-from typing import Final, NamedTuple, NoReturn, TextIO
+from typing import Final, NoReturn, TextIO
 
 import click
-from click.shell_completion import CompletionItem
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.printable import printable
 from minikafka.cli.processes.log_lines import escape_warnings
-from minikafka.cli.terminal.command_group import Group, nearest
+from minikafka.cli.terminal.command_group import Entry, LazyGroup, nearest
 from minikafka.cli.terminal.echo import escape_unencodable
 
 _INTERRUPTED: Final = 130
@@ -27,52 +25,43 @@ _SHOWN: Final = 60
 """An error about a character that UTF-8 lacks shows this many characters before and after it."""
 
 
-class _Entry(NamedTuple):
-    """One command: the module of this package that defines it, and its line in `--help`."""
-
-    module: str
-    summary: str
-
-
 _COMMANDS: Final = {
-    "up": _Entry("processes.start_stop", "Start a cluster that keeps running."),
-    "down": _Entry("processes.start_stop", "Stop all brokers and ZooKeeper; keep the data."),
-    "start": _Entry("processes.start_stop", "Start one broker, or ZooKeeper, that is down."),
-    "stop": _Entry(
+    "up": Entry("processes.start_stop", "Start a cluster that keeps running."),
+    "down": Entry("processes.start_stop", "Stop all brokers and ZooKeeper; keep the data."),
+    "start": Entry("processes.start_stop", "Start one broker, or ZooKeeper, that is down."),
+    "stop": Entry(
         "processes.start_stop", "Stop a broker after its leaderships have moved, or ZooKeeper."
     ),
-    "restart": _Entry(
+    "restart": Entry(
         "processes.restart", "Restart brokers, so that they read their configuration."
     ),
-    "kill": _Entry("processes.start_stop", "Kill one broker, or ZooKeeper, with SIGKILL."),
-    "pause": _Entry("processes.start_stop", "Pause one broker, or ZooKeeper, with SIGSTOP."),
-    "resume": _Entry("processes.start_stop", "Let a paused broker, or ZooKeeper, continue."),
-    "status": _Entry("diagnosis.status", "Show processes, controller and partitions."),
-    "logs": _Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
-    "broker": _Entry("processes.broker", "Run one broker in the foreground."),
-    "zookeeper": _Entry(
+    "kill": Entry("processes.start_stop", "Kill one broker, or ZooKeeper, with SIGKILL."),
+    "pause": Entry("processes.start_stop", "Pause one broker, or ZooKeeper, with SIGSTOP."),
+    "resume": Entry("processes.start_stop", "Let a paused broker, or ZooKeeper, continue."),
+    "status": Entry("diagnosis.status", "Show processes, controller and partitions."),
+    "logs": Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
+    "broker": Entry("processes.broker", "Run one broker in the foreground."),
+    "zookeeper": Entry(
         "processes.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
     ),
-    "zk": _Entry("zk", "Rebuild ZooKeeper's data, or move them elsewhere."),
-    "topics": _Entry("topics.topics", "Create, list, describe, alter and delete topics."),
-    "reassign": _Entry("reassign.reassign", "Move partitions to other brokers."),
-    "elect": _Entry("elect", "Elect leaders of partitions."),
-    "brokers": _Entry("brokers", "Add or remove brokers of a cluster without a controller."),
-    "cluster": _Entry("diagnosis.cluster", "Describe the cluster, or check its health."),
-    "log-dirs": _Entry(
+    "zk": Entry("zk", "Rebuild ZooKeeper's data, or move them elsewhere."),
+    "topics": Entry("topics.topics", "Create, list, describe, alter and delete topics."),
+    "reassign": Entry("reassign.reassign", "Move partitions to other brokers."),
+    "elect": Entry("elect", "Elect leaders of partitions."),
+    "brokers": Entry("brokers", "Add or remove brokers of a cluster without a controller."),
+    "cluster": Entry("diagnosis.cluster", "Describe the cluster, or check its health."),
+    "log-dirs": Entry(
         "diagnosis.log_dirs", "Show the log directories of brokers and their replicas."
     ),
-    "configs": _Entry("configs", "Show and change settings of topics and brokers."),
-    "groups": _Entry("groups.groups", "Show consumer groups and their lag, reset offsets."),
-    "transactions": _Entry("transactions.commands", "Show, find and abort transactions."),
-    "produce": _Entry("records.produce", "Send each line of standard input as a record."),
-    "consume": _Entry("records.consume", "Print the records of a topic, alone or in a group."),
-    "trace": _Entry(
-        "diagnosis.trace", "Show the history of a partition from the brokers' ledgers."
-    ),
-    "why": _Entry("diagnosis.why", "Explain what is wrong with a partition."),
-    "plan": _Entry("diagnosis.plan", "Show what the controller would do, without doing it."),
-    "pipeline": _Entry("pipeline.group", "Run Spark jobs over topics."),
+    "configs": Entry("configs", "Show and change settings of topics and brokers."),
+    "groups": Entry("groups.groups", "Show consumer groups and their lag, reset offsets."),
+    "transactions": Entry("transactions.commands", "Show, find and abort transactions."),
+    "produce": Entry("records.produce", "Send each line of standard input as a record."),
+    "consume": Entry("records.consume", "Print the records of a topic, alone or in a group."),
+    "trace": Entry("diagnosis.trace", "Show the history of a partition from the brokers' ledgers."),
+    "why": Entry("diagnosis.why", "Explain what is wrong with a partition."),
+    "plan": Entry("diagnosis.plan", "Show what the controller would do, without doing it."),
+    "pipeline": Entry("pipeline.group", "Run Spark jobs over topics."),
 }
 """Every command by its name, in the order of `--help`."""
 
@@ -93,30 +82,8 @@ _GROUPS: Final = (
 """The commands that have subcommands."""
 
 
-class _Commands(Group):
-    """The group of the commands in `_COMMANDS`; a command's module is imported when the command is used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = _COMMANDS.get(cmd_name)
-        if entry is None:
-            return None
-        module = importlib.import_module(f"minikafka.cli.{entry.module}")
-        command = getattr(module, cmd_name.replace("-", "_"))
-        assert isinstance(command, click.Command)
-        return command
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands that begin with `incomplete`. Click's own method would import every command."""
-        if incomplete.startswith("-"):
-            return super().shell_complete(ctx, incomplete)
-        return [
-            CompletionItem(name, help=entry.summary)
-            for name, entry in _COMMANDS.items()
-            if name.startswith(incomplete)
-        ]
+class _Commands(LazyGroup):
+    """The group of all commands, which suggests subcommands too."""
 
     def suggestions(self, ctx: click.Context, name: str) -> list[str]:
         """Return commands similar to `name`; if there are none, return similar subcommands."""
@@ -130,13 +97,13 @@ class _Commands(Group):
             below += [f"{group} {other}" for other in nearest(name, command.list_commands(ctx))]
         return below
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the summaries in `_COMMANDS`. Click's own `format_commands` would import every command."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in _COMMANDS.items()])
 
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    table=_COMMANDS,
+    package="minikafka.cli",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(None, "-V", "--version", package_name="minikafka")
 def commands() -> None:
     """Run and administer a Kafka-compatible cluster on this machine."""

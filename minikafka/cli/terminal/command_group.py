@@ -1,11 +1,13 @@
-"""Command groups that suggest similar commands when the user misspells a command."""
+"""Command groups that suggest similar commands when the user misspells a command, and import only the one that runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 _NEAR: Final = 0.6
 """Minimum similarity (difflib ratio) of a misspelt name and a suggested command."""
@@ -29,6 +31,54 @@ class Group(click.Group):
     def suggestions(self, ctx: click.Context, name: str) -> list[str]:
         """Return the commands that the user may have meant by `name`."""
         return nearest(name, self.list_commands(ctx))
+
+
+class Entry(NamedTuple):
+    """One command: the module of the group's package that defines it, and its line in `--help`.
+
+    The function has the name of the command, with `_` in place of `-`.
+    """
+
+    module: str
+    summary: str
+
+
+class LazyGroup(Group):
+    """The group of the commands in `table`; a command's module is imported when the command is used."""
+
+    def __init__(self, *args: Any, table: Mapping[str, Entry], package: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._table = table
+        self._package = package
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None if the table lacks it."""
+        entry = self._table.get(cmd_name)
+        if entry is None:
+            return None
+        module = importlib.import_module(f"{self._package}.{entry.module}")
+        command = getattr(module, cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin with `incomplete`. Click's own method would import every command."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [
+            CompletionItem(name, help=entry.summary)
+            for name, entry in self._table.items()
+            if name.startswith(incomplete)
+        ]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the summaries of the table. Click's own method would import every command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in self._table.items()])
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
