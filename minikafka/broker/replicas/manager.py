@@ -158,9 +158,11 @@ class ReplicaManager:
     # ---- lookups
 
     def partition(self, tp: TopicPartition) -> Partition | None:
+        """Return this broker's replica of a partition, None if the broker does not host the partition."""
         return self.partitions.get(tp)
 
     def error_for(self, tp: TopicPartition) -> int:
+        """Return 0 if this broker leads the partition, else the error code for a client."""
         partition = self.partitions.get(tp)
         if partition is not None:
             return partition.check_leader_epoch(-1)
@@ -185,9 +187,11 @@ class ReplicaManager:
         return PartitionReader(partition, self.purgatory.read_failed)
 
     def log_directories(self) -> list[Directory]:
+        """Return every log directory with its replicas."""
         return self.logs.directories()
 
     def room(self, directory: str) -> tuple[int, int]:
+        """Return (total, usable) bytes of the disk that holds this log directory. Raises StorageFailed."""
         return self.logs.storage.room(directory)
 
     # ---- roles
@@ -379,6 +383,7 @@ class ReplicaManager:
             )
 
     def delete_records(self, partition: Partition, offset: int) -> None:
+        """Delete the records below `offset`, which must not exceed the high watermark."""
         partition.advance_log_start_offset(offset)
         self.purgatory.finish_soon()
 

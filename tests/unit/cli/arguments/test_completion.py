@@ -13,9 +13,9 @@ from click.shell_completion import ShellComplete
 from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.model import TopicPartition
-from minikafka.cli import main
 from minikafka.cli.arguments import completion
 from minikafka.cli.main import commands
+from minikafka.cli.terminal import command_group
 from minikafka.client.administration.group_admin import GroupListing
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 
@@ -121,7 +121,7 @@ class SimpleClock:
 def test_commands_are_offered_without_the_import_of_their_modules(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(main, "importlib", SimpleNamespace())
+    monkeypatch.setattr(command_group, "importlib", SimpleNamespace())
     assert offered("st") == ["start", "stop", "status"]
     assert "--version" in offered("--")
 
