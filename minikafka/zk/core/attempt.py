@@ -57,7 +57,7 @@ class Requester(Protocol):
 class Written(NamedTuple):
     """The outcome of an operation. `node`: the node it created or changed, otherwise None.
 
-    Most replies need no Stat, so that it is made only where it is read: before the next operation.
+    Most replies need no Stat, so that it is made when it is read. Read it before the next operation.
     """
 
     path: str

@@ -121,7 +121,7 @@ class ServerState:
         self._log(client.session_id, cxid, time_ms, Failed(code))
 
     def remove_empty_containers(self, time_ms: int) -> None:
-        """Delete each container that has had children and has none now."""
+        """Delete each container that once had children and has none any more."""
         nodes = self.tree.nodes
         for path in [
             path

@@ -45,7 +45,7 @@ def without_log(zxid: int) -> DurableEnd:
 
 
 def read(storage: Storage, directory: str) -> DurableEnd | None:
-    """Return the last end that is noted in a data directory; None if there is no note. Raises CorruptData."""
+    """Return the durable end in the note of a data directory; None if there is no note. Raises CorruptData."""
     path = f"{directory}/{NAME}"
     if not storage.exists(path):
         return None
