@@ -85,9 +85,9 @@ class Session:
             raise Violation(f"session {self.id:#x} has not survived the kill")
         self.id, self._password = answer.session_id, answer.password
 
-    def send(self, *calls: Call[object]) -> None:
+    def send(self, *sent: Call[object]) -> None:
         """Send requests."""
-        bodies = [calls.LENGTH.pack(1) + call.body for call in calls]
+        bodies = [calls.LENGTH.pack(1) + call.body for call in sent]
         self._writer.write(b"".join(calls.LENGTH.pack(len(body)) + body for body in bodies))
 
     async def answer(self) -> tuple[int, bytes]:
@@ -182,8 +182,8 @@ class Deaths:
             while True:
                 sets = list(islice(self._numbers, IN_FLIGHT - len(waiting)))
                 self._sent.update(sets)
-                calls = (calls.set_data(Set(path, b"%d" % number, -1)) for path, number in sets)
-                self._writer.send(*calls)
+                writes = (calls.set_data(Set(path, b"%d" % number, -1)) for path, number in sets)
+                self._writer.send(*writes)
                 waiting += sets
                 code, _ = await self._writer.answer()
                 path, number = waiting.popleft()
@@ -203,9 +203,9 @@ class Deaths:
         try:
             while True:
                 more = islice(paths, READS_IN_FLIGHT - len(waiting))
-                calls = [calls.get_data(path, watch=False) for path in more]
-                self._reader.send(*calls)
-                waiting += [(call, self._known[call.path]) for call in calls]
+                reads = [calls.get_data(path, watch=False) for path in more]
+                self._reader.send(*reads)
+                waiting += [(call, self._known[call.path]) for call in reads]
                 code, payload = await self._reader.answer()
                 self._judge(*waiting.popleft(), code, payload)
         except OSError:
