@@ -23,7 +23,7 @@ from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.broker.turns.rotation import Pauses
+from minikafka.broker.turns import Pauses
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from minikafka.base.ports import Buffer
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.services import ClientConnection
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.record.batch import Record, build
 from minikafka.replication.purgatory import AnswerQueue
 from minikafka.wire.codec import decode_response, encode_request, request

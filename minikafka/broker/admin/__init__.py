@@ -14,7 +14,7 @@ from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
-from minikafka.broker.turns.rotation import Pauses
+from minikafka.broker.turns import Pauses
 
 __all__ = ["Admin"]
 

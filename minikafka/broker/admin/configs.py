@@ -29,7 +29,7 @@ from minikafka.broker.settings.config_entries import (
 )
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.settings.topic_configs import TopicConfigs
-from minikafka.broker.turns.rotation import Pauses
+from minikafka.broker.turns import Pauses
 
 logger = logging.getLogger(__name__)
 

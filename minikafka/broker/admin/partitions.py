@@ -17,8 +17,8 @@ from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities import Administration, Assignment, TopicStore
 from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.turns.rotation import Pauses
-from minikafka.broker.turns.side_by_side import AT_ONCE, all_of
+from minikafka.broker.side_by_side import AT_ONCE, all_of
+from minikafka.broker.turns import Pauses
 from minikafka.controller.assignments import (
     PARTITIONS_MAX,
     assign_more,

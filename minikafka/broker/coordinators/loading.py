@@ -25,7 +25,7 @@ from minikafka.base.errors import CorruptBatch, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.coordinators.internal_topic import InternalTopic
-from minikafka.broker.turns.rotation import Pauses
+from minikafka.broker.turns import Pauses
 from minikafka.record.batch import marker_of, records
 from minikafka.record.header import (
     ATTRIBUTES,

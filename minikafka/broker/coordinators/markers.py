@@ -25,7 +25,7 @@ from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.peer_calls import OtherBrokers, PeerCalls
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.broker.turns.rotation import Pauses
+from minikafka.broker.turns import Pauses
 from minikafka.record.batch import build_marker
 from minikafka.rpc.fields import Body
 from minikafka.rpc.transactions import (

@@ -23,7 +23,7 @@ from minikafka.base.fetch_rows import (
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
 from minikafka.broker.fetch.consumer_fetches import WAITING_MAX, ConsumerFetches
-from minikafka.broker.turns.fair_queue import take_steps
+from minikafka.broker.turns import take_steps
 from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
 from minikafka.replication.consumer_sessions import ConsumerSession
 from minikafka.replication.partition import Partition

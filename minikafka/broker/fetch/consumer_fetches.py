@@ -12,8 +12,7 @@ from minikafka.base.ports import Clock
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
-from minikafka.broker.turns.fair_queue import take_steps
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler, take_steps
 from minikafka.log.deferred import EAGER_BYTES
 from minikafka.replication.partition import Partition
 from minikafka.replication.purgatory import AnswerQueue, Slot

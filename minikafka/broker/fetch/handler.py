@@ -73,7 +73,7 @@ from minikafka.broker.fetch.consumer_fetches import (
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.messages.steps import finished
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.replication.sessions import (

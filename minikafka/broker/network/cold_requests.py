@@ -30,8 +30,7 @@ from minikafka.broker.services import (
     Services,
     Steps,
 )
-from minikafka.broker.turns.fair_queue import take_steps
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler, take_steps
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.wire.codec import decode_request, decode_request_in_steps, encode_response
 from minikafka.wire.versions import API_VERSIONS, NAMES, is_served

@@ -32,7 +32,7 @@ from minikafka.broker.network.outbox import (
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.replication.purgatory import AnswerQueue, Slot
 from minikafka.wire.frames import CLIENT_ID, frames
 from minikafka.wire.framing import FramedStream, LargeBuffers

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Clock, Link, Processor, Slice
-from minikafka.broker.turns.rotation import Rotation
+from minikafka.broker.turns import Rotation
 from minikafka.log.deferred import Deferred
 from minikafka.replication.purgatory import Purgatory
 

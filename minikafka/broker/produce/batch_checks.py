@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from minikafka.base.ports import Clock
-from minikafka.broker.turns.record_walks import PendingWalk, RecordWalks
+from minikafka.broker.replicas.record_walks import PendingWalk, RecordWalks
 from minikafka.record.header import LOG_APPEND_TIME
 from minikafka.record.rules import RecordErrors, RecordRules
 from minikafka.record.walk import AT_ONCE_BYTES, STEPS_AT_ONCE, Walk, judge

@@ -49,7 +49,7 @@ from minikafka.broker.produce.refused_batches import RETRIABLE, Refusal, produce
 from minikafka.broker.produce.response import Topics, encoder, leader_finder, single_pack
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.record.batch import end_of_batch
 from minikafka.record.header import CODEC_MASK
 from minikafka.record.inflate import ZSTD

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Clock
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.replication.purgatory import Purgatory
 
 Steps: TypeAlias = Generator[bool, None, None]

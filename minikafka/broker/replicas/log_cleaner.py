@@ -19,7 +19,7 @@ from minikafka.base.errors import CleaningFailed, CorruptBatch, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
 from minikafka.broker.ports import BrokerPorts
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.log.cleaner.dirt import Dirt, dirt_of, is_due, task_of
 from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome
 from minikafka.log.log import Log

@@ -37,13 +37,13 @@ from minikafka.broker.replicas.fetch_sessions import FetchSessions
 from minikafka.broker.replicas.fetchers import Fetchers
 from minikafka.broker.replicas.internal_appends import InternalAppends
 from minikafka.broker.replicas.isr_changes import IsrChanges
+from minikafka.broker.replicas.record_walks import RecordWalks
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.replicas.roles import Roles
 from minikafka.broker.replicas.throttles import ReplicationThrottles
 from minikafka.broker.replicas.upkeep import Upkeep
 from minikafka.broker.settings.topic_configs import TopicConfigs
-from minikafka.broker.turns.record_walks import RecordWalks
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.log.manager import Directory, LogManager
 from minikafka.replication.hosted import HostedPartitions

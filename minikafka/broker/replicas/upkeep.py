@@ -14,7 +14,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
-from minikafka.broker.turns.rotation import Slices
+from minikafka.broker.turns import Slices
 from minikafka.log import retention
 from minikafka.log.log import Log
 from minikafka.log.manager import LogManager

@@ -10,7 +10,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.coordinators.peer_calls import OtherBrokers
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.broker.turns.side_by_side import all_of
+from minikafka.broker.side_by_side import all_of
 from minikafka.rpc import messages
 
 CALL_TIMEOUT_MS: Final = 2_000

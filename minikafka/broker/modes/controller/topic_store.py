@@ -25,7 +25,7 @@ from minikafka.base.ports import Node, ZooKeeper
 from minikafka.broker.capabilities import PartitionPlan, TopicPlan
 from minikafka.broker.modes.controller.fenced_writes import FencedWrites
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
-from minikafka.broker.turns.side_by_side import all_of
+from minikafka.broker.side_by_side import all_of
 from minikafka.zk import layout
 from minikafka.zk.nodes import admin_requests, configs, topics
 

@@ -35,7 +35,7 @@ from minikafka.broker.modes.leaders.host import LeadersHost
 from minikafka.broker.modes.leaders.peers import Peers
 from minikafka.broker.modes.leaders.topic_store import assignment_of
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.broker.turns.side_by_side import AT_ONCE, all_of
+from minikafka.broker.side_by_side import AT_ONCE, all_of
 from minikafka.leaders.model import PartitionView
 from minikafka.leaders.steps import REASSIGNMENT
 from minikafka.rpc import coordination

@@ -14,7 +14,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, MultiFailed, OutcomeUnk
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.broker.modes.leaders.peers import Peers
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.broker.turns.side_by_side import all_of
+from minikafka.broker.side_by_side import all_of
 from minikafka.leaders.model import PartitionView
 from minikafka.leaders.steps import CONTROLLED_SHUTDOWN
 from minikafka.rpc.coordination import Look

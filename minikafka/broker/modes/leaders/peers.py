@@ -12,7 +12,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.base.ports import Call, ControlPlane
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.broker.turns.side_by_side import all_of
+from minikafka.broker.side_by_side import all_of
 from minikafka.rpc import coordination
 from minikafka.rpc.coordination import Look
 from minikafka.zk.nodes import registrations

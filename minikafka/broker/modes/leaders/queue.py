@@ -34,7 +34,7 @@ from minikafka.base.errors import (
 from minikafka.base.model import NO_EPOCH, BrokerId, TopicPartition
 from minikafka.base.ports import Clock, MultiOp, Tasks, Watch, WatchKind, ZooKeeper
 from minikafka.broker.modes.leaders.lease import Lease
-from minikafka.broker.turns.side_by_side import all_of
+from minikafka.broker.side_by_side import all_of
 from minikafka.leaders import shrinking
 from minikafka.leaders.model import Operation, StateChange
 from minikafka.zk.nodes import registrations

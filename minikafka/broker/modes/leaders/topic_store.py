@@ -41,7 +41,7 @@ from minikafka.broker.modes.leaders.deletion import Deletions, check_readable
 from minikafka.broker.modes.leaders.peers import Peers, in_work
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.broker.turns.side_by_side import all_of
+from minikafka.broker.side_by_side import all_of
 from minikafka.leaders.model import PartitionView, Replicas
 from minikafka.leaders.steps import CREATION
 from minikafka.zk.nodes import configs

@@ -12,7 +12,7 @@ from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import RequestedTopic
 from minikafka.base.ports import Check
 from minikafka.broker.admin.topics import TopicResult
-from minikafka.broker.turns.side_by_side import AT_ONCE
+from minikafka.broker.side_by_side import AT_ONCE
 from minikafka.zk import layout
 
 

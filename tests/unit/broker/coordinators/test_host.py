@@ -20,7 +20,7 @@ from minikafka.broker.broker import Broker
 from minikafka.broker.coordinators.host import CoordinatorHost
 from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.broker.replicas.roles import Roles
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.record.transactions import Marker
 
 PAGE = Path(__file__).parents[4] / "docs" / "architecture.md"

@@ -23,7 +23,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.broker.coordinators.loading import Loader, read_chunk
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.record.batch import Record, build
 from minikafka.record.header import TRANSACTIONAL
 from minikafka.record.transactions import Marker

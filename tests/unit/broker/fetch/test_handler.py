@@ -18,6 +18,7 @@ from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed
 from minikafka.base.fetch_rows import RequestRow
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
+from minikafka.broker import turns as scheduler
 from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.fetch import consumer_fetch
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX
@@ -26,9 +27,7 @@ from minikafka.broker.fetch.handler import REQUEST_BYTES_MAX, FetchApi
 from minikafka.broker.replicas.fetch_sessions import FetchSessions
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.reports.request_metrics import RequestMetrics
-from minikafka.broker.turns import fair_queue
-from minikafka.broker.turns.fair_queue import OneAtATime
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import OneAtATime, Scheduler
 from minikafka.record.batch import records
 from minikafka.replication import consumer_sessions, sessions
 from minikafka.replication.partition import Partition
@@ -453,7 +452,7 @@ def test_large_fetch_request_is_decoded_in_many_event_loop_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
+    monkeypatch.setattr(scheduler, "TURN_MS", 0)
     assert consumer.send_rows(2_000, 5)
     turns = 0
     while not replicas[0].log.traffic.fetch_requests:
@@ -497,7 +496,7 @@ def test_large_fetch_is_handled_in_many_event_loop_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
+    monkeypatch.setattr(scheduler, "TURN_MS", 0)
     consumer.send_rows(10 * ROWS_MAX, 5)
     turns = 0
     while not consumer.sent:
@@ -546,7 +545,7 @@ def test_large_fetch_is_answered_when_a_record_is_appended_while_it_is_handled(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer = Consumer(replicas[0])
-    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
+    monkeypatch.setattr(scheduler, "TURN_MS", 0)
     consumer.send_rows(2 * ROWS_MAX, 5, wait_ms=60_000, wanting=1)
     consumer.api.consumers.work(0)
     replicas.produce(0, b"005")
@@ -572,7 +571,7 @@ def turns(consumer: Consumer) -> list[int]:
 def test_large_fetch_session_is_created_and_updated_in_many_event_loop_turns(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
+    monkeypatch.setattr(scheduler, "TURN_MS", 0)
     consumer = Consumer(replicas[0])
     consumer.send_in_session(-1, (0, 0), absent(640))
     counts = turns(consumer)
@@ -629,7 +628,7 @@ class TestLargeFetchesOfFollowers:
     def test_partitions_of_a_new_follower_session_are_added_in_many_event_loop_turns(
         self, replicas: Replicas, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(fair_queue, "TURN_MS", 0)
+        monkeypatch.setattr(scheduler, "TURN_MS", 0)
         follower = Consumer(replicas[0])
         follower.send_in_session(9, (0, 0), absent(2_000))
         counts = turns(follower)

@@ -14,10 +14,10 @@ from support.until import until
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import QUEUE_MARK_BYTES
+from minikafka.broker import turns as scheduler
 from minikafka.broker.network import cold_requests, listener
 from minikafka.broker.network.cold_requests import WAITING_BYTES_MAX, WAITING_MAX
 from minikafka.broker.services import LATER, RequestContext, Services, Steps
-from minikafka.broker.turns import fair_queue
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record, build
 from minikafka.wire.codec import decode_response, encode_request, request, response
@@ -379,7 +379,7 @@ def _failing_in_steps(*_: Any) -> Any:
 async def test_long_response_yields_to_other_connections(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, handler: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
+    monkeypatch.setattr(scheduler, "TURN_MS", 0)
     monkeypatch.setitem(listener.HANDLERS, FIND_COORDINATOR, handler)
     bench.send(find(1), find(2))
     other = Peer()
@@ -431,7 +431,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     """Return a `Counting` that handles all Metadata requests. Each turn of the event loop does one of its steps."""
     made = Counting()
     monkeypatch.setitem(listener.HANDLERS, METADATA, made)
-    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
+    monkeypatch.setattr(scheduler, "TURN_MS", 0)
     return made
 
 

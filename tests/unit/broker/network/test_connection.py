@@ -23,8 +23,8 @@ from minikafka.broker.fetch.consumer_fetch import ROWS_MAX
 from minikafka.broker.network import cold_requests, listener
 from minikafka.broker.network.connection import ENTRIES_MAX, Reason
 from minikafka.broker.network.outbox import PIECE_MAX
-from minikafka.broker.turns.fair_queue import TURN_MS
-from minikafka.broker.turns.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
+from minikafka.broker.replicas.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
+from minikafka.broker.turns import TURN_MS
 from minikafka.client import Client, NewTopic, Record
 from minikafka.record.codecs import compress
 from minikafka.record.rules import RecordRules

@@ -24,7 +24,7 @@ from minikafka.broker.network.outbox import (
     ReadAhead,
     SendTurns,
 )
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.log.deferred import Deferred
 
 MOST = 1 << 20

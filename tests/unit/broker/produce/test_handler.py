@@ -14,9 +14,9 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
+from minikafka.broker import turns as scheduler
 from minikafka.broker.produce.handler import LARGE_STEP
 from minikafka.broker.reports.partition_report import rows_of
-from minikafka.broker.turns import fair_queue
 from minikafka.record.batch import Record, build
 from minikafka.wire.codec import encode_request, request
 from minikafka.wire.produce import ELEMENTS_MAX, STEP_ELEMENTS
@@ -254,7 +254,7 @@ MANY = [TopicPartition("t", number) for number in range(2, STEP_ELEMENTS + 2)]
 
 @pytest.fixture
 def one_step_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_queue, "TURN_MS", 0)
+    monkeypatch.setattr(scheduler, "TURN_MS", 0)
 
 
 @pytest.mark.usefixtures("one_step_in_a_turn")
@@ -281,7 +281,7 @@ async def test_produce_request_of_many_partitions_takes_several_event_loop_turns
 async def test_large_produce_request_writes_the_batches_of_a_step_before_the_next_step(
     connected: Connected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fair_queue, "TURN_MS", 60_000)
+    monkeypatch.setattr(scheduler, "TURN_MS", 60_000)
     led = [TopicPartition("t", number) for number in range(20)]
     for tp in led:
         await connected.lead(tp, 0, 1, 0)

@@ -20,7 +20,7 @@ from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.broker.replicas.upkeep import Upkeep
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import Scheduler
 from minikafka.client import Client, NewTopic, Record
 from minikafka.log.manager import LogManager
 from minikafka.log.retention import SEGMENTS_MAX

@@ -18,7 +18,7 @@ from minikafka.base.names import parse_topic
 from minikafka.base.ports import Node, Watch, WatchKind, ZooKeeper
 from minikafka.broker.modes.controller.terms.probes import BrokerProbes
 from minikafka.broker.modes.controller.terms.store import ControllerStore
-from minikafka.broker.turns.side_by_side import all_of
+from minikafka.broker.side_by_side import all_of
 from minikafka.controller.events import (
     AssignmentChanged,
     BrokersChanged,

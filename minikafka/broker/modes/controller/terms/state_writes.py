@@ -24,7 +24,7 @@ from minikafka.broker.modes.controller.terms.term_session import (
     TermSession,
     batches,
 )
-from minikafka.broker.turns.side_by_side import all_of
+from minikafka.broker.side_by_side import all_of
 from minikafka.controller.commands import WrittenStates
 from minikafka.zk import layout
 from minikafka.zk.nodes import partition_states

@@ -24,7 +24,7 @@ from minikafka.base.errors import (
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check, Delete, MultiOp, Node, Stat
 from minikafka.broker.modes.controller.terms.term_session import TermSession, batches, raise_unless
-from minikafka.broker.turns.side_by_side import all_of
+from minikafka.broker.side_by_side import all_of
 from minikafka.controller.commands import ElectionSettings
 from minikafka.zk import layout
 from minikafka.zk.nodes import admin_requests, configs, topics

@@ -7,9 +7,7 @@ from functools import partial
 import pytest
 from support.manual_clock import ManualClock
 
-from minikafka.broker.turns.fair_queue import TURN_MS
-from minikafka.broker.turns.rotation import Rotation
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import TURN_MS, Rotation, Scheduler
 
 
 class Stage:

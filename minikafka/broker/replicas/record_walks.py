@@ -15,8 +15,7 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.ports import Clock
-from minikafka.broker.turns.fair_queue import TURN_MS
-from minikafka.broker.turns.rotation import STEPS_MAX, Rotation
+from minikafka.broker.turns import STEPS_MAX, TURN_MS, Rotation
 from minikafka.record.walk import Walk
 
 logger = logging.getLogger(__name__)

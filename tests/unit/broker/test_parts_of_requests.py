@@ -1,4 +1,4 @@
-"""The division of long administrative requests into parts: at most one part is done per event loop turn."""
+"""Parts of long administrative requests: at most one part is done per event loop turn."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from minikafka.broker.apis import (
     records,
     topics,
 )
-from minikafka.broker.turns.rotation import PART_ITEMS
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import PART_ITEMS, Scheduler
 from minikafka.controller.assignments import assign_more
 from minikafka.wire.versions import (
     ALTER_CONFIGS,

@@ -20,8 +20,8 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.turns.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.replicas.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
+from minikafka.broker.turns import Scheduler
 from minikafka.client import NewTopic
 from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.log.log import Log

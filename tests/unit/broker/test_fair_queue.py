@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 from support.manual_clock import ManualClock
 
-from minikafka.broker.turns.fair_queue import LARGE_MS, TURN_MS, WAIT_MS, OneAtATime
-from minikafka.broker.turns.scheduler import Scheduler
+from minikafka.broker.turns import LARGE_MS, TURN_MS, WAIT_MS, OneAtATime, Scheduler
 
 
 class WorkClock:

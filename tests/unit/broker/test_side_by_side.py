@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from minikafka.broker.turns.side_by_side import all_of
+from minikafka.broker.side_by_side import all_of
 
 
 async def test_results_are_in_the_order_of_the_calls():
