@@ -59,6 +59,7 @@ class Sources:
         return RunningProcesses(self.found.directory, self.clock).answering_ids(self.found.record)
 
     async def ask(self, method: str, body: dict[str, Any]) -> dict[int, Answer]:
+        """Call the control plane of all running brokers; return the answers by broker id, without failed calls."""
         answers = await self.found.ask(method, body, ANSWER_MS, self.answering_ids)
         return {id_: found for id_, found in answers.items() if not isinstance(found, Exception)}
 
@@ -81,6 +82,7 @@ class Sources:
         return await read_nodes(self.found.zookeeper, tp, self.clock, self._rng)
 
     async def partition(self, tp: TopicPartition) -> PartitionPicture:
+        """Return the picture of a partition."""
         return await gather(self, tp)
 
     def partition_lines(self, topic: str) -> list[Line]:
@@ -88,6 +90,7 @@ class Sources:
         return read_all(self._ledgers(), topic)
 
     def group_lines(self, group: str) -> list[Line]:
+        """Return the lines about a consumer group in the ledgers of all brokers."""
         return read_group(self._ledgers(), group)
 
     def _ledgers(self) -> list[Path]:

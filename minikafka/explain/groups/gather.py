@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Final
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import NO_LEADER, TopicPartition
@@ -32,9 +32,8 @@ from minikafka.explain.groups.picture import (
     past_lags,
     sample_times,
 )
-from minikafka.explain.picture import Answer, PartitionPicture
+from minikafka.explain.picture import Answer
 from minikafka.groups.records import OffsetKey, read_key, read_offset
-from minikafka.ledger.reader import Line
 from minikafka.rpc.messages import EXPLAIN_GROUP, STATE
 
 TIMEOUT_MS: Final = 3_000
@@ -49,19 +48,6 @@ _RECORDS_MAX: Final = 200_000
 """Maximum number of records, of any group, that are read from a partition of `__consumer_offsets`."""
 
 
-class GroupSources(Protocol):
-    """What `collect` reads: calls to brokers, ledgers and pictures of partitions (see `gather.Sources`)."""
-
-    async def ask(self, method: str, body: dict[str, Any]) -> Mapping[int, Answer]:
-        """Call the control plane of all running brokers; return the answers by broker id."""
-
-    def group_lines(self, group: str) -> list[Line]:
-        """Return the lines about the group in the ledgers of all brokers."""
-
-    async def partition(self, tp: TopicPartition) -> PartitionPicture:
-        """Return the picture of a partition."""
-
-
 async def gather_group(sources: Sources, group: str) -> GroupPicture:
     """Collect and return all data about the group. Raises ClusterError if there is no cluster."""
     found = sources.found
@@ -71,7 +57,7 @@ async def gather_group(sources: Sources, group: str) -> GroupPicture:
         return replace(await collect(sources, group, client, sources.clock), causes=causes)
 
 
-async def collect(sources: GroupSources, group: str, client: Client, clock: Clock) -> GroupPicture:
+async def collect(sources: Sources, group: str, client: Client, clock: Clock) -> GroupPicture:
     """Collect and return all data about the group, except the causes."""
     began = clock.wall_ms()
     answers = await sources.ask(EXPLAIN_GROUP, {"group": group})
