@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Buffer
-from minikafka.messages.source import FORMATS, Source
+from minikafka.messages.source import FEW, FORMATS, Source, few_numbers
 from minikafka.messages.steps import finished
 from minikafka.messages.table import Field, Message, Structure
 from minikafka.record.varints import read_uvarint
@@ -41,8 +41,6 @@ after it, and the number of elements left."""
 
 _SHORT: Final = STRING_BYTES_MAX // 3
 """Strings of at most this many bytes stay below Kafka's limit if U+FFFD (3 bytes) replaces each of their bytes."""
-_FEW: Final = 16
-"""Arrays of fewer numbers are read by a prepared `unpack`."""
 _STEP_NUMBERS: Final = 8 << 10
 _STEP_TAGS: Final = 256
 
@@ -264,10 +262,8 @@ class _Decoder:
     def numbers(self, character: str, variable: str) -> None:
         """Read an array of numbers."""
         size = struct.calcsize(character)
-        few = self.source.constant(
-            "few_", tuple(struct.Struct(f">{n}{character}").unpack_from for n in range(_FEW))
-        )
-        with self.source.block(f"if n < {_FEW}:"):
+        few = self.source.constant("few_", few_numbers(character, "unpack_from"))
+        with self.source.block(f"if n < {FEW}:"):
             self.source.line(f"{variable} = {few}[n](data, pos)")
         with self.source.block("else:"):
             self.source.line(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from minikafka.messages.source import FORMATS, Source
+from minikafka.messages.source import FEW, FORMATS, Source, few_numbers
 from minikafka.messages.steps import STEP_ROWS, finished
 from minikafka.messages.table import NULL_UUID, Field, Message, Structure
 from minikafka.record.varints import uvarint
@@ -186,12 +186,19 @@ class _Encoder:
         self.source.line(f"rows_{depth} = tuple(rows_{depth})")
         self.size(f"len(rows_{depth})", "i")
         if field.type in FORMATS and field.type != "uuid":
-            layout = f"f'>{{len(rows_{depth})}}{FORMATS[field.type]}'"
-            self.source.line(f"out += pack({layout}, *rows_{depth})")
+            self.numbers(FORMATS[field.type], f"rows_{depth}")
             return
         with self.source.block(f"for value in rows_{depth}:"):
             self.value(field, "value", False)
             self.flush()
+
+    def numbers(self, character: str, rows: str) -> None:
+        """Write the numbers of an array, without their count."""
+        few = self.source.constant("few_", few_numbers(character, "pack"))
+        with self.source.block(f"if len({rows}) < {FEW}:"):
+            self.source.line(f"out += {few}[len({rows})](*{rows})")
+        with self.source.block("else:"):
+            self.source.line(f"out += pack(f'>{{len({rows})}}{character}', *{rows})")
 
     def rows(self, structure: Structure, depth: int) -> None:
         """Write an array of structures. Their number is known, and written, after the last one."""

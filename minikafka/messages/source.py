@@ -20,6 +20,14 @@ FORMATS: Final = {
 }
 """The types of fixed size, as format characters of `struct`."""
 
+FEW: Final = 16
+"""Arrays of fewer numbers are read and written by a prepared `Struct`."""
+
+
+def few_numbers(character: str, method: str) -> tuple[Any, ...]:
+    """Return, for each length below `FEW`, a method of the `Struct` of an array of numbers."""
+    return tuple(getattr(Struct(f">{count}{character}"), method) for count in range(FEW))
+
 
 class Source:
     """A generated function: its lines, and its constants by name."""
