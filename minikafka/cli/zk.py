@@ -84,14 +84,14 @@ def _copy(source: str, logs: str | None, destination: str) -> Copied:
     from minikafka.cli.terminal.progress import Amount, Progress
     from minikafka.runtime.clock import SystemClock
     from minikafka.runtime.storage import DiskStorage
-    from minikafka.zk.store.moving import Source, copy
+    from minikafka.zk.store.moving import CopiedDirectory, copy
 
     _refuse_running(source, logs)
     with Progress(SystemClock(), "", shown=not wants_json()) as progress:
         on_progress: OnProgress = lambda step, done, total: progress.update(  # noqa: E731
             {step: Amount(done, total)}
         )
-        return copy(DiskStorage(), Source(source, logs), destination, on_progress)
+        return copy(DiskStorage(), CopiedDirectory(source, logs), destination, on_progress)
 
 
 def _refuse_running(source: str, logs: str | None) -> None:

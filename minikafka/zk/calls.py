@@ -66,7 +66,7 @@ _VERDICTS: Final[Mapping[int, type[ServerVerdict]]] = {
 }
 
 
-class Call(NamedTuple, Generic[Answer_co]):
+class ZooKeeperCall(NamedTuple, Generic[Answer_co]):
     """A request to ZooKeeper. `body`: the bytes after the xid. `path`: the node's path, for error messages.
 
     `decode`: the function that decodes the body of the reply.
@@ -133,27 +133,29 @@ def error_of(code: int, path: str) -> CoordinationError:
 # ---- reads
 
 
-def get_data(path: str, *, watch: bool) -> Call[Node]:
+def get_data(path: str, *, watch: bool) -> ZooKeeperCall[Node]:
     """Return a request for a node's data and Stat. The data of a node without data is b""."""
     body = protocol.GetDataRequest(path=path, watch=watch).serialize()
-    return Call(body, lambda reply: replies.decode_whole(replies.decode_data, reply), path)
+    return ZooKeeperCall(body, lambda reply: replies.decode_whole(replies.decode_data, reply), path)
 
 
-def exists(path: str, *, watch: bool) -> Call[Stat]:
+def exists(path: str, *, watch: bool) -> ZooKeeperCall[Stat]:
     """Return a request for a node's Stat. If the node is absent, the request fails with NoNode.
 
     `watch`: if true, the request sets a watch in both cases.
     """
-    return Call(protocol.ExistsRequest(path=path, watch=watch).serialize(), _stat, path)
+    return ZooKeeperCall(protocol.ExistsRequest(path=path, watch=watch).serialize(), _stat, path)
 
 
-def get_children(path: str, *, watch: bool) -> Call[tuple[list[str], Stat]]:
+def get_children(path: str, *, watch: bool) -> ZooKeeperCall[tuple[list[str], Stat]]:
     """Return a request whose result is the sorted names of a node's children, and the node's Stat."""
     body = protocol.GetChildren2Request(path=path, watch=watch).serialize()
-    return Call(body, lambda reply: replies.decode_whole(replies.decode_children, reply), path)
+    return ZooKeeperCall(
+        body, lambda reply: replies.decode_whole(replies.decode_children, reply), path
+    )
 
 
-def get_data_of_many(paths: Sequence[str]) -> Call[list[Node | None]]:
+def get_data_of_many(paths: Sequence[str]) -> ZooKeeperCall[list[Node | None]]:
     """Return a MultiRead request (ZooKeeper 3.6) for the data and Stat of many nodes.
 
     The result has None for each missing node. The request sets no watches.
@@ -161,7 +163,7 @@ def get_data_of_many(paths: Sequence[str]) -> Call[list[Node | None]]:
     return _multi_read(codes.GET_DATA, paths)
 
 
-def get_children_of_many(paths: Sequence[str]) -> Call[list[list[str] | None]]:
+def get_children_of_many(paths: Sequence[str]) -> ZooKeeperCall[list[list[str] | None]]:
     """Return a MultiRead request (ZooKeeper 3.6) for the sorted names of the children of many nodes.
 
     The result has None for each missing node. The request sets no watches.
@@ -169,7 +171,7 @@ def get_children_of_many(paths: Sequence[str]) -> Call[list[list[str] | None]]:
     return _multi_read(codes.GET_CHILDREN, paths)
 
 
-def _multi_read(kind: int, paths: Sequence[str]) -> Call[list[Any]]:
+def _multi_read(kind: int, paths: Sequence[str]) -> ZooKeeperCall[list[Any]]:
     def decode(reply: bytes) -> list[Any]:
         results: list[Any] = replies.decode_multi_read(reply, len(paths))
         for index, result in enumerate(results):
@@ -180,29 +182,31 @@ def _multi_read(kind: int, paths: Sequence[str]) -> Call[list[Any]]:
                 results[index] = None
         return results
 
-    return Call(requests.encode_multi_read(kind, paths), decode, paths[0] if paths else "")
+    return ZooKeeperCall(requests.encode_multi_read(kind, paths), decode, paths[0] if paths else "")
 
 
 # ---- writes
 
 
-def create(op: Create) -> Call[tuple[str, Stat]]:
+def create(op: Create) -> ZooKeeperCall[tuple[str, Stat]]:
     """Return a request that creates a node. The result of the request is the created path and the Stat."""
     body = requests.encode_write(op)
-    return Call(body, lambda reply: replies.decode_whole(replies.decode_created, reply), op.path)
+    return ZooKeeperCall(
+        body, lambda reply: replies.decode_whole(replies.decode_created, reply), op.path
+    )
 
 
-def set_data(op: Set) -> Call[Stat]:
+def set_data(op: Set) -> ZooKeeperCall[Stat]:
     """Return a request that sets a node's data. The result of the request is the new Stat."""
-    return Call(requests.encode_write(op), _stat, op.path)
+    return ZooKeeperCall(requests.encode_write(op), _stat, op.path)
 
 
-def delete(op: Delete) -> Call[None]:
+def delete(op: Delete) -> ZooKeeperCall[None]:
     """Return a request that deletes a node."""
-    return Call(requests.encode_write(op), _nothing, op.path)
+    return ZooKeeperCall(requests.encode_write(op), _nothing, op.path)
 
 
-def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
+def multi(ops: Sequence[MultiOp]) -> ZooKeeperCall[list[Stat | None]]:
     """Return a multi request. Its result has a Stat for each create and set, None for each other operation.
 
     The decoder of the reply raises MultiFailed if ZooKeeper has refused the multi.
@@ -217,7 +221,7 @@ def multi(ops: Sequence[MultiOp]) -> Call[list[Stat | None]]:
             raise _multi_failed(0, codes.RUNTIME_INCONSISTENCY, ops[0].path)
         return results
 
-    return Call(requests.encode_multi(ops), decode, ops[0].path if ops else "")
+    return ZooKeeperCall(requests.encode_multi(ops), decode, ops[0].path if ops else "")
 
 
 def _multi_failed(index: int, code: int, path: str) -> CoordinationError:
@@ -228,17 +232,19 @@ def _multi_failed(index: int, code: int, path: str) -> CoordinationError:
 # ---- watches and the session
 
 
-def remove_watch(path: str, which: int) -> Call[None]:
+def remove_watch(path: str, which: int) -> ZooKeeperCall[None]:
     """Return a request that removes a watch. `which`: CHILD_WATCH or DATA_WATCH.
 
     The request fails with ServerError(NO_WATCHER) if the session has no watch of this kind on the path.
     """
-    return Call(protocol.RemoveWatchesRequest(path=path, type=which).serialize(), _nothing, path)
+    return ZooKeeperCall(
+        protocol.RemoveWatchesRequest(path=path, type=which).serialize(), _nothing, path
+    )
 
 
-def close() -> Call[None]:
+def close() -> ZooKeeperCall[None]:
     """Return a request that ends the session."""
-    return Call(protocol.CloseRequest().serialize(), _nothing, "")
+    return ZooKeeperCall(protocol.CloseRequest().serialize(), _nothing, "")
 
 
 def _stat(reply: bytes) -> Stat:

@@ -45,7 +45,7 @@ from minikafka.base.ports import (
     WatchSignal,
 )
 from minikafka.zk import calls
-from minikafka.zk.calls import Answer, Call
+from minikafka.zk.calls import Answer, ZooKeeperCall
 from minikafka.zk.messages import codes
 from minikafka.zk.session import Verification, ZooKeeperSession, end_session
 
@@ -214,17 +214,17 @@ class ZooKeeperClient:
         """
         await self._read(calls.multi([Check(self._full("/"), -1)]))
 
-    async def _read(self, call: Call[Answer]) -> Answer:
+    async def _read(self, call: ZooKeeperCall[Answer]) -> Answer:
         [answer] = await self._repeated(lambda losses: [call], self.generation)
         return answer
 
-    async def _or_none(self, call: Call[Answer]) -> Answer | None:
+    async def _or_none(self, call: ZooKeeperCall[Answer]) -> Answer | None:
         with suppress(NoNode):
             return await self._read(call)
         return None
 
     async def _read_many(
-        self, paths: Sequence[str], many: Callable[[Sequence[str]], Call[list[Other]]]
+        self, paths: Sequence[str], many: Callable[[Sequence[str]], ZooKeeperCall[list[Other]]]
     ) -> list[Other]:
         generation = self.generation
         chunks = list(_chunks([self._full(path) for path in paths]))
@@ -236,7 +236,7 @@ class ZooKeeperClient:
         return found
 
     async def _repeated(
-        self, calls_after: Callable[[int], Sequence[Call[Answer]]], generation: int
+        self, calls_after: Callable[[int], Sequence[ZooKeeperCall[Answer]]], generation: int
     ) -> list[Answer]:
         """Send reads and return the responses. Repeat the reads if the connection is lost.
 
@@ -263,7 +263,7 @@ class ZooKeeperClient:
         except TimeoutError:
             raise reason from None
 
-    async def _answers(self, calls: Sequence[Call[Answer]]) -> list[Answer]:
+    async def _answers(self, calls: Sequence[ZooKeeperCall[Answer]]) -> list[Answer]:
         answers: list[asyncio.Future[Answer]] = []
         try:
             for call in calls:
@@ -346,7 +346,7 @@ class ZooKeeperClient:
         if not self._watches.is_registered(other, path):
             await self._remove(calls.remove_watch(self._full(path), codes.DATA_WATCH))
 
-    async def _remove(self, call: Call[None]) -> None:
+    async def _remove(self, call: ZooKeeperCall[None]) -> None:
         """Remove a watch from the server. Without a connection there is no watch to remove."""
         try:
             await self._session.submit(call)
@@ -397,8 +397,10 @@ async def close_session(
 
 
 def _smaller(
-    many: Callable[[Sequence[str]], Call[list[Other]]], chunks: Sequence[Sequence[str]], losses: int
-) -> list[Call[list[Other]]]:
+    many: Callable[[Sequence[str]], ZooKeeperCall[list[Other]]],
+    chunks: Sequence[Sequence[str]],
+    losses: int,
+) -> list[ZooKeeperCall[list[Other]]]:
     """Return the reads of the chunks, of fewer paths each after every lost connection.
 
     A server may end the connection because the answer would be too long.

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.base.ports import Buffer, Link, StreamHandler
 from minikafka.zk import calls
-from minikafka.zk.calls import Attached, Call
+from minikafka.zk.calls import Attached, ZooKeeperCall
 from minikafka.zk.messages import codes
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Owner(Protocol):
 
 class _Sent(NamedTuple):
     xid: int
-    call: Call[Any]
+    call: ZooKeeperCall[Any]
     answer: asyncio.Future[Any]
     size: int
     at: int
@@ -84,7 +84,7 @@ class ZooKeeperConnection:
         self._write(calls.connect(session_id, password, timeout_ms, last_zxid))
         return await self._handshake
 
-    def submit(self, call: Call[Any], answer: asyncio.Future[Any]) -> None:
+    def submit(self, call: ZooKeeperCall[Any], answer: asyncio.Future[Any]) -> None:
         """Send a request. The response or an error completes the future `answer`. Raises NotConnected."""
         if self.is_lost:
             raise NotConnected("no connection to ZooKeeper")

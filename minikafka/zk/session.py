@@ -28,7 +28,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.ports import Clock, Rng, SessionEvent, SessionState, Tasks, Timer, Transport
 from minikafka.zk import calls
-from minikafka.zk.calls import Answer, Attached, Call
+from minikafka.zk.calls import Answer, Attached, ZooKeeperCall
 from minikafka.zk.connection import ZooKeeperConnection
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ _OVER: Final = frozenset({SessionState.CONNECTING, SessionState.EXPIRED, Session
 
 
 class _Queued(NamedTuple):
-    call: Call[Any]
+    call: ZooKeeperCall[Any]
     answer: asyncio.Future[Any]
     at: int
 
@@ -68,8 +68,8 @@ class Verification(NamedTuple):
     `sync` is sent before `read`: a write without effect, after which the server has all committed writes.
     """
 
-    sync: Call[Any]
-    read: Call[Any]
+    sync: ZooKeeperCall[Any]
+    read: ZooKeeperCall[Any]
     verify: Callable[[bytes | None], None]
 
 
@@ -156,7 +156,9 @@ class ZooKeeperSession:
             await self._changed.wait()
         return self.generation
 
-    def submit(self, call: Call[Answer], generation: int | None = None) -> asyncio.Future[Answer]:
+    def submit(
+        self, call: ZooKeeperCall[Answer], generation: int | None = None
+    ) -> asyncio.Future[Answer]:
         """Send a request, or queue the request while too many requests are unanswered. The order of the calls is kept.
 
         `generation`: the session in which the request must be sent; None for any session. Raises NotConnected,
@@ -544,7 +546,7 @@ async def _end(connection: ZooKeeperConnection) -> None:
         connection.abort()
 
 
-def check_size(call: Call[Any]) -> None:
+def check_size(call: ZooKeeperCall[Any]) -> None:
     """Raise TooLarge if ZooKeeper does not accept a request of this size."""
     if len(call.body) + calls.LENGTH.size > REQUEST_MAX:
         raise TooLarge(

@@ -10,7 +10,14 @@ from minikafka.zk.core.state import ServerState
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import ANYONE, Acl, Identity
-from minikafka.zk.messages.requests import Check, Create, Delete, Operation, SetAcl, SetData
+from minikafka.zk.messages.requests import (
+    CheckVersion,
+    CreateNode,
+    DeleteNode,
+    Operation,
+    SetAcl,
+    SetData,
+)
 
 TICK_MS: Final = 2000
 _NAMES: Final = ("/a", "/b", "/a/x", "/a/y", "/b/ü", "/a/x/deep")
@@ -86,9 +93,9 @@ class RandomWrites:
         if kind < 0.5:
             acl = self.random.choice(_ACLS)
             create = self.random.choice((codes.CREATE, codes.CREATE2, codes.CREATE_CONTAINER))
-            return Create(create, path, data, acl, self.random.choice(_FLAGS))
+            return CreateNode(create, path, data, acl, self.random.choice(_FLAGS))
         if kind < 0.65:
-            return Delete(path, -1)
+            return DeleteNode(path, -1)
         if kind < 0.85:
             return SetData(path, data, self.random.choice((-1, -1, 0)))
         return SetAcl(path, self.random.choice(_ACLS), -1)
@@ -96,5 +103,5 @@ class RandomWrites:
     def _part(self) -> Operation:
         """Return an operation of a multi."""
         if self.random.random() < 0.1:
-            return Check(self.random.choice(_NAMES), -1)
+            return CheckVersion(self.random.choice(_NAMES), -1)
         return self._operation()

@@ -18,7 +18,7 @@ from typing import Final
 
 from minikafka.base.ports import Create, Node, Set
 from minikafka.zk import calls
-from minikafka.zk.calls import Call
+from minikafka.zk.calls import ZooKeeperCall
 from minikafka.zk.processes.child import HOST, EmbeddedZooKeeper
 
 SNAPSHOT_COUNT: Final = 4_000
@@ -85,7 +85,7 @@ class Session:
             raise Violation(f"session {self.id:#x} has not survived the kill")
         self.id, self._password = answer.session_id, answer.password
 
-    def send(self, *sent: Call[object]) -> None:
+    def send(self, *sent: ZooKeeperCall[object]) -> None:
         """Send requests."""
         bodies = [calls.LENGTH.pack(1) + call.body for call in sent]
         self._writer.write(b"".join(calls.LENGTH.pack(len(body)) + body for body in bodies))
@@ -99,7 +99,7 @@ class Session:
         self.zxid = zxid
         return code, frame[calls.REPLY.size :]
 
-    async def call(self, call: Call[object]) -> int:
+    async def call(self, call: ZooKeeperCall[object]) -> int:
         """Send a request, and return the error code of its answer."""
         self.send(call)
         return (await self.answer())[0]
@@ -170,7 +170,7 @@ class Deaths:
         await self._succeed(session, calls.close())
         await session.leave()
 
-    async def _succeed(self, session: Session, call: Call[object]) -> None:
+    async def _succeed(self, session: Session, call: ZooKeeperCall[object]) -> None:
         if code := await session.call(call):
             raise Violation(f"error {code} for {call.path}")
 
@@ -198,7 +198,7 @@ class Deaths:
             await self._writer.leave()
 
     async def _read(self) -> None:
-        waiting: deque[tuple[Call[Node], int]] = deque()
+        waiting: deque[tuple[ZooKeeperCall[Node], int]] = deque()
         paths = cycle(PATHS)
         try:
             while True:
@@ -241,7 +241,7 @@ class Deaths:
         if not await self._reader.call(calls.exists(CLOSED, watch=False)):
             raise Violation("the ephemeral node of a closed session is back")
 
-    def _judge(self, call: Call[Node], known: int, code: int, payload: bytes) -> None:
+    def _judge(self, call: ZooKeeperCall[Node], known: int, code: int, payload: bytes) -> None:
         """Check a read of a node whose value was at least `known` when the read was sent."""
         if code:
             raise Violation(f"error {code} for a read of {call.path}")

@@ -40,12 +40,12 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import calls
 from minikafka.zk.client import ZooKeeperClient, close_session
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.core.tree import Node, parent_of
+from minikafka.zk.core.tree import DataNode, parent_of
 from minikafka.zk.messages import codes, requests
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import ANYONE, Identity
 from minikafka.zk.server.server import ZooKeeperServer
-from minikafka.zk.server.settings import Settings
+from minikafka.zk.server.settings import ServerSettings
 from minikafka.zk.store.store import Store
 
 PORT = 2181
@@ -95,7 +95,7 @@ class Znodes:
         self.state.sessions.add(NOBODY, 0)
 
     @property
-    def nodes(self) -> dict[str, Node]:
+    def nodes(self) -> dict[str, DataNode]:
         """All znodes by path."""
         return self.state.tree.nodes
 
@@ -190,7 +190,7 @@ class ZooKeeperInMemory(Znodes):
             self.transport,
             TaskRegistry(),
             _InlineExecutor(),
-            settings=Settings(tick_ms=TICK_MS, session_timeout_max_ms=SESSION_MAX_MS),
+            settings=ServerSettings(tick_ms=TICK_MS, session_timeout_max_ms=SESSION_MAX_MS),
             on_failure=self.failures.append,
         )
         self.state = self.server.state
@@ -516,9 +516,9 @@ def _operation(op: MultiOp) -> requests.Operation:
     """Return the server's form of an operation."""
     if isinstance(op, ports.Create):
         flags = codes.EPHEMERAL * op.ephemeral | codes.SEQUENTIAL * op.sequential
-        return requests.Create(codes.CREATE2, op.path, op.data, ANYONE, flags)
+        return requests.CreateNode(codes.CREATE2, op.path, op.data, ANYONE, flags)
     if isinstance(op, ports.Set):
         return requests.SetData(op.path, op.data, op.version)
     if isinstance(op, ports.Delete):
-        return requests.Delete(op.path, op.version)
-    return requests.Check(op.path, op.version)
+        return requests.DeleteNode(op.path, op.version)
+    return requests.CheckVersion(op.path, op.version)

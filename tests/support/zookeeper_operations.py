@@ -9,7 +9,14 @@ from typing import TypeVar
 from minikafka.zk.core.acl import READABLE
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import ANYONE, Acl
-from minikafka.zk.messages.requests import Check, Create, Delete, Operation, SetAcl, SetData
+from minikafka.zk.messages.requests import (
+    CheckVersion,
+    CreateNode,
+    DeleteNode,
+    Operation,
+    SetAcl,
+    SetData,
+)
 
 T = TypeVar("T")
 PATHS = ["/a", "/b", "/a/c", "/a/d", "/b/e", "/a/c/f", "/a/.", "/zookeeper"]
@@ -29,20 +36,22 @@ class Operations:
 
     def several(self) -> list[Operation]:
         return [
-            Check(self.pick(PATHS), self._version()) if self.chance.random() < 0.1 else self.one()
+            CheckVersion(self.pick(PATHS), self._version())
+            if self.chance.random() < 0.1
+            else self.one()
             for _ in range(self.chance.randrange(5))
         ]
 
     def one(self) -> Operation:
-        (kind,) = self.chance.choices((Create, SetData, Delete, SetAcl), (6, 3, 4, 0.5))
+        (kind,) = self.chance.choices((CreateNode, SetData, DeleteNode, SetAcl), (6, 3, 4, 0.5))
         path = self.pick(PATHS)
-        if kind is Create:
+        if kind is CreateNode:
             flags = self.chance.choices((0, 1, 2, 3), (5, 2, 1, 1))[0]
-            return Create(self.pick(KINDS), path, self._data(), self.pick(ACLS), flags)
+            return CreateNode(self.pick(KINDS), path, self._data(), self.pick(ACLS), flags)
         if kind is SetData:
             return SetData(path, self._data(), self._version())
-        if kind is Delete:
-            return Delete(path, self._version())
+        if kind is DeleteNode:
+            return DeleteNode(path, self._version())
         return SetAcl(path, self.pick(ACLS), self._version())
 
     def _data(self) -> bytes | None:

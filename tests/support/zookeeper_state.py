@@ -8,7 +8,7 @@ from minikafka.zk.core.tree import CONTAINER, Tree
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import ANYONE, Acl, Identity
-from minikafka.zk.messages.requests import Create, Operation
+from minikafka.zk.messages.requests import CreateNode, Operation
 
 TICK_MS = 1_000
 TIMEOUT_MS = 5_000
@@ -50,7 +50,7 @@ class World:
         flags: int = 0,
         kind: int = codes.CREATE,
     ) -> str:
-        return self.write(connection, Create(kind, path, data, acl, flags)).path
+        return self.write(connection, CreateNode(kind, path, data, acl, flags)).path
 
     def refusal(self, connection: Connection, operation: Operation) -> int:
         """Return the code with which the state refuses the operation."""

@@ -23,7 +23,7 @@ from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.client import ZooKeeperClient
-from minikafka.zk.processes.apache import ApacheZooKeeper, Member
+from minikafka.zk.processes.apache import ApacheZooKeeper, EnsembleServer
 from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess
 
 ServerT = TypeVar("ServerT", bound=ServerProcess)
@@ -90,7 +90,7 @@ async def ensemble(
 def make_ensemble(data: Path, *, tick_time_ms: int = TICK_MS) -> list[ApacheZooKeeper]:
     """Return the three servers of one ensemble, not started yet."""
     ports = free_ports(3 * len(MEMBERS), SystemRng())
-    members = [Member(i, ports[i - 1], ports[i + 2]) for i in MEMBERS]
+    members = [EnsembleServer(i, ports[i - 1], ports[i + 2]) for i in MEMBERS]
     return [
         ApacheZooKeeper(
             data / str(i),

@@ -26,7 +26,7 @@ from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zk.server.server import ZooKeeperServer
-from minikafka.zk.server.settings import DEFAULTS, Settings
+from minikafka.zk.server.settings import DEFAULTS, ServerSettings
 from minikafka.zk.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def run_zookeeper(
         die_with(parent)
     raise_soft_limit()
     log_to_stderr()
-    settings = Settings(
+    settings = ServerSettings(
         tick_ms=tick_ms,
         session_timeout_max_ms=session_timeout_max_ms,
         connections_max=min(DEFAULTS.connections_max, soft_limit() - _OWN_DESCRIPTORS),
@@ -61,7 +61,7 @@ def run_zookeeper(
     asyncio.run(_serve(os.path.realpath(data), host, port, settings))
 
 
-async def _serve(data: str, host: str, port: int, settings: Settings) -> None:
+async def _serve(data: str, host: str, port: int, settings: ServerSettings) -> None:
     ended = asyncio.Event()
     tasks = TaskRegistry(lambda name, error: _end_at_once(f"task {name}: {error!r}"))
     server = ZooKeeperServer(

@@ -17,7 +17,7 @@ from minikafka.zk.core.tree import (
     NOBODY,
     ROOT,
     SYSTEM_PATHS,
-    Node,
+    DataNode,
     Tree,
     check_path,
     int32,
@@ -28,9 +28,9 @@ from minikafka.zk.messages import codes
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import Acl, Identity
 from minikafka.zk.messages.requests import (
-    Check,
-    Create,
-    Delete,
+    CheckVersion,
+    CreateNode,
+    DeleteNode,
     Operation,
     Reconfig,
     SetAcl,
@@ -61,7 +61,7 @@ class Written(NamedTuple):
     """
 
     path: str
-    node: Node | None
+    node: DataNode | None
 
     @property
     def stat(self) -> Stat | None:
@@ -97,8 +97,8 @@ class Attempt:
         self.zxid = zxid
         self.time_ms = time_ms
         self.changes: list[SingleChange] = []
-        self.childless: tuple[Node, ...] = ()
-        self.events: list[tuple[int, str, Node]] = []
+        self.childless: tuple[DataNode, ...] = ()
+        self.events: list[tuple[int, str, DataNode]] = []
         self.undo: list[Callable[[], None]] = []
         self._expanded = 0
 
@@ -106,11 +106,11 @@ class Attempt:
         """Check an operation and carry it out. Raises Refused, and then has changed nothing."""
         if type(operation) is SetData:
             return self._set_data(operation)
-        if type(operation) is Create:
+        if type(operation) is CreateNode:
             return self._create(operation)
-        if type(operation) is Delete:
+        if type(operation) is DeleteNode:
             return self._delete(operation)
-        if type(operation) is Check:
+        if type(operation) is CheckVersion:
             return self._check(operation)
         if type(operation) is SetAcl:
             return self._set_acl(operation)
@@ -125,7 +125,7 @@ class Attempt:
 
     # ---- create
 
-    def _create(self, op: Create) -> Written:
+    def _create(self, op: CreateNode) -> Written:
         wanted = _checked_flags(op)
         found = self._resolved(op.acl)
         above = parent_of(wanted)
@@ -142,7 +142,7 @@ class Attempt:
         is_container = op.kind == codes.CREATE_CONTAINER
         is_ephemeral = not is_container and bool(flags & codes.EPHEMERAL)
         owner = self.requester.session_id if is_ephemeral else CONTAINER if is_container else NOBODY
-        node = Node(op.data, found, self.zxid, self.time_ms, owner)
+        node = DataNode(op.data, found, self.zxid, self.time_ms, owner)
         self._add(path, node, parent)
         if is_container and flags & codes.EPHEMERAL:
             self.childless += (node,)
@@ -160,7 +160,7 @@ class Attempt:
                 raise Refused(codes.INVALID_ACL)
         return found
 
-    def _add(self, path: str, node: Node, parent: Node) -> None:
+    def _add(self, path: str, node: DataNode, parent: DataNode) -> None:
         before = parent.created, parent.pzxid
         self.tree.add(path, node)
         parent.created = int32(parent.created + 1)
@@ -174,7 +174,7 @@ class Attempt:
 
     # ---- delete
 
-    def _delete(self, op: Delete) -> Written:
+    def _delete(self, op: DeleteNode) -> Written:
         path = op.path
         if path is None:
             raise Refused(codes.MARSHALLING_ERROR)
@@ -193,7 +193,7 @@ class Attempt:
         self.events.append((codes.CHILDREN_CHANGED, above, parent))
         return Written(path, None)
 
-    def _remove(self, path: str, parent: Node) -> None:
+    def _remove(self, path: str, parent: DataNode) -> None:
         before = parent.pzxid
         node = self.tree.remove(path)
         parent.pzxid = self.zxid
@@ -239,7 +239,7 @@ class Attempt:
         self.changes.append(AclSet(op.path, found, version))
         return Written(op.path, node)
 
-    def _check(self, op: Check) -> Written:
+    def _check(self, op: CheckVersion) -> Written:
         node = self._existing(op.path)
         check_permission(node.acl, acl.READ, self.requester.identities)
         version = _next_version(op.version, node.version)
@@ -247,7 +247,7 @@ class Attempt:
         self.changes.append(Checked(op.path, version))
         return Written(op.path, None)
 
-    def _existing(self, path: str | None) -> Node:
+    def _existing(self, path: str | None) -> DataNode:
         """Return the node. A path with bad syntax is refused as such; paths in the tree need no check of it."""
         node = self.tree.nodes.get(path) if path else None
         if node is None:
@@ -255,14 +255,14 @@ class Attempt:
             raise Refused(codes.NO_NODE)
         return node
 
-    def _node(self, path: str | None) -> Node:
+    def _node(self, path: str | None) -> DataNode:
         node = self.tree.nodes.get(path) if path else None
         if node is None:
             raise Refused(codes.NO_NODE)
         return node
 
 
-def _checked_flags(op: Create) -> str:
+def _checked_flags(op: CreateNode) -> str:
     """Return the path of the request, once its flags and the shape of the path are acceptable."""
     if not 0 <= op.flags <= codes.FLAGS_MAX:
         raise Refused(codes.BAD_ARGUMENTS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from minikafka.zk.core.sessions import Sessions
-from minikafka.zk.core.tree import CONTAINER, NOBODY, Node, Tree, int32, parent_of
+from minikafka.zk.core.tree import CONTAINER, NOBODY, DataNode, Tree, int32, parent_of
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import Acl
 
@@ -87,7 +87,7 @@ Change: TypeAlias = (
 )
 
 
-class Transaction(NamedTuple):
+class LoggedTransaction(NamedTuple):
     """One record of the log. `cxid`: the client's number of the request. `time_ms`: Unix ms."""
 
     session_id: int
@@ -100,12 +100,12 @@ class Transaction(NamedTuple):
 # ---- replay
 
 
-def replay(transaction: Transaction, tree: Tree, sessions: Sessions) -> None:
+def replay(transaction: LoggedTransaction, tree: Tree, sessions: Sessions) -> None:
     """Apply a transaction to the tree and the sessions."""
     _apply(transaction.change, transaction, tree, sessions)
 
 
-def _apply(change: Change, header: Transaction, tree: Tree, sessions: Sessions) -> None:
+def _apply(change: Change, header: LoggedTransaction, tree: Tree, sessions: Sessions) -> None:
     if isinstance(change, DataSet):
         _set_data(change, header, tree)
     elif isinstance(change, Created):
@@ -128,7 +128,7 @@ def _apply(change: Change, header: Transaction, tree: Tree, sessions: Sessions) 
         sessions.remove(header.session_id)
 
 
-def _create(change: Created, header: Transaction, tree: Tree) -> None:
+def _create(change: Created, header: LoggedTransaction, tree: Tree) -> None:
     parent = tree.nodes.get(parent_of(change.path))
     if parent is None:
         return
@@ -137,7 +137,7 @@ def _create(change: Created, header: Transaction, tree: Tree) -> None:
         owner = header.session_id if change.is_ephemeral else NOBODY
         if change.kind == codes.CREATE_CONTAINER:
             owner = CONTAINER
-        tree.add(change.path, Node(change.data, change.acl, header.zxid, header.time_ms, owner))
+        tree.add(change.path, DataNode(change.data, change.acl, header.zxid, header.time_ms, owner))
     if int32(created - parent.created) > 0:  # also when the count has gone below zero
         parent.created = created
         parent.pzxid = header.zxid
@@ -165,7 +165,7 @@ def _subtree(path: str, tree: Tree) -> list[str]:
     return found
 
 
-def _set_data(change: DataSet, header: Transaction, tree: Tree) -> None:
+def _set_data(change: DataSet, header: LoggedTransaction, tree: Tree) -> None:
     node = tree.nodes.get(change.path)
     if node is not None:
         node.data, node.version = change.data, change.version

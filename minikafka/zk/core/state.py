@@ -16,19 +16,19 @@ from minikafka.zk.core.changes import (
     Change,
     Deleted,
     Failed,
+    LoggedTransaction,
     Multi,
     SessionClosed,
     SessionOpened,
-    Transaction,
     replay,
 )
 from minikafka.zk.core.sessions import Session, Sessions
-from minikafka.zk.core.tree import ROOT, Node, Tree, parent_of
-from minikafka.zk.core.watches import ANY, ONE_SHOT, PERSISTENT, RECURSIVE, Client, WatchTable
+from minikafka.zk.core.tree import ROOT, DataNode, Tree, parent_of
+from minikafka.zk.core.watches import ANY, ONE_SHOT, PERSISTENT, RECURSIVE, Watcher, WatchTable
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import ANYONE
-from minikafka.zk.messages.requests import Operation, Result
+from minikafka.zk.messages.requests import Operation, OpResult
 
 _CHECK_MODES: Final = {
     1: (ONE_SHOT, 0),
@@ -60,14 +60,14 @@ class ServerState:
         self.sessions = Sessions(tick_ms, first_session_id, session_timeout_max_ms)
         self.data_watches = WatchTable()
         self.child_watches = WatchTable()
-        self.journal: list[Transaction] = []
+        self.journal: list[LoggedTransaction] = []
         self._keeps_journal = keeps_journal
         self._logged_zxid = 0
         """Zxid of the last transaction."""
 
     # ---- writes
 
-    def write(self, client: Client, cxid: int, operation: Operation, time_ms: int) -> Written:
+    def write(self, client: Watcher, cxid: int, operation: Operation, time_ms: int) -> Written:
         """Carry out a single write. Raises Refused."""
         self.check_session(client)
         self.zxid += 1
@@ -83,11 +83,11 @@ class ServerState:
 
     def multi(
         self,
-        client: Client,
+        client: Watcher,
         cxid: int,
         operations: Sequence[Operation],
         time_ms: int,
-    ) -> list[Result | int]:
+    ) -> list[OpResult | int]:
         """Carry out all operations or none. Return a result per operation, or a code per operation if one was refused.
 
         The code is 0 before the operation at fault, and RUNTIME_INCONSISTENCY after it.
@@ -95,11 +95,11 @@ class ServerState:
         self.check_session(client)
         self.zxid += 1
         attempt = Attempt(self.tree, client, self.zxid, time_ms)
-        results: list[Result | int] = []
+        results: list[OpResult | int] = []
         try:
             for operation in operations:
                 path, node = attempt.apply(operation)
-                results.append(Result(path, node.stat() if node is not None else None))
+                results.append(OpResult(path, node.stat() if node is not None else None))
         except Refused as refused:
             attempt.roll_back()
             self._log(client.session_id, cxid, time_ms, Failed(refused.code))
@@ -114,7 +114,7 @@ class ServerState:
         self._fire(attempt)
         return results
 
-    def fail(self, client: Client, cxid: int, code: int, time_ms: int) -> None:
+    def fail(self, client: Watcher, cxid: int, code: int, time_ms: int) -> None:
         """Use up a zxid for a write that was refused before it could be tried, such as a malformed multi."""
         self.check_session(client)
         self.zxid += 1
@@ -137,11 +137,11 @@ class ServerState:
         assert self.zxid > self._logged_zxid, (self.zxid, self._logged_zxid)
         self._logged_zxid = self.zxid
         if self._keeps_journal:
-            self.journal.append(Transaction(session_id, cxid, self.zxid, time_ms, change))
+            self.journal.append(LoggedTransaction(session_id, cxid, self.zxid, time_ms, change))
 
     # ---- reads
 
-    def exists(self, client: Client, path: str | None, *, watch: bool) -> Node:
+    def exists(self, client: Watcher, path: str | None, *, watch: bool) -> DataNode:
         """Return a node. `watch`: set a watch, also if the node is missing. Raises Refused."""
         self.check_session(client)
         if path is not None and "\0" in path:
@@ -155,7 +155,7 @@ class ServerState:
             raise Refused(codes.NO_NODE)
         return node
 
-    def data(self, client: Client, path: str | None, *, watch: bool = False) -> Node:
+    def data(self, client: Watcher, path: str | None, *, watch: bool = False) -> DataNode:
         """Return the node whose data the client reads. `watch`: set a data watch. Raises Refused."""
         node = self.readable(client, path)
         if watch:
@@ -163,7 +163,7 @@ class ServerState:
             self.data_watches.add(path, client, ONE_SHOT)
         return node
 
-    def children(self, client: Client, path: str | None, *, watch: bool = False) -> Node:
+    def children(self, client: Watcher, path: str | None, *, watch: bool = False) -> DataNode:
         """Return the node whose children the client reads. `watch`: set a child watch. Raises Refused."""
         node = self.readable(client, path)
         if watch:
@@ -171,14 +171,14 @@ class ServerState:
             self.child_watches.add(path, client, ONE_SHOT)
         return node
 
-    def readable(self, client: Client, path: str | None, permissions: int = acl.READ) -> Node:
+    def readable(self, client: Watcher, path: str | None, permissions: int = acl.READ) -> DataNode:
         """Return a node that the client may read. Raises Refused."""
         self.check_session(client)
         node = self._node(path)
         check_permission(node.acl, permissions, client.identities)
         return node
 
-    def read_many(self, client: Client, paths: Iterable[str]) -> list[Node | int]:
+    def read_many(self, client: Watcher, paths: Iterable[str]) -> list[DataNode | int]:
         """Return a node or an error code (int) for each path. Raises Refused if the session is over."""
         self.check_session(client)
         return [
@@ -188,13 +188,13 @@ class ServerState:
             for path in paths
         ]
 
-    def _readable_or_code(self, client: Client, path: str) -> Node | int:
+    def _readable_or_code(self, client: Watcher, path: str) -> DataNode | int:
         try:
             return self.readable(client, path)
         except Refused as refused:
             return refused.code
 
-    def _node(self, path: str | None) -> Node:
+    def _node(self, path: str | None) -> DataNode:
         if path is None:
             raise Refused(codes.MARSHALLING_ERROR)
         node = self.tree.nodes.get(path or ROOT)  # for reads, "" is the root [measured]
@@ -206,7 +206,7 @@ class ServerState:
 
     def set_watches(
         self,
-        client: Client,
+        client: Watcher,
         seen_zxid: int,
         data: Iterable[str],
         exists: Iterable[str],
@@ -230,7 +230,7 @@ class ServerState:
         for path in recursive:
             self.data_watches.add(path, client, RECURSIVE)
 
-    def _rewatch(self, client: Client, path: str, change: int, seen_zxid: int) -> None:
+    def _rewatch(self, client: Watcher, path: str, change: int, seen_zxid: int) -> None:
         is_data = change == codes.DATA_CHANGED
         node = self.tree.nodes.get(path)
         if node is None:
@@ -240,7 +240,7 @@ class ServerState:
         else:
             (self.data_watches if is_data else self.child_watches).add(path, client, ONE_SHOT)
 
-    def add_watch(self, client: Client, path: str | None, mode: int) -> None:
+    def add_watch(self, client: Watcher, path: str | None, mode: int) -> None:
         """Set a persistent watch (mode 0) or a recursive one (mode 1). Raises Refused for another mode."""
         self.check_session(client)
         if mode == 0:
@@ -250,18 +250,18 @@ class ServerState:
         else:
             raise Refused(codes.MARSHALLING_ERROR)
 
-    def _watch_persistently(self, client: Client, path: str | None) -> None:
+    def _watch_persistently(self, client: Watcher, path: str | None) -> None:
         self.data_watches.add(path, client, PERSISTENT)
         self.child_watches.add(path, client, PERSISTENT)
 
-    def check_watch(self, client: Client, path: str | None, kind: int) -> None:
+    def check_watch(self, client: Watcher, path: str | None, kind: int) -> None:
         """Raise Refused (NO_WATCHER) if the client has no watch of this kind (1 to 5) on the path."""
         child, data = self._modes(client, kind, _CHECK_MODES)
         has_child = self.child_watches.has(path, client, child)
         if not has_child and not self.data_watches.has(path, client, data):
             raise Refused(codes.NO_WATCHER)
 
-    def remove_watch(self, client: Client, path: str | None, kind: int) -> None:
+    def remove_watch(self, client: Watcher, path: str | None, kind: int) -> None:
         """Remove watches of this kind (1 to 5). Raises Refused (NO_WATCHER) if there is none."""
         child, data = self._modes(client, kind, _REMOVE_MODES)
         had_child = self.child_watches.remove(path, client, child)
@@ -269,14 +269,14 @@ class ServerState:
             raise Refused(codes.NO_WATCHER)
 
     def _modes(
-        self, client: Client, kind: int, modes: dict[int, tuple[int, int]]
+        self, client: Watcher, kind: int, modes: dict[int, tuple[int, int]]
     ) -> tuple[int, int]:
         self.check_session(client)
         if kind not in modes:
             raise Refused(codes.MARSHALLING_ERROR)
         return modes[kind]
 
-    def drop(self, client: Client) -> None:
+    def drop(self, client: Watcher) -> None:
         """Forget a client whose connection has ended: its watches go, its session stays."""
         self.data_watches.drop(client)
         self.child_watches.drop(client)
@@ -288,7 +288,7 @@ class ServerState:
         for change, path, node in attempt.events:
             self._send(change, path, node)
 
-    def _send(self, change: int, path: str, node: Node) -> None:
+    def _send(self, change: int, path: str, node: DataNode) -> None:
         """Send an event to all who watch the path and may read the node."""
         if change == codes.CHILDREN_CHANGED:
             found = self.child_watches.fire(path)
@@ -302,7 +302,7 @@ class ServerState:
 
     # ---- sessions
 
-    def check_session(self, client: Client) -> None:
+    def check_session(self, client: Watcher) -> None:
         """Raise Refused (SESSION_EXPIRED) if the client's session is over."""
         if client.session_id not in self.sessions.open:
             raise Refused(codes.SESSION_EXPIRED)
@@ -345,7 +345,7 @@ class ServerState:
 
     # ---- recovery
 
-    def replay(self, transaction: Transaction) -> None:
+    def replay(self, transaction: LoggedTransaction) -> None:
         """Apply a transaction that was logged before. A second replay has no effect."""
         replay(transaction, self.tree, self.sessions)
         # The snapshot may already have later transactions (`changes.py`): the zxid must not go back.

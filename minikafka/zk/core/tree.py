@@ -59,7 +59,7 @@ CONTAINER: Final = -(2**63)
 """The owner of containers, in logs and snapshots. A Stat shows 0 instead."""
 
 
-class Node:
+class DataNode:
     """One znode. `created`: number of children ever created. `data` None and b"" are different values."""
 
     __slots__ = (
@@ -114,13 +114,13 @@ class Tree:
     """All znodes by path. A new tree has the root and the system nodes of a new server."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, DataNode] = {}
         self.ephemerals: dict[int, dict[str, None]] = {}
         """Session id → the paths of the ephemeral nodes that the session owns."""
         self.containers: dict[str, None] = {}
-        self.nodes[ROOT] = Node(b"", ANYONE, 0, 0)
+        self.nodes[ROOT] = DataNode(b"", ANYONE, 0, 0)
         for path in SYSTEM_PATHS:
-            self.add(path, Node(b"", ANYONE, 0, 0))
+            self.add(path, DataNode(b"", ANYONE, 0, 0))
         self.nodes["/zookeeper/config"].acl = READABLE
         self.nodes["/zookeeper/config"].aversion = -1
 
@@ -136,14 +136,14 @@ class Tree:
 
         A Stat does not tell the access control list, so that everyone may write the node, nor a container.
         """
-        node = Node(data, ANYONE, stat.czxid, stat.ctime, stat.ephemeral_owner)
+        node = DataNode(data, ANYONE, stat.czxid, stat.ctime, stat.ephemeral_owner)
         node.mzxid, node.mtime, node.pzxid = stat.mzxid, stat.mtime, stat.pzxid
         node.version, node.aversion = stat.version, stat.aversion
         node.created = (stat.cversion + stat.num_children) // 2
         node.children = dict.fromkeys(children) or None
         self._own(path, node)
 
-    def add(self, path: str, node: Node) -> None:
+    def add(self, path: str, node: DataNode) -> None:
         """Add a node below its parent, which must exist. The parent's counters stay as they are."""
         slash = path.rindex("/")
         parent = self.nodes[path[:slash] or ROOT]
@@ -153,14 +153,14 @@ class Tree:
         parent.children[path[slash + 1 :]] = None
         self._own(path, node)
 
-    def _own(self, path: str, node: Node) -> None:
+    def _own(self, path: str, node: DataNode) -> None:
         self.nodes[path] = node
         if node.owner == CONTAINER:
             self.containers[path] = None
         elif node.owner:
             self.ephemerals.setdefault(node.owner, {})[path] = None
 
-    def remove(self, path: str) -> Node:
+    def remove(self, path: str) -> DataNode:
         """Remove a node that has no children; return it. The parent's counters stay as they are."""
         node = self.nodes.pop(path)
         assert not node.children, path

@@ -19,7 +19,7 @@ RECURSIVE: Final = 4
 ANY: Final = ONE_SHOT | PERSISTENT | RECURSIVE
 
 
-class Client(Protocol):
+class Watcher(Protocol):
     """A connected client: it requests reads and writes, and watches nodes. `session_id` 0: it has no session yet."""
 
     session_id: int
@@ -39,12 +39,12 @@ class WatchTable:
     """
 
     def __init__(self) -> None:
-        self.by_path: dict[str | None, dict[Client, int]] = {}
-        self.by_client: dict[Client, set[str | None]] = {}
+        self.by_path: dict[str | None, dict[Watcher, int]] = {}
+        self.by_client: dict[Watcher, set[str | None]] = {}
         self._recursive = 0
         """Number of recursive watches: without them, no event walks up its path."""
 
-    def add(self, path: str | None, client: Client, mode: int) -> None:
+    def add(self, path: str | None, client: Watcher, mode: int) -> None:
         """Add a watch; a second one of the same mode has no effect."""
         modes = self.by_path.setdefault(path, {})
         before = modes.get(client, 0)
@@ -53,12 +53,12 @@ class WatchTable:
         if mode & ~before & RECURSIVE:
             self._recursive += 1
 
-    def has(self, path: str | None, client: Client, mode: int) -> bool:
+    def has(self, path: str | None, client: Watcher, mode: int) -> bool:
         """Return True if the client watches this path in one of the modes."""
         modes = self.by_path.get(path)
         return modes is not None and bool(modes.get(client, 0) & mode)
 
-    def remove(self, path: str | None, client: Client, mode: int) -> bool:
+    def remove(self, path: str | None, client: Watcher, mode: int) -> bool:
         """Remove the watches of these modes; return True if there was one."""
         modes = self.by_path.get(path)
         before = modes.get(client, 0) if modes else 0
@@ -79,12 +79,12 @@ class WatchTable:
             del self.by_client[client]
         return True
 
-    def drop(self, client: Client) -> None:
+    def drop(self, client: Watcher) -> None:
         """Remove all watches of a client whose connection has ended."""
         for path in tuple(self.by_client.get(client, ())):
             self.remove(path, client, ANY)
 
-    def fire(self, path: str) -> dict[Client, None]:
+    def fire(self, path: str) -> dict[Watcher, None]:
         """Return the clients to tell about a change of the path, and remove their one-shot watches."""
         modes = self.by_path.get(path)
         found = dict.fromkeys(modes) if modes else {}
@@ -94,7 +94,7 @@ class WatchTable:
             self._add_recursive(path, found)
         return found
 
-    def _add_recursive(self, path: str, found: dict[Client, None]) -> None:
+    def _add_recursive(self, path: str, found: dict[Watcher, None]) -> None:
         while path != ROOT:
             path = parent_of(path)
             for client, mode in self.by_path.get(path, {}).items():

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 from minikafka.base.ports import Node, Stat
 from minikafka.zk.messages import codes, jute
 from minikafka.zk.messages.jute import END_OF_PARTS, INT, NULL, PART, STAT, Acl, Identity
-from minikafka.zk.messages.requests import Create, Delete, Operation, Result, SetData
+from minikafka.zk.messages.requests import CreateNode, DeleteNode, Operation, OpResult, SetData
 
 T = TypeVar("T")
 
@@ -132,15 +132,15 @@ def encode_created(kind: int, path: str, stat: Stat) -> bytes:
     return encoded if kind == codes.CREATE else encoded + _pack_stat(*stat)
 
 
-def encode_multi(operations: Sequence[Operation], results: Sequence[Result | int]) -> bytes:
+def encode_multi(operations: Sequence[Operation], results: Sequence[OpResult | int]) -> bytes:
     """Encode the results of a multi: one per operation, or error codes (int) if it was refused."""
     return b"".join(map(_encode_result, operations, results)) + END_OF_PARTS
 
 
-def _encode_result(operation: Operation, result: Result | int) -> bytes:
+def _encode_result(operation: Operation, result: OpResult | int) -> bytes:
     if isinstance(result, int):
         return _encode_failure(result)
-    if isinstance(operation, Create):
+    if isinstance(operation, CreateNode):
         assert result.stat is not None
         # The result of a container has the type of a create2 [measured].
         kind = codes.CREATE if operation.kind == codes.CREATE else codes.CREATE2
@@ -148,7 +148,7 @@ def _encode_result(operation: Operation, result: Result | int) -> bytes:
     if isinstance(operation, SetData):
         assert result.stat is not None
         return _encode_success(codes.SET_DATA, jute.stat(result.stat))
-    kind = codes.DELETE if isinstance(operation, Delete) else codes.CHECK
+    kind = codes.DELETE if isinstance(operation, DeleteNode) else codes.CHECK
     return _encode_success(kind)
 
 

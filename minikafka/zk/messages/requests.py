@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @final
-class Create(NamedTuple):
+class CreateNode(NamedTuple):
     """Create a node. `kind`: CREATE, CREATE2, CREATE_CONTAINER or CREATE_TTL. `acl` None: its list is null."""
 
     kind: int
@@ -41,7 +41,7 @@ class Create(NamedTuple):
 
 
 @final
-class Delete(NamedTuple):
+class DeleteNode(NamedTuple):
     """Delete a node that has this version (-1: any)."""
 
     path: str | None
@@ -66,7 +66,7 @@ class SetAcl(NamedTuple):
     version: int
 
 
-class Check(NamedTuple):
+class CheckVersion(NamedTuple):
     """Require that a node has this version (-1: any); only in a multi."""
 
     path: str | None
@@ -78,10 +78,10 @@ class Reconfig(NamedTuple):
     """Change the members of an ensemble, which a single server refuses."""
 
 
-Operation: TypeAlias = Create | Delete | SetData | SetAcl | Check | Reconfig
+Operation: TypeAlias = CreateNode | DeleteNode | SetData | SetAcl | CheckVersion | Reconfig
 
 
-class Result(NamedTuple):
+class OpResult(NamedTuple):
     """The outcome of one operation of a multi. `stat`: right after the operation; None after a deletion or check."""
 
     path: str
@@ -198,10 +198,10 @@ class Auth(NamedTuple):
 
 
 @final
-class Multi(NamedTuple):
+class MultiWrite(NamedTuple):
     """Carry out all of these operations or none."""
 
-    operations: list[Create | Delete | SetData | Check]
+    operations: list[CreateNode | DeleteNode | SetData | CheckVersion]
 
 
 @final
@@ -229,12 +229,12 @@ ReadRequest: TypeAlias = (
 """A read of any kind but GetData."""
 WatchRequest: TypeAlias = SetWatches | AddWatch | CheckWatch | RemoveWatch
 Request: TypeAlias = (
-    Create
-    | Delete
+    CreateNode
+    | DeleteNode
     | SetData
     | SetAcl
     | Reconfig
-    | Multi
+    | MultiWrite
     | MalformedMulti
     | GetData
     | ReadRequest
@@ -257,25 +257,27 @@ def decode_connect(data: bytes) -> Connect:
     return Connect(seen_zxid, timeout_ms, session_id, password, reader.position < len(data))
 
 
-def decode_create(kind: int) -> Callable[[JuteReader], Create]:
+def decode_create(kind: int) -> Callable[[JuteReader], CreateNode]:
     """Return the decoder of create requests of this kind (CREATE, CREATE2, CREATE_CONTAINER)."""
 
-    def decode(reader: JuteReader) -> Create:
-        return Create(kind, reader.string(), reader.buffer(), reader.acl(), reader.int32())
+    def decode(reader: JuteReader) -> CreateNode:
+        return CreateNode(kind, reader.string(), reader.buffer(), reader.acl(), reader.int32())
 
     return decode
 
 
-def decode_create_ttl(reader: JuteReader) -> Create:
+def decode_create_ttl(reader: JuteReader) -> CreateNode:
     """Decode a createTTL request; its time to live has no meaning here."""
-    found = Create(codes.CREATE_TTL, reader.string(), reader.buffer(), reader.acl(), reader.int32())
+    found = CreateNode(
+        codes.CREATE_TTL, reader.string(), reader.buffer(), reader.acl(), reader.int32()
+    )
     reader.int64()
     return found
 
 
-def decode_delete(reader: JuteReader) -> Delete:
+def decode_delete(reader: JuteReader) -> DeleteNode:
     """Decode a delete request."""
-    return Delete(reader.string(), reader.int32())
+    return DeleteNode(reader.string(), reader.int32())
 
 
 def decode_set_data(reader: JuteReader) -> SetData:
@@ -288,8 +290,8 @@ def decode_set_acl(reader: JuteReader) -> SetAcl:
     return SetAcl(reader.string(), reader.acl(), reader.int32())
 
 
-def _decode_check(reader: JuteReader) -> Check:
-    return Check(reader.string(), reader.int32())
+def _decode_check(reader: JuteReader) -> CheckVersion:
+    return CheckVersion(reader.string(), reader.int32())
 
 
 def decode_reconfig(reader: JuteReader) -> Reconfig:
@@ -332,9 +334,9 @@ def decode_who_am_i(_: JuteReader) -> WhoAmI:
     return WhoAmI()
 
 
-def decode_multi(reader: JuteReader) -> Multi | MalformedMulti:
+def decode_multi(reader: JuteReader) -> MultiWrite | MalformedMulti:
     """Decode a multi. Raises Malformed only for a create without an access control list [measured]."""
-    operations: list[Create | Delete | SetData | Check] = []
+    operations: list[CreateNode | DeleteNode | SetData | CheckVersion] = []
     has_read = False
     while True:
         try:
@@ -344,11 +346,11 @@ def decode_multi(reader: JuteReader) -> Multi | MalformedMulti:
             if is_end:
                 # A null path is found after all operations have been decoded [measured].
                 is_valid = not has_read and all(one.path is not None for one in operations)
-                return Multi(operations) if is_valid else MalformedMulti()
+                return MultiWrite(operations) if is_valid else MalformedMulti()
             operation = _MULTI[kind](reader)
         except (Malformed, KeyError):
             return MalformedMulti()
-        if isinstance(operation, Create):
+        if isinstance(operation, CreateNode):
             found = _create_in_multi(operation)
             if found is None:
                 return MalformedMulti()
@@ -361,7 +363,7 @@ def decode_multi(reader: JuteReader) -> Multi | MalformedMulti:
             return MalformedMulti()
 
 
-def _create_in_multi(operation: Create) -> Create | None:
+def _create_in_multi(operation: CreateNode) -> CreateNode | None:
     """Return the create with the kind that its flags select in a multi; None if the flags are malformed [measured]."""
     flags = operation.flags
     if operation.kind == codes.CREATE_TTL:
@@ -433,7 +435,12 @@ def _required(reader: JuteReader) -> str:
 
 
 _MULTI: Final[
-    dict[int, Callable[[JuteReader], Create | Delete | SetData | Check | GetData | GetChildren]]
+    dict[
+        int,
+        Callable[
+            [JuteReader], CreateNode | DeleteNode | SetData | CheckVersion | GetData | GetChildren
+        ],
+    ]
 ] = {
     codes.CREATE: decode_create(codes.CREATE),
     codes.CREATE2: decode_create(codes.CREATE2),

@@ -31,7 +31,7 @@ _REBUILT: Final = (layout.TOPICS, layout.TOPIC_CONFIGS, leaders_layout.TOPICS)
 """Nodes whose children a repeated recovery removes first."""
 
 
-class Partition(Protocol):
+class PartitionToWrite(Protocol):
     """A partition to write. See `cluster/recovery/plan.py`."""
 
     @property
@@ -47,7 +47,7 @@ class Partition(Protocol):
         """The leader epoch."""
 
 
-class Topic(Protocol):
+class TopicToWrite(Protocol):
     """A topic to write."""
 
     @property
@@ -59,7 +59,7 @@ class Topic(Protocol):
         """The topic's id, 16 bytes."""
 
     @property
-    def partitions(self) -> Mapping[int, Partition]:
+    def partitions(self) -> Mapping[int, PartitionToWrite]:
         """The topic's partitions by number."""
 
     @property
@@ -83,7 +83,7 @@ async def write(
     zookeeper: ZooKeeper,
     mode: str,
     cluster_id: str,
-    found: Sequence[Topic],
+    found: Sequence[TopicToWrite],
     controller_epoch: Epoch,
     producer_ids: tuple[int, int],
 ) -> None:
@@ -111,7 +111,7 @@ async def write(
     await ids.restore(zookeeper, cluster_id)
 
 
-def _topic(mode: str, topic: Topic, controller_epoch: Epoch) -> Iterator[MultiOp]:
+def _topic(mode: str, topic: TopicToWrite, controller_epoch: Epoch) -> Iterator[MultiOp]:
     yield configs.write(configs.Entity(configs.TOPICS, topic.name), topic.settings, None)
     if mode == CONTROLLER:
         assignment = {n: ReplicaAssignment(one.replicas) for n, one in topic.partitions.items()}

@@ -60,7 +60,7 @@ _DIE_WITH_PARENT: Final = (
 )
 
 
-class Member(NamedTuple):
+class EnsembleServer(NamedTuple):
     """One server of an ensemble: its id, and the two ports for the other servers."""
 
     id: int
@@ -85,7 +85,7 @@ class ApacheZooKeeper(ServerProcess):
         tick_time_ms: int = TICK_MS,
         attached: bool = True,
         log: Path | None = None,
-        members: Sequence[Member] = (),
+        members: Sequence[EnsembleServer] = (),
         me: int = 0,
     ) -> None:
         super().__init__(

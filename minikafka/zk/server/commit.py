@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from minikafka.base.ports import Clock, Executor, Rng, Tasks
-from minikafka.zk.core.changes import Transaction
+from minikafka.zk.core.changes import LoggedTransaction
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.server.counters import Counters, Output
+from minikafka.zk.server.counters import Counters, ReplyBatch
 
 SLOW_MS: Final = 2
 """After a flush that takes longer, flushes run in the Executor."""
@@ -24,7 +24,7 @@ FAST_FLUSHES: Final = 64
 """After this many fast flushes in a row, flushes run in the event loop again."""
 
 
-class Store(Protocol):
+class CommitStore(Protocol):
     """The files of a server (`zk/store`). Each method may raise MinikafkaError."""
 
     notes: list[str]
@@ -36,7 +36,7 @@ class Store(Protocol):
     def secret(self, rng: Rng) -> bytes:
         """Return the secret of the session passwords."""
 
-    def append(self, transactions: Sequence[Transaction]) -> None:
+    def append(self, transactions: Sequence[LoggedTransaction]) -> None:
         """Write the transactions to the log, not yet durable."""
 
     def sync(self) -> None:
@@ -55,13 +55,13 @@ class Store(Protocol):
         """Close the files, and let another process use them."""
 
 
-class Sender(Protocol):
+class ReplySender(Protocol):
     """A connection that has output."""
 
-    def take_output(self) -> Output:
+    def take_output(self) -> ReplyBatch:
         """Return the collected output, and begin to collect the next."""
 
-    def send_output(self, output: Output) -> None:
+    def send_output(self, output: ReplyBatch) -> None:
         """Send what `take_output` returned."""
 
 
@@ -74,7 +74,7 @@ class GroupCommit:
 
     def __init__(
         self,
-        store: Store | None,
+        store: CommitStore | None,
         state: ServerState,
         clock: Clock,
         tasks: Tasks,
@@ -92,9 +92,9 @@ class GroupCommit:
         self._on_durable = on_durable
         self._fail = fail
         self.expects_slow_disk = False
-        self._waiting: dict[Sender, None] = {}
+        self._waiting: dict[ReplySender, None] = {}
         """The connections with output."""
-        self._batch: list[tuple[Sender, Output]] = []
+        self._batch: list[tuple[ReplySender, ReplyBatch]] = []
         """The output that is sent when the current flush has succeeded."""
         self._is_in_turn = False
         self._is_scheduled = False
@@ -107,7 +107,7 @@ class GroupCommit:
         """Begin to apply requests; the caller must call `end_turn` before it returns to the loop."""
         self._is_in_turn = True
 
-    def add(self, sender: Sender) -> None:
+    def add(self, sender: ReplySender) -> None:
         """Note that a connection has output. Outside of a turn, a turn ends soon."""
         if not self._is_in_turn and not self._waiting:
             asyncio.get_running_loop().call_soon(self.end_turn)
@@ -157,7 +157,7 @@ class GroupCommit:
         self._has_failed = True
         self._waiting.clear()
 
-    def _take(self) -> list[tuple[Sender, Output]]:
+    def _take(self) -> list[tuple[ReplySender, ReplyBatch]]:
         waiting, self._waiting = self._waiting, {}
         return [(sender, sender.take_output()) for sender in waiting]
 
@@ -215,7 +215,7 @@ class GroupCommit:
         elif self._fast_flushes < FAST_FLUSHES:
             self._fast_flushes += 1
 
-    def _send(self, batch: list[tuple[Sender, Output]]) -> None:
+    def _send(self, batch: list[tuple[ReplySender, ReplyBatch]]) -> None:
         if self._has_failed:
             return
         try:

@@ -22,7 +22,7 @@ from minikafka.zk.messages.codes import UNKNOWN_ZXID, Refused
 from minikafka.zk.messages.jute import INT, LONG, Identity, JuteReader, Malformed
 from minikafka.zk.messages.replies import ANSWER_BYTES_MAX, PASSWORD_BYTES, AnswerTooLong
 from minikafka.zk.server.commit import GroupCommit
-from minikafka.zk.server.counters import Counters, Latencies, Output
+from minikafka.zk.server.counters import Counters, Latencies, ReplyBatch
 from minikafka.zk.server.handlers import HANDLERS, answer
 from minikafka.zk.server.settings import (
     CREDENTIALS_MAX,
@@ -46,14 +46,14 @@ PING_XID: Final = -2
 RECEIVE_BYTES: Final = 64 << 10
 
 
-class Shared(NamedTuple):
+class ServerParts(NamedTuple):
     """The objects that all connections of a server share. `fail(reason)` ends the process."""
 
     state: ServerState
     clock: Clock
     commit: GroupCommit
     counters: Counters
-    connections: dict[ClientConnection, None]
+    connections: dict[ServerConnection, None]
     secret: bytes
     words: dict[bytes, Callable[[], str]]
     buffer: memoryview
@@ -66,10 +66,10 @@ class Shared(NamedTuple):
         return hmac.digest(self.secret, LONG.pack(session_id), "sha1")[:PASSWORD_BYTES]
 
 
-class ClientConnection:
+class ServerConnection:
     """The connection of one client (StreamHandler of the transport, Client of the state)."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ServerParts) -> None:
         self.session_id = 0
         self.identities: dict[Identity, None] = {}
         self.counters = Latencies()
@@ -99,8 +99,8 @@ class ClientConnection:
         """Number of events with this zxid."""
         self._yields = False
         """True if other clients get their turn before the next request."""
-        self._output = Output()
-        self._sending: Output | None = None
+        self._output = ReplyBatch()
+        self._sending: ReplyBatch | None = None
         """Output that waits for the log."""
 
     # ---- called by the transport
@@ -352,7 +352,7 @@ class ClientConnection:
         if session is None or not hmac.compare_digest(request.password, expected):
             return None
         former = session.connection
-        if isinstance(former, ClientConnection):
+        if isinstance(former, ServerConnection):
             # First the watches: the client sets them again on the new connection, and must get no event twice.
             self._state.drop(former)
             former.close()
@@ -385,14 +385,14 @@ class ClientConnection:
         output.packets.append(packet)
         output.bytes += len(packet)
 
-    def take_output(self) -> Output:
+    def take_output(self) -> ReplyBatch:
         """Return the collected output, and begin to collect the next. It is sent when the log is durable."""
-        output, self._output = self._output, Output()
+        output, self._output = self._output, ReplyBatch()
         output.is_last = self._is_closing
         self._sending = output
         return output
 
-    def send_output(self, output: Output) -> None:
+    def send_output(self, output: ReplyBatch) -> None:
         """Send the output, and close the connection if it is the last one."""
         self._sending = None
         link, packets = self.link, output.packets
@@ -425,5 +425,5 @@ class ClientConnection:
     def cut(self) -> None:
         """Close the connection at once, and drop the collected output."""
         self._is_closing = True
-        self._output = Output()
+        self._output = ReplyBatch()
         self.link.abort()

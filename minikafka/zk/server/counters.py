@@ -77,7 +77,7 @@ class Counters(Latencies):
         self.flush_ms_max = max(self.flush_ms_max, took_ms)
 
 
-class Output:
+class ReplyBatch:
     """The replies and events that one connection sends together, with the arrival times of the requests."""
 
     __slots__ = (

@@ -12,17 +12,17 @@ from typing import Final, NamedTuple
 from minikafka.zk.core import acl
 from minikafka.zk.core.attempt import Written
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.core.tree import Node
-from minikafka.zk.core.watches import Client
+from minikafka.zk.core.tree import DataNode
+from minikafka.zk.core.watches import Watcher
 from minikafka.zk.messages import codes, jute, replies, requests
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import JuteReader
 from minikafka.zk.messages.requests import (
-    Create,
-    Delete,
+    CreateNode,
+    DeleteNode,
     GetData,
     MalformedMulti,
-    Multi,
+    MultiWrite,
     ReadRequest,
     Reconfig,
     Request,
@@ -79,20 +79,20 @@ HANDLERS: Final[dict[int, Handler]] = {
 """All requests but ping, closeSession and auth, which concern the connection itself."""
 
 
-def answer(state: ServerState, client: Client, xid: int, request: Request, time_ms: int) -> bytes:
+def answer(state: ServerState, client: Watcher, xid: int, request: Request, time_ms: int) -> bytes:
     """Carry out a request; return the body of the reply. The most frequent requests come first."""
     # Types are compared, because a match of classes would make a read of a node an eighth slower.
     if type(request) is GetData:
         return replies.encode_data(state.data(client, request.path, watch=request.watch))
     if type(request) is SetData or type(request) is SetAcl:
         return replies.encode_stat(_node_of(state.write(client, xid, request, time_ms)))
-    if type(request) is Create:
+    if type(request) is CreateNode:
         written = state.write(client, xid, request, time_ms)
         return replies.encode_created(request.kind, written.path, _node_of(written).stat())
-    if type(request) is Delete or type(request) is Reconfig:
+    if type(request) is DeleteNode or type(request) is Reconfig:
         state.write(client, xid, request, time_ms)
         return b""
-    if type(request) is Multi:
+    if type(request) is MultiWrite:
         results = state.multi(client, xid, request.operations, time_ms)
         return replies.encode_multi(request.operations, results)
     if type(request) is MalformedMulti:
@@ -101,7 +101,7 @@ def answer(state: ServerState, client: Client, xid: int, request: Request, time_
     return _answer_read(state, client, request)
 
 
-def _answer_read(state: ServerState, client: Client, request: ReadRequest | WatchRequest) -> bytes:
+def _answer_read(state: ServerState, client: Watcher, request: ReadRequest | WatchRequest) -> bytes:
     """Carry out a request that writes nothing."""
     match request:
         case requests.Exists():
@@ -133,7 +133,7 @@ def _answer_read(state: ServerState, client: Client, request: ReadRequest | Watc
             return _answer_about_watches(state, client, request)
 
 
-def _answer_about_watches(state: ServerState, client: Client, request: WatchRequest) -> bytes:
+def _answer_about_watches(state: ServerState, client: Watcher, request: WatchRequest) -> bytes:
     match request:
         case requests.SetWatches():
             state.set_watches(client, *request)
@@ -149,12 +149,12 @@ def _answer_about_watches(state: ServerState, client: Client, request: WatchRequ
             return b""
 
 
-def _node_of(written: Written) -> Node:
+def _node_of(written: Written) -> DataNode:
     assert written.node is not None
     return written.node
 
 
-def _ephemerals(state: ServerState, client: Client, prefix: str | None) -> bytes:
+def _ephemerals(state: ServerState, client: Watcher, prefix: str | None) -> bytes:
     state.check_session(client)
     own = state.tree.ephemerals.get(client.session_id, ())
     if prefix is None or prefix.strip(_TRIMMED) in ("", "/"):

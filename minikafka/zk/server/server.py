@@ -16,10 +16,10 @@ from minikafka.base.errors import MinikafkaError
 from minikafka.base.ports import Clock, Executor, Listener, Rng, Tasks, Timer, Transport
 from minikafka.zk.core.sessions import Session
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.server.commit import GroupCommit, Store
-from minikafka.zk.server.connection import RECEIVE_BYTES, ClientConnection, Shared
+from minikafka.zk.server.commit import CommitStore, GroupCommit
+from minikafka.zk.server.connection import RECEIVE_BYTES, ServerConnection, ServerParts
 from minikafka.zk.server.counters import Counters
-from minikafka.zk.server.settings import CONTAINERS_MS, DEFAULTS, Settings
+from minikafka.zk.server.settings import CONTAINERS_MS, DEFAULTS, ServerSettings
 from minikafka.zk.server.words import Words
 
 logger = logging.getLogger(__name__)
@@ -36,14 +36,14 @@ class ZooKeeperServer:
 
     def __init__(
         self,
-        store: Store | None,
+        store: CommitStore | None,
         clock: Clock,
         rng: Rng,
         transport: Transport,
         tasks: Tasks,
         executor: Executor,
         *,
-        settings: Settings = DEFAULTS,
+        settings: ServerSettings = DEFAULTS,
         in_child: Callable[[Callable[[], None]], Awaitable[bool]] | None = None,
         on_failure: Callable[[str], None],
     ) -> None:
@@ -54,7 +54,7 @@ class ZooKeeperServer:
             keeps_journal=store is not None,
         )
         self.port = 0
-        self.connections: dict[ClientConnection, None] = {}
+        self.connections: dict[ServerConnection, None] = {}
         self._store = store
         self._clock = clock
         self._rng = rng
@@ -75,7 +75,7 @@ class ZooKeeperServer:
             self._on_durable,
             self._fail,
         )
-        self._shared: Shared
+        self._shared: ServerParts
         self._listener: Listener | None = None
         self._timer: Timer | None = None
         self._containers_due = 0
@@ -89,7 +89,7 @@ class ZooKeeperServer:
         """
         secret = self._recover()
         words = Words(self.state, self.connections, self._counters, self._clock)
-        self._shared = Shared(
+        self._shared = ServerParts(
             self.state,
             self._clock,
             self._commit,
@@ -139,11 +139,11 @@ class ZooKeeperServer:
         _close_connection(session)
         self._commit.end_turn()
 
-    def _accept(self) -> ClientConnection | None:
+    def _accept(self) -> ServerConnection | None:
         if self._has_ended or len(self.connections) >= self._settings.connections_max:
             self._counters.connections_refused += 1
             return None
-        return ClientConnection(self._shared)
+        return ServerConnection(self._shared)
 
     # ---- time
 
@@ -205,7 +205,7 @@ class ZooKeeperServer:
         self._commit.expects_slow_disk = True  # the child flushes many bytes to the same disk
         self._tasks.spawn(self._finish_snapshot(store, ended), "zookeeper snapshot")
 
-    async def _finish_snapshot(self, store: Store, ended: Awaitable[bool]) -> None:
+    async def _finish_snapshot(self, store: CommitStore, ended: Awaitable[bool]) -> None:
         """Wait until the snapshot is written, then delete the files that it replaces."""
         try:
             if await ended:
@@ -228,7 +228,7 @@ class ZooKeeperServer:
 
 
 def _close_connection(session: Session) -> None:
-    if isinstance(session.connection, ClientConnection):
+    if isinstance(session.connection, ServerConnection):
         session.connection.close()
 
 

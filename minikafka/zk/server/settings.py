@@ -24,7 +24,7 @@ CONTAINERS_MS: Final = 60_000
 """Time between two removals of empty containers."""
 
 
-class Settings(NamedTuple):
+class ServerSettings(NamedTuple):
     """The settings of a server.
 
     `tick_ms`: ZooKeeper's tickTime. `session_timeout_max_ms`: None for 20 ticks. `connections_max`: further
@@ -37,4 +37,4 @@ class Settings(NamedTuple):
     snapshot_after: int = 100_000
 
 
-DEFAULTS: Final = Settings()
+DEFAULTS: Final = ServerSettings()

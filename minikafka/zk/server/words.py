@@ -16,7 +16,7 @@ from minikafka.base.ports import Clock
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.messages.codes import CHILDREN_CHANGED, DATA_CHANGED, NODE_CREATED, NODE_DELETED
 from minikafka.zk.messages.replies import ANSWER_BYTES_MAX, AnswerTooLong
-from minikafka.zk.server.connection import ClientConnection
+from minikafka.zk.server.connection import ServerConnection
 from minikafka.zk.server.counters import Counters
 
 VERSION: Final = "3.9.5-minikafka"
@@ -36,7 +36,7 @@ class Words:
     def __init__(
         self,
         state: ServerState,
-        connections: Mapping[ClientConnection, None],
+        connections: Mapping[ServerConnection, None],
         counters: Counters,
         clock: Clock,
     ) -> None:
@@ -116,7 +116,7 @@ class Words:
     def _cons(self) -> str:
         return _lines([*map(self._details, self._connections), ""])
 
-    def _details(self, connection: ClientConnection) -> str:
+    def _details(self, connection: ServerConnection) -> str:
         session = self._state.sessions.open.get(connection.session_id)
         if session is None:
             return _brief(connection) + ")"
@@ -149,7 +149,7 @@ class Words:
             yield from (f"\t{path}" for path in paths)
 
     def _connection_sets(self) -> list[str]:
-        sets: dict[int, list[ClientConnection]] = {}
+        sets: dict[int, list[ServerConnection]] = {}
         for connection in self._connections:
             session = self._state.sessions.open.get(connection.session_id)
             expires = connection.deadline if session is None else session.expires
@@ -183,12 +183,12 @@ class Words:
         lines = []
         for path, watchers in self._state.data_watches.by_path.items():
             lines.append(str(path))
-            found = (each for each in watchers if isinstance(each, ClientConnection))
+            found = (each for each in watchers if isinstance(each, ServerConnection))
             lines += (f"\t0x{each.session_id:x}" for each in found)
         return _lines([*lines, ""])
 
 
-def _brief(connection: ClientConnection) -> str:
+def _brief(connection: ServerConnection) -> str:
     counters = connection.counters
     interest = 0 if connection.is_paused else 1
     counts = f"queued={connection.unanswered()},recved={counters.received},sent={counters.sent}"

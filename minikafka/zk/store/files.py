@@ -52,7 +52,7 @@ _RECORD_START: Final = re.compile(
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
-class Entry(NamedTuple):
+class StoreFile(NamedTuple):
     """A log or a snapshot. `zxid`: the zxid in the file's name."""
 
     zxid: int
@@ -67,16 +67,16 @@ class Entry(NamedTuple):
 class Listing(NamedTuple):
     """The logs and snapshots of a directory, oldest first."""
 
-    logs: list[Entry]
-    snapshots: list[Entry]
+    logs: list[StoreFile]
+    snapshots: list[StoreFile]
 
 
 def listing(storage: Storage, folder: str) -> Listing:
     """Return the logs and snapshots in a folder `version-2`; nothing if there is no such folder."""
-    found: dict[str, list[Entry]] = {"log": [], "snapshot": []}
+    found: dict[str, list[StoreFile]] = {"log": [], "snapshot": []}
     for name in storage.names(folder) if storage.is_directory(folder) else ():
         if match := _NAME.fullmatch(name):
-            found[match[1]].append(Entry(int(match[2], 16), f"{folder}/{name}"))
+            found[match[1]].append(StoreFile(int(match[2], 16), f"{folder}/{name}"))
     return Listing(sorted(found["log"]), sorted(found["snapshot"]))
 
 
@@ -87,7 +87,7 @@ def remove_unfinished(storage: Storage, folder: str) -> None:
             storage.remove(f"{folder}/{name}")
 
 
-def read_snapshot(storage: Storage, entry: Entry) -> snapshots.Snapshot:
+def read_snapshot(storage: Storage, entry: StoreFile) -> snapshots.Snapshot:
     """Return the content of a snapshot. Raises Malformed, or UnsupportedData for one that was compressed by Snappy."""
     if entry.path.endswith(".snappy"):
         raise UnsupportedData(

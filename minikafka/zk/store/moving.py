@@ -15,7 +15,7 @@ from minikafka.base.ports import File, Storage
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.store import durable_end
 from minikafka.zk.store.durable_end import DurableEnd
-from minikafka.zk.store.files import LOCK, VERSION, CorruptData, DirectoryInUse, Entry
+from minikafka.zk.store.files import LOCK, VERSION, CorruptData, DirectoryInUse, StoreFile
 from minikafka.zk.store.recovery import Recovery
 
 _UNFINISHED: Final = f"{VERSION}.unfinished"
@@ -29,7 +29,7 @@ class CannotMove(MinikafkaError):
     """The directory cannot be copied; the text says why, and what to do."""
 
 
-class Source(NamedTuple):
+class CopiedDirectory(NamedTuple):
     """The directory to copy. `logs`: the directory of the logs (Apache's dataLogDir), if not next to the snapshots."""
 
     directory: str
@@ -49,7 +49,9 @@ class Copied(NamedTuple):
     notes: tuple[str, ...]
 
 
-def copy(storage: Storage, source: Source, destination: str, on_progress: OnProgress) -> Copied:
+def copy(
+    storage: Storage, source: CopiedDirectory, destination: str, on_progress: OnProgress
+) -> Copied:
     """Copy a data directory, and check that the copy has the same state. Raises MinikafkaError."""
     _refuse_existing(storage, destination)
     lock = _lock(storage, source.directory)
@@ -82,7 +84,9 @@ def _lock(storage: Storage, directory: str) -> File | None:
     return lock
 
 
-def _copy(storage: Storage, source: Source, destination: str, on_progress: OnProgress) -> Copied:
+def _copy(
+    storage: Storage, source: CopiedDirectory, destination: str, on_progress: OnProgress
+) -> Copied:
     recovery = _open(storage, source)
     on_progress("reading", 0, 1)
     state = _load(recovery)
@@ -114,7 +118,7 @@ def _losses(storage: Storage, directory: str, state: ServerState) -> list[str]:
 
 
 def _copy_files(
-    storage: Storage, files: Sequence[Entry], unfinished: str, on_progress: OnProgress
+    storage: Storage, files: Sequence[StoreFile], unfinished: str, on_progress: OnProgress
 ) -> int:
     """Copy files into a new folder; return the number of bytes."""
     storage.remove_tree(unfinished)
@@ -128,7 +132,7 @@ def _copy_files(
     return total
 
 
-def _open(storage: Storage, source: Source) -> Recovery:
+def _open(storage: Storage, source: CopiedDirectory) -> Recovery:
     """Return the recovery of the source. Raises CannotMove if the source is empty or its logs are elsewhere."""
     folder = f"{source.directory}/{VERSION}"
     recovery = Recovery(storage, folder, source.logs and f"{source.logs}/{VERSION}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from minikafka.base.ports import Storage
-from minikafka.zk.core.changes import Change, Created, Multi, SessionClosed, Transaction
+from minikafka.zk.core.changes import Change, Created, LoggedTransaction, Multi, SessionClosed
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import Malformed
@@ -20,9 +20,9 @@ from minikafka.zk.store.files import (
     BATCH_BYTES_MAX,
     LOG_HEADER,
     CorruptData,
-    Entry,
     Listing,
     LogRecords,
+    StoreFile,
     UnsupportedData,
     listing,
     read_snapshot,
@@ -53,7 +53,7 @@ class Recovery:
         durable: DurableEnd | None = None,
     ) -> None:
         self.notes: list[str] = []
-        self.used: list[Entry] = []
+        self.used: list[StoreFile] = []
         self.replayed = 0
         self.has_own_logs = False
         self._storage = storage
@@ -108,7 +108,7 @@ class Recovery:
         self._storage.sync_directory(self._folder)
         return self._end
 
-    def _complete(self, log: Entry) -> None:
+    def _complete(self, log: StoreFile) -> None:
         """Cut the last log after its last record; remove it if it has no record. Keep the cut bytes in another file."""
         if self._torn:
             self._storage.write_atomically(_cut_file(log, self._last_end), self._torn)
@@ -123,7 +123,7 @@ class Recovery:
 
     # ---- snapshots
 
-    def _newest_snapshot(self) -> tuple[Entry, Snapshot]:
+    def _newest_snapshot(self) -> tuple[StoreFile, Snapshot]:
         """Return the newest whole snapshot."""
         for entry in reversed(self._files.snapshots):
             try:
@@ -150,13 +150,13 @@ class Recovery:
 
     # ---- logs
 
-    def _logs_after(self, zxid: int) -> list[Entry]:
+    def _logs_after(self, zxid: int) -> list[StoreFile]:
         """Return the logs that may contain transactions after this one."""
         logs = self._files.logs
         first = max((i for i, log in enumerate(logs) if log.zxid <= zxid + 1), default=0)
         return logs[first:]
 
-    def _replay(self, log: Entry, state: ServerState) -> None:
+    def _replay(self, log: StoreFile, state: ServerState) -> None:
         records = LogRecords(self._storage.read(log.path))
         self.has_own_logs |= records.is_own
         start = records.position
@@ -169,7 +169,7 @@ class Recovery:
         self._check_end(log, records)
 
     def _check_order(
-        self, log: Entry, records: LogRecords, position: int, zxid: int, last: int
+        self, log: StoreFile, records: LogRecords, position: int, zxid: int, last: int
     ) -> None:
         """Refuse a record that does not follow the last record that was read. `last`: the zxid of the state.
 
@@ -206,7 +206,7 @@ class Recovery:
                 f"starts with transaction {zxid:#x}, but the log before it has this one, too",
             )
 
-    def _apply(self, log: Entry, position: int, record: bytes, state: ServerState) -> None:
+    def _apply(self, log: StoreFile, position: int, record: bytes, state: ServerState) -> None:
         try:
             transaction = transaction_log.decode(record)
         except Malformed as error:
@@ -217,7 +217,7 @@ class Recovery:
         self._remember_ttl(transaction, transaction.change)
         self.replayed += 1
 
-    def _check_end(self, log: Entry, records: LogRecords) -> None:
+    def _check_end(self, log: StoreFile, records: LogRecords) -> None:
         """Refuse damage that no crash can cause. Zeros at the end are no damage: they are written in advance."""
         unread, position = records.unread(), records.position
         self._last_end, self._torn = position, unread
@@ -238,7 +238,7 @@ class Recovery:
                 f"{log.path}: {len(unread)} bytes of an unfinished write at byte {position} were cut"
             )
 
-    def _was_durable(self, log: Entry, records: LogRecords) -> bool:
+    def _was_durable(self, log: StoreFile, records: LogRecords) -> bool:
         """Return True if the unreadable bytes were durable once: `durable-end` or a later record says so."""
         durable = self._durable
         if durable is None:
@@ -257,12 +257,12 @@ class Recovery:
         ]
         # An earlier version noted no zxid: its log has at least the first one.
         if reached < (durable.first_zxid if durable.zxid is None else durable.zxid):
-            entry = Entry(durable.first_zxid, path if is_missing else self._folder)
+            entry = StoreFile(durable.first_zxid, path if is_missing else self._folder)
             reason = "is missing" if is_missing else f"ends with transaction {reached:#x}"
             raise self._lost(entry, reached + 1, reason, is_last=True)
 
     def _lost(
-        self, file: Entry, first: int, reason: str, last: int = 0, *, is_last: bool = False
+        self, file: StoreFile, first: int, reason: str, last: int = 0, *, is_last: bool = False
     ) -> CorruptData:
         """Return the exception for a damaged or missing file.
 
@@ -282,7 +282,7 @@ class Recovery:
 
     # ---- what Apache ZooKeeper's data may have
 
-    def _remember_ttl(self, header: Transaction, change: Change) -> None:
+    def _remember_ttl(self, header: LoggedTransaction, change: Change) -> None:
         if type(change) is Created and change.kind == codes.CREATE_TTL:
             self._with_ttl[change.path] = header.zxid
         elif type(change) is Multi:
@@ -307,7 +307,7 @@ class Recovery:
             )
 
 
-def _cut_file(log: Entry, position: int) -> str:
+def _cut_file(log: StoreFile, position: int) -> str:
     """Return the path of the file that keeps the bytes that are cut off. No server reads it as a log."""
     return f"{log.path}.cut.{position}"
 
@@ -316,4 +316,4 @@ def _remove_orphans(state: ServerState) -> None:
     """Delete ephemeral nodes whose session is over, as Apache ZooKeeper does at its start."""
     for owner in [owner for owner in state.tree.ephemerals if owner not in state.sessions.open]:
         if owner >> 56 != _TTL_OWNER:
-            state.replay(Transaction(owner, 0, state.zxid, 0, SessionClosed(())))
+            state.replay(LoggedTransaction(owner, 0, state.zxid, 0, SessionClosed(())))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from zlib import adler32
 
-from minikafka.zk.core.tree import CONTAINER, ROOT, SYSTEM_PATHS, Node, Tree
+from minikafka.zk.core.tree import CONTAINER, ROOT, SYSTEM_PATHS, DataNode, Tree
 from minikafka.zk.messages.jute import ANYONE, INT, NULL, Acl, JuteReader, Malformed, acl, string
 
 UNKNOWN_ZXID: Final = -1
@@ -118,8 +118,8 @@ def _tree(content: bytes, at: int, lists: dict[int, Acl]) -> Tree:
     """
     tree = Tree()
     fresh = tree.nodes
-    nodes: dict[str, Node] = {}
-    size_of, values_of, make = INT.unpack_from, _NODE.unpack_from, Node.__new__
+    nodes: dict[str, DataNode] = {}
+    size_of, values_of, make = INT.unpack_from, _NODE.unpack_from, DataNode.__new__
     while True:
         (size,) = size_of(content, at)
         if size < 0:
@@ -130,7 +130,7 @@ def _tree(content: bytes, at: int, lists: dict[int, Acl]) -> Tree:
             break
         (size,) = size_of(content, at)
         at += 4
-        node = make(Node)
+        node = make(DataNode)
         node.data = None
         if size >= 0:
             node.data = content[at : at + size]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from minikafka.base.ports import File, Rng, Storage
-from minikafka.zk.core.changes import Transaction
+from minikafka.zk.core.changes import LoggedTransaction
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.store import durable_end, snapshots, transaction_log
 from minikafka.zk.store.durable_end import DurableEnd, DurableNote
@@ -122,7 +122,7 @@ class Store:
 
     # ---- the log
 
-    def append(self, batch: Sequence[Transaction]) -> None:
+    def append(self, batch: Sequence[LoggedTransaction]) -> None:
         """Write transactions to the log; `sync` makes them durable. Above 4 MiB it syncs in between."""
         if not batch:
             return

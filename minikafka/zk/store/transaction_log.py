@@ -20,10 +20,10 @@ from minikafka.zk.core.changes import (
     DataSet,
     Deleted,
     Failed,
+    LoggedTransaction,
     Multi,
     SessionClosed,
     SessionOpened,
-    Transaction,
 )
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import INT, Acl, JuteReader, Malformed, acl, buffer, string, strings
@@ -49,7 +49,7 @@ Replay deletes all ephemeral nodes of a closed session, also those that the reco
 # ---- encoding
 
 
-def encode(transaction: Transaction, durable: int = 0) -> bytes:
+def encode(transaction: LoggedTransaction, durable: int = 0) -> bytes:
     """Return the whole record of a transaction. `durable`: for a mark, bytes of the log that are on the disk."""
     session_id, cxid, zxid, time_ms, change = transaction
     if type(change) is DataSet:  # the most frequent one
@@ -117,13 +117,13 @@ def zxid_of(record: bytes) -> int:
     return _ZXID.unpack_from(record, _ZXID_AT)[0]  # type: ignore[no-any-return]
 
 
-def decode(record: bytes) -> Transaction:
+def decode(record: bytes) -> LoggedTransaction:
     """Return the transaction of a record, which begins with its header. Raises Malformed."""
     try:
         session_id, cxid, zxid, time_ms, kind = HEADER.unpack_from(record)
     except struct.error:
         raise Malformed(f"a transaction of {len(record)} bytes has no complete header") from None
-    return Transaction(
+    return LoggedTransaction(
         session_id, cxid, zxid, time_ms, _change(kind, JuteReader(record, HEADER.size))
     )
 

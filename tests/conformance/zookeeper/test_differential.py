@@ -18,7 +18,7 @@ from support.zookeeper_sequences import Sequence
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk.core.watches import Client, WatchTable
+from minikafka.zk.core.watches import Watcher, WatchTable
 from minikafka.zk.server.server import ZooKeeperServer
 
 SEQUENCES = 200
@@ -48,7 +48,7 @@ async def test_embedded_server_answers_200_random_sequences_as_apache_zookeeper(
 class Forgetful(WatchTable):
     """A table of watches with a bug: one path has only one watch."""
 
-    def fire(self, path: str) -> dict[Client, None]:
+    def fire(self, path: str) -> dict[Watcher, None]:
         return dict.fromkeys(list(super().fire(path))[:1])
 
 

@@ -21,7 +21,7 @@ from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.messages import codes
 from minikafka.zk.server.server import ZooKeeperServer
-from minikafka.zk.server.settings import Settings
+from minikafka.zk.server.settings import ServerSettings
 from minikafka.zk.store.store import Store
 
 SEEDS = 4
@@ -91,7 +91,7 @@ class Attack:
             self.transport,
             TaskRegistry(),
             ThreadExecutor(),
-            settings=Settings(tick_ms=TICK_MS),
+            settings=ServerSettings(tick_ms=TICK_MS),
             on_failure=self.failures.append,
         )
         self.clients: list[WireClient] = []

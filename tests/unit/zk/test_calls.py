@@ -176,7 +176,7 @@ def test_error_code_says_whether_the_request_may_have_been_applied(
     assert capsys.readouterr().out == ""
 
 
-CALLS: list[calls.Call[Any]] = [
+CALLS: list[calls.ZooKeeperCall[Any]] = [
     calls.get_data("/a", watch=False),
     calls.exists("/a", watch=False),
     calls.get_children("/a", watch=False),
@@ -190,7 +190,9 @@ GARBAGE = [b"\x00", b"\xfe" * 30, struct.pack("!i", 1 << 30) + b"x", text(b"\xff
 
 @pytest.mark.parametrize("call", CALLS, ids=range(len(CALLS)))
 @pytest.mark.parametrize("payload", GARBAGE, ids=range(len(GARBAGE)))
-def test_malformed_response_raises_valueerror(call: calls.Call[Any], payload: bytes) -> None:
+def test_malformed_response_raises_valueerror(
+    call: calls.ZooKeeperCall[Any], payload: bytes
+) -> None:
     with pytest.raises(ValueError, match="not a response"):
         call.decode(payload)
 

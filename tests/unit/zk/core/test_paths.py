@@ -7,7 +7,7 @@ from support.zookeeper_state import Connection, World
 
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import ANYONE
-from minikafka.zk.messages.requests import Create, Delete, SetData
+from minikafka.zk.messages.requests import CreateNode, DeleteNode, SetData
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def client(world: World) -> Connection:
 )
 def test_path_with_bad_syntax_is_refused(world: World, client: Connection, name: str) -> None:
     if "/" not in name:
-        creation = Create(codes.CREATE, f"/{name}", b"", ANYONE, 0)
+        creation = CreateNode(codes.CREATE, f"/{name}", b"", ANYONE, 0)
         assert world.refusal(client, creation) == codes.BAD_ARGUMENTS
     assert world.refusal(client, SetData(f"/{name}", b"", -1)) == codes.BAD_ARGUMENTS
 
@@ -34,9 +34,9 @@ def test_path_with_bad_syntax_is_refused(world: World, client: Connection, name:
 def test_path_with_a_zero_character_is_refused_before_anything_else(
     world: World, client: Connection
 ) -> None:
-    creation = Create(codes.CREATE, "/a\0", b"", None, 0)
+    creation = CreateNode(codes.CREATE, "/a\0", b"", None, 0)
     assert world.refusal(client, creation) == codes.BAD_ARGUMENTS
-    assert world.refusal(client, Delete("/a\0", -1)) == codes.BAD_ARGUMENTS
+    assert world.refusal(client, DeleteNode("/a\0", -1)) == codes.BAD_ARGUMENTS
 
 
 @pytest.mark.parametrize(

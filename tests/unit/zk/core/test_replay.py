@@ -7,15 +7,15 @@ from random import Random
 
 from support.server_states import Client, RandomWrites, fingerprint, new_state
 
-from minikafka.zk.core.changes import Transaction
+from minikafka.zk.core.changes import LoggedTransaction
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.core.tree import Node
+from minikafka.zk.core.tree import DataNode
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import ANYONE
-from minikafka.zk.messages.requests import Create
+from minikafka.zk.messages.requests import CreateNode
 
 
-def history(seed: int, count: int) -> tuple[ServerState, list[Transaction]]:
+def history(seed: int, count: int) -> tuple[ServerState, list[LoggedTransaction]]:
     """Return a state after random writes, and all its transactions."""
     state = new_state()
     writes = RandomWrites(state, Random(seed))
@@ -24,14 +24,14 @@ def history(seed: int, count: int) -> tuple[ServerState, list[Transaction]]:
     return state, state.journal
 
 
-def replayed(state: ServerState, transactions: Sequence[Transaction]) -> ServerState:
+def replayed(state: ServerState, transactions: Sequence[LoggedTransaction]) -> ServerState:
     for transaction in transactions:
         state.replay(transaction)
     return state
 
 
-def copied(node: Node) -> Node:
-    twin = Node(node.data, node.acl, node.czxid, node.ctime, node.owner)
+def copied(node: DataNode) -> DataNode:
+    twin = DataNode(node.data, node.acl, node.czxid, node.ctime, node.owner)
     twin.mzxid, twin.mtime, twin.pzxid = node.mzxid, node.mtime, node.pzxid
     twin.version, twin.aversion, twin.created = node.version, node.aversion, node.created
     return twin
@@ -40,7 +40,7 @@ def copied(node: Node) -> Node:
 class FuzzySnapshot:
     """A snapshot as Apache ZooKeeper writes it: the server goes on between any two of its nodes."""
 
-    def __init__(self, transactions: Sequence[Transaction], random: Random) -> None:
+    def __init__(self, transactions: Sequence[LoggedTransaction], random: Random) -> None:
         self.random = random
         self.left = list(transactions)
         self.live = new_state()
@@ -94,6 +94,6 @@ def test_count_of_children_that_goes_below_zero_is_replayed() -> None:
         state.tree.nodes["/"].created = 2**31 - 2
     client = Client(states[0].open_session(9000, 0, 1).id)
     for name in ("/a", "/b", "/c"):
-        states[0].write(client, 1, Create(codes.CREATE, name, b"", ANYONE, 0), 1)
+        states[0].write(client, 1, CreateNode(codes.CREATE, name, b"", ANYONE, 0), 1)
     assert fingerprint(replayed(states[1], states[0].journal)) == fingerprint(states[0])
     assert states[1].tree.nodes["/"].created == 1 - 2**31

@@ -26,10 +26,10 @@ from minikafka.zk.core.changes import (
     DataSet,
     Deleted,
     Failed,
+    LoggedTransaction,
     Multi,
     SessionClosed,
     SessionOpened,
-    Transaction,
 )
 from minikafka.zk.core.sessions import Session
 from minikafka.zk.core.state import ServerState
@@ -37,12 +37,12 @@ from minikafka.zk.messages import codes
 from minikafka.zk.messages.codes import Refused
 from minikafka.zk.messages.jute import ANYONE, Acl, Identity
 from minikafka.zk.messages.requests import (
-    Check,
-    Create,
-    Delete,
+    CheckVersion,
+    CreateNode,
+    DeleteNode,
     Operation,
+    OpResult,
     Reconfig,
-    Result,
     SetAcl,
     SetData,
 )
@@ -297,7 +297,7 @@ class Player:
             yield f"log {transaction.zxid} for {self._header(transaction)}: {change_text(transaction.change)}"
         self.state.journal.clear()
 
-    def _header(self, transaction: Transaction) -> str:
+    def _header(self, transaction: LoggedTransaction) -> str:
         who = self._name(transaction.session_id)
         cxid = f" cxid={transaction.cxid}" if transaction.cxid else ""
         time = f" at={transaction.time_ms}" if transaction.time_ms != TIME_MS else ""
@@ -313,22 +313,22 @@ def operation(verb: str, heard: Input) -> Operation:
     if verb == "set":
         return SetData(path, data, version)
     if verb == "delete":
-        return Delete(path, version)
+        return DeleteNode(path, version)
     if verb == "check":
-        return Check(path, version)
+        return CheckVersion(path, version)
     acl = acl_of(heard.option("acl", "all:world:anyone"))
     if verb == "set-acl":
         return SetAcl(path, acl, version)
     flags = heard.number("flags")
     flags |= codes.EPHEMERAL * heard.flag("ephemeral") | codes.SEQUENTIAL * heard.flag("sequential")
-    return Create(KINDS[verb], path, data, acl, flags)
+    return CreateNode(KINDS[verb], path, data, acl, flags)
 
 
 def written_text(written: Written, *, shows_stat: bool) -> str:
     return done_text(written.path, written.stat if shows_stat else None)
 
 
-def result_text(result: Result | int, *, shows_stat: bool) -> str:
+def result_text(result: OpResult | int, *, shows_stat: bool) -> str:
     if isinstance(result, int):
         return CODE_NAMES[result] if result else "not at fault"
     return done_text(result.path, result.stat if shows_stat else None)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from support.zookeeper_state import World
 
-from minikafka.zk.core.tree import Node, Tree
+from minikafka.zk.core.tree import DataNode, Tree
 
 
 def test_placed_node_has_the_stat_children_and_owner_of_the_node_that_was_read() -> None:
     read = Tree()
-    read.add("/a", Node(b"data", (), 5, 7, owner=3))
+    read.add("/a", DataNode(b"data", (), 5, 7, owner=3))
     for name in ("x", "y"):
-        read.add(f"/a/{name}", Node(None, (), 6, 8))
+        read.add(f"/a/{name}", DataNode(None, (), 6, 8))
     node = read.nodes["/a"]
     node.created, node.version, node.aversion, node.pzxid, node.mzxid, node.mtime = 5, 1, 2, 9, 8, 4
     tree = Tree.empty()
@@ -25,8 +25,8 @@ def test_placed_node_has_the_stat_children_and_owner_of_the_node_that_was_read()
 
 def test_placed_nodes_take_and_lose_children_like_other_nodes() -> None:
     tree = Tree.empty()
-    tree.place("/a", b"", Node(b"", (), 1, 1).stat(), [])
-    tree.add("/a/x", Node(b"", (), 2, 2))
+    tree.place("/a", b"", DataNode(b"", (), 1, 1).stat(), [])
+    tree.add("/a/x", DataNode(b"", (), 2, 2))
     assert list(tree.nodes["/a"].children or ()) == ["x"]
     tree.remove("/a/x")
     assert tree.nodes["/a"].stat().num_children == 0

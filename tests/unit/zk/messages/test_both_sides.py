@@ -11,25 +11,25 @@ from aiozk.protocol.acl import ACL
 from minikafka.base import ports
 from minikafka.base.ports import Stat
 from minikafka.zk import calls
-from minikafka.zk.core.tree import Node
+from minikafka.zk.core.tree import DataNode
 from minikafka.zk.messages import codes, replies, requests
 from minikafka.zk.messages.jute import ANYONE, INT, PART, JuteReader
 
 OPCODE_BYTES = 4
 OPERATIONS: list[tuple[ports.MultiOp, requests.Operation]] = [
-    (ports.Create("/a", b"x"), requests.Create(codes.CREATE2, "/a", b"x", ANYONE, 0)),
+    (ports.Create("/a", b"x"), requests.CreateNode(codes.CREATE2, "/a", b"x", ANYONE, 0)),
     (
         ports.Create("/ä", b"", ephemeral=True, sequential=True),
-        requests.Create(codes.CREATE2, "/ä", b"", ANYONE, codes.EPHEMERAL | codes.SEQUENTIAL),
+        requests.CreateNode(codes.CREATE2, "/ä", b"", ANYONE, codes.EPHEMERAL | codes.SEQUENTIAL),
     ),
     (ports.Set("/a", b"", 3), requests.SetData("/a", b"", 3)),
-    (ports.Delete("/a", codes.ANY_VERSION), requests.Delete("/a", -1)),
-    (ports.Check("/a", 5), requests.Check("/a", 5)),
+    (ports.Delete("/a", codes.ANY_VERSION), requests.DeleteNode("/a", -1)),
+    (ports.Check("/a", 5), requests.CheckVersion("/a", 5)),
 ]
 
 
-def node(data: bytes | None, children: tuple[str, ...] = ()) -> Node:
-    found = Node(data, ANYONE, 5, 7, owner=0 if children else 9)
+def node(data: bytes | None, children: tuple[str, ...] = ()) -> DataNode:
+    found = DataNode(data, ANYONE, 5, 7, owner=0 if children else 9)
     found.mzxid, found.version, found.created = 6, 2, len(children)
     found.children = dict.fromkeys(children) or None
     return found
@@ -39,7 +39,7 @@ def test_server_decodes_the_multi_that_the_client_encodes() -> None:
     body = requests.encode_multi([encoded for encoded, _ in OPERATIONS])
     assert INT.unpack_from(body) == (codes.MULTI,)
     found = requests.decode_multi(JuteReader(body, OPCODE_BYTES))
-    assert found == requests.Multi([decoded for _, decoded in OPERATIONS])
+    assert found == requests.MultiWrite([decoded for _, decoded in OPERATIONS])
 
 
 @pytest.mark.parametrize(("operation", "expected"), OPERATIONS[:-1])
@@ -78,7 +78,7 @@ def test_client_decodes_the_replies_that_the_server_encodes() -> None:
 def test_client_decodes_the_results_that_the_server_encodes() -> None:
     stat = node(b"x").stat()
     operations = [operation for _, operation in OPERATIONS]
-    results = [requests.Result("/a", shown) for shown in (stat, stat, stat, None, None)]
+    results = [requests.OpResult("/a", shown) for shown in (stat, stat, stat, None, None)]
     body = replies.encode_multi(operations, results)
     assert replies.decode_multi(body, 5) == [stat, stat, stat, None, None]
     refused = [0, codes.NO_NODE, codes.RUNTIME_INCONSISTENCY]

@@ -12,13 +12,13 @@ from minikafka.zk.messages import codes, jute, requests
 from minikafka.zk.messages.jute import ANYONE, INT, LONG, NULL, JuteReader, Malformed
 from minikafka.zk.messages.requests import (
     AddWatch,
-    Check,
-    Create,
-    Delete,
+    CheckVersion,
+    CreateNode,
+    DeleteNode,
     GetData,
     MalformedMulti,
-    Multi,
     MultiRead,
+    MultiWrite,
     SetAcl,
     SetData,
     SetWatches,
@@ -31,14 +31,14 @@ WHOLE: list[tuple[Callable[[JuteReader], Any], bytes, Any]] = [
     (
         requests.decode_create(codes.CREATE2),
         wire.create("/a", None, 3),
-        Create(codes.CREATE2, "/a", None, ANYONE, 3),
+        CreateNode(codes.CREATE2, "/a", None, ANYONE, 3),
     ),
     (
         requests.decode_create_ttl,
         wire.create("/a", b"x", 5) + LONG.pack(9),
-        Create(codes.CREATE_TTL, "/a", b"x", ANYONE, 5),
+        CreateNode(codes.CREATE_TTL, "/a", b"x", ANYONE, 5),
     ),
-    (requests.decode_delete, wire.versioned("/a", 4), Delete("/a", 4)),
+    (requests.decode_delete, wire.versioned("/a", 4), DeleteNode("/a", 4)),
     (requests.decode_set_data, wire.set_data(None, b"", -1), SetData(None, b"", -1)),
     (
         requests.decode_set_acl,
@@ -97,9 +97,9 @@ def test_multi_is_malformed_at_every_cut():
         (codes.CHECK, wire.versioned("/a", 1)),
         (codes.DELETE, wire.versioned("/a", 1)),
     )
-    created = Create(codes.CREATE, "/a", b"", ANYONE, 0)
-    assert requests.decode_multi(JuteReader(body)) == Multi(
-        [created, Check("/a", 1), Delete("/a", 1)]
+    created = CreateNode(codes.CREATE, "/a", b"", ANYONE, 0)
+    assert requests.decode_multi(JuteReader(body)) == MultiWrite(
+        [created, CheckVersion("/a", 1), DeleteNode("/a", 1)]
     )
     for end in range(len(body)):
         assert requests.decode_multi(JuteReader(body[:end])) == MalformedMulti()
@@ -149,4 +149,4 @@ def test_flags_of_a_create_in_a_multi_select_its_kind(kind, flags, found):
     if found is None:
         assert decoded == MalformedMulti()
     else:
-        assert decoded == Multi([Create(found, "/a", b"", ANYONE, flags)])
+        assert decoded == MultiWrite([CreateNode(found, "/a", b"", ANYONE, flags)])

@@ -13,13 +13,13 @@ from support.zookeeper_wire import WireClient
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Rng
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk.core.changes import Transaction
+from minikafka.zk.core.changes import LoggedTransaction
 from minikafka.zk.core.state import ServerState
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.codes import CREATE, DATA_CHANGED
 from minikafka.zk.server.commit import FAST_FLUSHES, SLOW_MS
 from minikafka.zk.server.server import ZooKeeperServer
-from minikafka.zk.server.settings import UNANSWERED_MAX, Settings
+from minikafka.zk.server.settings import UNANSWERED_MAX, ServerSettings
 
 PORT = 2181
 
@@ -32,7 +32,7 @@ class ScriptedStore:
         self.transactions_since_roll = 0
         self.skip: Callable[[], None] = lambda: None
         """Called in a flush: moves the clock, or raises."""
-        self.written: list[Transaction] = []
+        self.written: list[LoggedTransaction] = []
         self.durable = 0
         self.flushes = 0
         self.snapshots: list[int] = []
@@ -43,7 +43,7 @@ class ScriptedStore:
     def secret(self, rng: Rng) -> bytes:
         return bytes(16)
 
-    def append(self, transactions: Sequence[Transaction]) -> None:
+    def append(self, transactions: Sequence[LoggedTransaction]) -> None:
         self.written += transactions
         self.transactions_since_roll += len(transactions)
 
@@ -123,7 +123,7 @@ class Scene:
             self.transport,
             self.tasks,
             self.executor,
-            settings=Settings(**settings),
+            settings=ServerSettings(**settings),
             in_child=self.in_child,
             on_failure=self.failures.append,
         )

@@ -17,7 +17,13 @@ from minikafka.zk.messages import codes, jute
 from minikafka.zk.messages.codes import CREATE, NODE_DELETED
 from minikafka.zk.messages.jute import INT
 from minikafka.zk.server.server import ZooKeeperServer
-from minikafka.zk.server.settings import FRAME_MAX, IDLE_MS, UNANSWERED_MAX, UNSENT_MAX, Settings
+from minikafka.zk.server.settings import (
+    FRAME_MAX,
+    IDLE_MS,
+    UNANSWERED_MAX,
+    UNSENT_MAX,
+    ServerSettings,
+)
 
 PORT = 2181
 TICK_MS = 1_000
@@ -34,7 +40,7 @@ class Scene:
             self.transport,
             TaskRegistry(),
             ThreadExecutor(),
-            settings=Settings(**{"tick_ms": TICK_MS, **settings}),
+            settings=ServerSettings(**{"tick_ms": TICK_MS, **settings}),
             on_failure=self.failures.append,
         )
 

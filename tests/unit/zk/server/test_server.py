@@ -18,7 +18,7 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.codes import CREATE, NODE_DELETED
 from minikafka.zk.server.server import ZooKeeperServer
-from minikafka.zk.server.settings import Settings
+from minikafka.zk.server.settings import ServerSettings
 from minikafka.zk.store.store import Store
 
 PORT = 2181
@@ -72,7 +72,7 @@ class Scene:
             self.transport,
             self.tasks,
             DirectExecutor(),
-            settings=Settings(tick_ms=TICK_MS, **settings),
+            settings=ServerSettings(tick_ms=TICK_MS, **settings),
             in_child=self.in_child,
             on_failure=self.failures.append,
         )

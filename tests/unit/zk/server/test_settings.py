@@ -19,7 +19,7 @@ from minikafka.zk.messages import codes, jute
 from minikafka.zk.messages.codes import CREATE, NODE_DELETED
 from minikafka.zk.messages.jute import INT, LONG
 from minikafka.zk.messages.replies import ANSWER_BYTES_MAX
-from minikafka.zk.server.connection import ClientConnection
+from minikafka.zk.server.connection import ServerConnection
 from minikafka.zk.server.server import ZooKeeperServer
 from minikafka.zk.server.settings import (
     CREDENTIALS_MAX,
@@ -27,7 +27,7 @@ from minikafka.zk.server.settings import (
     EVENTS_MAX,
     IDENTITIES_MAX,
     UNSENT_MAX,
-    Settings,
+    ServerSettings,
 )
 
 PORT = 2181
@@ -45,14 +45,14 @@ class Scene:
             self.transport,
             TaskRegistry(),
             ThreadExecutor(),
-            settings=Settings(session_timeout_max_ms=10**7),
+            settings=ServerSettings(session_timeout_max_ms=10**7),
             on_failure=self.failures.append,
         )
 
     async def client(self) -> WireClient:
         return await wire.client(self.transport, PORT, 10**7)
 
-    def served(self, number: int) -> ClientConnection:
+    def served(self, number: int) -> ServerConnection:
         """Return the server's side of the n-th connection."""
         return list(self.server.connections)[number]
 
@@ -200,13 +200,13 @@ def test_events_of_one_request_are_bounded_for_a_client_that_does_not_read():
 
 def test_events_of_one_multi_are_bounded_for_all_who_watch(monkeypatch):
     made = []
-    original = ClientConnection.on_event
+    original = ServerConnection.on_event
 
-    def counted(self: ClientConnection, change: int, path: str, zxid: int) -> None:
+    def counted(self: ServerConnection, change: int, path: str, zxid: int) -> None:
         made.append(zxid)
         original(self, change, path, zxid)
 
-    monkeypatch.setattr(ClientConnection, "on_event", counted)
+    monkeypatch.setattr(ServerConnection, "on_event", counted)
 
     async def scenario(scene: Scene) -> None:
         client = await scene.client()

@@ -10,13 +10,13 @@ from support.memory_storage import MemoryStorage
 from support.server_states import fingerprint, new_state
 from support.zookeeper_data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
 
-from minikafka.zk.core.changes import Created, Transaction
+from minikafka.zk.core.changes import Created, LoggedTransaction
 from minikafka.zk.messages.codes import CREATE
 from minikafka.zk.messages.jute import ANYONE
 from minikafka.zk.store import durable_end
 from minikafka.zk.store.durable_end import DurableEnd
 from minikafka.zk.store.files import CorruptData
-from minikafka.zk.store.moving import Source, copy
+from minikafka.zk.store.moving import CopiedDirectory, copy
 from minikafka.zk.store.store import Store
 
 NOTE: Final = f"{DIRECTORY}/{durable_end.NAME}"
@@ -30,7 +30,7 @@ def written() -> tuple[MemoryStorage, Store]:
     store.recover(new_state())
     for zxid in range(1, 11):
         change = Created(CREATE, f"/n{zxid}", b"", ANYONE, False, zxid)
-        store.append([Transaction(7, 0, zxid, 1, change)])
+        store.append([LoggedTransaction(7, 0, zxid, 1, change)])
         store.sync()
     return storage, store
 
@@ -230,7 +230,9 @@ def test_write_that_a_power_loss_has_torn_anywhere_is_not_taken_for_damage() -> 
         changes = (
             Created(CREATE, f"/m{i}", b"", ANYONE, False, i) for i in range(first, first + 3)
         )
-        store.append([Transaction(7, 0, first + i, 1, change) for i, change in enumerate(changes)])
+        store.append(
+            [LoggedTransaction(7, 0, first + i, 1, change) for i, change in enumerate(changes)]
+        )
     end = len(log.rstrip(b"\0"))
     for at in range(whole, end):
         image = storage.clone()
@@ -265,7 +267,7 @@ def test_note_of_an_earlier_version_still_protects_its_log() -> None:
 def test_copy_is_the_way_to_give_up_what_is_lost() -> None:
     storage = ten_creates()
     storage.remove(f"{FOLDER}/log.1")
-    copied = copy(storage, Source(DIRECTORY), "/new", lambda step, done, total: None)
+    copied = copy(storage, CopiedDirectory(DIRECTORY), "/new", lambda step, done, total: None)
     assert copied.notes == ("transactions 0x1 to 0xa are missing, which were acknowledged",)
     assert recovered(storage, "/new").zxid == 0
 

@@ -12,7 +12,7 @@ from support.zookeeper_data import Writer, last_log, recovered
 from minikafka.base.errors import MinikafkaError, StorageFailed
 from minikafka.zk.store import snapshots
 from minikafka.zk.store.files import CorruptData, DirectoryInUse
-from minikafka.zk.store.moving import CannotMove, Copied, Source, copy, first_difference
+from minikafka.zk.store.moving import CannotMove, Copied, CopiedDirectory, copy, first_difference
 
 TARGET: Final = "/target"
 
@@ -30,7 +30,7 @@ def written(seed: int = 1) -> tuple[MemoryStorage, Writer]:
 
 
 def copied(storage: MemoryStorage, source: str = "/data", logs: str | None = None) -> Copied:
-    return copy(storage, Source(source, logs), TARGET, lambda step, done, total: None)
+    return copy(storage, CopiedDirectory(source, logs), TARGET, lambda step, done, total: None)
 
 
 def test_copy_has_the_same_state_as_its_source() -> None:

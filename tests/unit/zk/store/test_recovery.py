@@ -23,11 +23,11 @@ from minikafka.zk.core.changes import (
     Created,
     Deleted,
     Failed,
+    LoggedTransaction,
     Multi,
     SessionOpened,
-    Transaction,
 )
-from minikafka.zk.core.tree import Node
+from minikafka.zk.core.tree import DataNode
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import ANYONE
 from minikafka.zk.store import durable_end
@@ -259,7 +259,7 @@ def test_missing_log_is_refused() -> None:
 
 def apache_log(*zxids: int) -> bytearray:
     """Return a log of Apache ZooKeeper that creates a node with each of these zxids."""
-    records = (encode(Transaction(7, 0, zxid, 1, created(f"/n{zxid}"))) for zxid in zxids)
+    records = (encode(LoggedTransaction(7, 0, zxid, 1, created(f"/n{zxid}"))) for zxid in zxids)
     return bytearray(LOG_HEADER[:8] + bytes(8) + b"".join(records))
 
 
@@ -283,13 +283,13 @@ def test_first_transaction_of_a_new_leader_follows_the_last_one_of_the_old_leade
     store = Store(storage, DIRECTORY)
     store.recover(new_state())
     for zxid in (1, 3 << 32 | 1):
-        store.append([Transaction(7, 0, zxid, 1, created(f"/n{zxid}"))])
+        store.append([LoggedTransaction(7, 0, zxid, 1, created(f"/n{zxid}"))])
         store.roll()
     store.close()
     assert recovered(storage).zxid == 3 << 32 | 1
     storage.rename(f"{FOLDER}/log.300000001", f"{FOLDER}/log.300000002")
     content = storage.files[f"{FOLDER}/log.300000002"]
-    content[:] = LOG_HEADER + encode(Transaction(7, 0, 3 << 32 | 2, 1, created("/late")))
+    content[:] = LOG_HEADER + encode(LoggedTransaction(7, 0, 3 << 32 | 2, 1, created("/late")))
     assert "a log file is missing" in refusal(storage)
 
 
@@ -336,7 +336,10 @@ def logged(*changes: Change) -> MemoryStorage:
     store = Store(storage, DIRECTORY)
     store.recover(new_state())
     store.append(
-        [Transaction(7, 0, zxid, 1000, change) for zxid, change in enumerate(changes, start=1)]
+        [
+            LoggedTransaction(7, 0, zxid, 1000, change)
+            for zxid, change in enumerate(changes, start=1)
+        ]
     )
     store.sync()
     store.close()
@@ -375,7 +378,7 @@ def test_node_with_a_time_to_live_is_refused(in_multi: bool) -> None:
 
 def test_node_with_a_time_to_live_in_a_snapshot_is_refused() -> None:
     state, storage = new_state(), MemoryStorage()
-    state.tree.add("/ttl", Node(b"", ANYONE, 0, 0, owner=(-1 << 56) + 5000))
+    state.tree.add("/ttl", DataNode(b"", ANYONE, 0, 0, owner=(-1 << 56) + 5000))
     Store(storage, DIRECTORY).recover(state)
     assert "does not support: /ttl; delete them" in refusal(storage.clone())
 

@@ -9,7 +9,7 @@ import pytest
 from support.server_states import RandomWrites, fingerprint, new_state
 
 from minikafka.zk.core.state import ServerState
-from minikafka.zk.core.tree import Node, Tree
+from minikafka.zk.core.tree import DataNode, Tree
 from minikafka.zk.messages.jute import ANYONE, INT, LONG, Malformed, string
 from minikafka.zk.store.snapshots import HEADER, decode, encode, is_sealed
 
@@ -100,8 +100,8 @@ def test_negative_length_is_malformed() -> None:
 
 def test_node_with_null_data_stays_null() -> None:
     tree = Tree()
-    tree.add("/null", Node(None, ANYONE, 1, 2))
-    tree.add("/empty", Node(b"", ANYONE, 1, 2))
+    tree.add("/null", DataNode(None, ANYONE, 1, 2))
+    tree.add("/empty", DataNode(b"", ANYONE, 1, 2))
     nodes = decode(encode(tree, [])).tree.nodes
     assert nodes["/null"].data is None
     assert nodes["/empty"].data == b""

@@ -9,7 +9,7 @@ from support.server_states import fingerprint, new_state
 from support.zookeeper_data import DIRECTORY, FOLDER, Writer, logs, recovered
 
 from minikafka.base.errors import StorageFailed
-from minikafka.zk.core.changes import DataSet, SessionOpened, Transaction
+from minikafka.zk.core.changes import DataSet, LoggedTransaction, SessionOpened
 from minikafka.zk.store.files import BATCH_BYTES_MAX, CorruptData, DirectoryInUse
 from minikafka.zk.store.store import Store
 
@@ -94,7 +94,9 @@ def test_no_more_than_one_batch_is_ever_not_durable() -> None:
     storage.before_change = measure
     data = bytes(900_000)
     for first in (1, 8, 15):
-        store.append([Transaction(7, 0, first + i, 1, DataSet("/a", data, i)) for i in range(7)])
+        store.append(
+            [LoggedTransaction(7, 0, first + i, 1, DataSet("/a", data, i)) for i in range(7)]
+        )
     measure(logs(storage)[0])
     assert 3_000_000 < max(not_durable) <= BATCH_BYTES_MAX
     store.close()
@@ -116,7 +118,7 @@ def test_existing_log_is_never_overwritten() -> None:
     store.recover(new_state())
     storage.files[f"{FOLDER}/log.1"] = bytearray(b"unexpected")
     with pytest.raises(CorruptData, match=r"/data/version-2/log\.1 exists"):
-        store.append([Transaction(7, 0, 1, 1, SessionOpened(4000))])
+        store.append([LoggedTransaction(7, 0, 1, 1, SessionOpened(4000))])
 
 
 def test_failed_write_and_failed_sync_are_raised() -> None:

@@ -15,10 +15,10 @@ from minikafka.zk.core.changes import (
     DataSet,
     Deleted,
     Failed,
+    LoggedTransaction,
     Multi,
     SessionClosed,
     SessionOpened,
-    Transaction,
 )
 from minikafka.zk.messages import codes
 from minikafka.zk.messages.jute import ANYONE, INT, LONG, Malformed
@@ -53,8 +53,8 @@ DIGEST: Final = bytes.fromhex("000000020000000123456789")
 """A version and a digest of the tree: Apache ZooKeeper writes them behind each transaction."""
 
 
-def transaction(change: Change) -> Transaction:
-    return Transaction(-(2**60), 5, 0x1_0000_0002, 1_700_000_000_000, change)
+def transaction(change: Change) -> LoggedTransaction:
+    return LoggedTransaction(-(2**60), 5, 0x1_0000_0002, 1_700_000_000_000, change)
 
 
 def content(record: bytes) -> bytes:
@@ -108,7 +108,9 @@ def test_record_has_its_fields_in_the_order_of_apache_zookeeper() -> None:
     header = "0000000000000007 00000001 0000000000000009 0000000000000011 00000005"
     expected = bytes.fromhex(f"{header} 00000002 2f61 00000002 7879 00000001")
     prefix = LONG.pack(adler32(expected)) + INT.pack(48)
-    assert encode(Transaction(7, 1, 9, 17, DataSet("/a", b"xy", 1))) == prefix + expected + b"B"
+    assert (
+        encode(LoggedTransaction(7, 1, 9, 17, DataSet("/a", b"xy", 1))) == prefix + expected + b"B"
+    )
 
 
 def test_time_to_live_is_read_as_a_node_of_that_kind() -> None:

@@ -130,12 +130,12 @@ def _needed(op: MultiOp) -> list[str]:
 def _operation(op: MultiOp) -> requests.Operation:
     if isinstance(op, Create):
         flags = codes.EPHEMERAL * op.ephemeral | codes.SEQUENTIAL * op.sequential
-        return requests.Create(codes.CREATE2, op.path, op.data, ANYONE, flags)
+        return requests.CreateNode(codes.CREATE2, op.path, op.data, ANYONE, flags)
     if isinstance(op, Set):
         return requests.SetData(op.path, op.data, op.version)
     if isinstance(op, Delete):
-        return requests.Delete(op.path, op.version)
-    return requests.Check(op.path, op.version)
+        return requests.DeleteNode(op.path, op.version)
+    return requests.CheckVersion(op.path, op.version)
 
 
 class ImaginedStore:

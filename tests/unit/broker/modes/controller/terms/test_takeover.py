@@ -21,7 +21,7 @@ from minikafka.broker.modes.controller.terms.takeover import Attendance
 from minikafka.rpc.liveness import Presence, Probe
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk import layout
-from minikafka.zk.core.tree import Node
+from minikafka.zk.core.tree import DataNode
 from minikafka.zk.messages.jute import ANYONE
 
 CONTROLLER, OWN_ID = 1, 5
@@ -81,7 +81,7 @@ class World:
 
 
 def stat_of(owner: int) -> Stat:
-    return Node(b"", ANYONE, 1, 0, owner).stat()
+    return DataNode(b"", ANYONE, 1, 0, owner).stat()
 
 
 @pytest.fixture
