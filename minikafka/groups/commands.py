@@ -218,7 +218,7 @@ class DescribedGroup(NamedTuple):
     members: Sequence[DescribedMember] = ()
 
 
-class DescribeResponse(NamedTuple):
+class DescribeGroupsResponse(NamedTuple):
     """A DescribeGroups response. The groups are in the order of the request."""
 
     groups: Sequence[DescribedGroup]
@@ -232,7 +232,7 @@ class ListedGroup(NamedTuple):
     state: str
 
 
-class ListResponse(NamedTuple):
+class ListGroupsResponse(NamedTuple):
     """A ListGroups response, with the groups of which this broker is the coordinator."""
 
     error: int
@@ -253,7 +253,7 @@ Response: TypeAlias = (
     | CommitResponse
     | FetchOffsetsResponse
     | DeleteOffsetsResponse
-    | DescribeResponse
-    | ListResponse
+    | DescribeGroupsResponse
+    | ListGroupsResponse
     | DeleteGroupsResponse
 )

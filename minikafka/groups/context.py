@@ -15,7 +15,7 @@ from minikafka.base.coordinators import NO_TRANSACTION, LoadedRecord, partition_
 from minikafka.base.errors import ErrorCode
 from minikafka.groups.events import JoinRequest
 from minikafka.groups.group import Group
-from minikafka.groups.memory import Memory, bytes_of, group_bytes
+from minikafka.groups.memory import MemoryBudget, bytes_of, group_bytes
 from minikafka.groups.offsets import GroupOffsets, PendingCommits
 from minikafka.groups.records import (
     NO_TIMESTAMP,
@@ -47,7 +47,7 @@ class GroupSettings:
     offsets_memory_max_bytes: int
 
 
-class LoadingPartition:
+class LoadingGroups:
     """The groups of one partition, while this broker reads the partition's records in the order of the log.
 
     `epoch`: the partition's leader epoch in which this broker reads the records. `new_token` returns the token of a
@@ -152,11 +152,13 @@ class Context:
         """The groups of the served partitions, by group id."""
         self.served: dict[int, PendingCommits] = {}
         """The partitions that this broker serves, with the transactions that are open in each of them."""
-        self.loading: dict[int, LoadingPartition] = {}
+        self.loading: dict[int, LoadingGroups] = {}
         """The partitions that this broker leads, and whose records it is reading."""
-        self.memory = Memory("minikafka.groups.memory.max.bytes", settings.groups_memory_max_bytes)
+        self.memory = MemoryBudget(
+            "minikafka.groups.memory.max.bytes", settings.groups_memory_max_bytes
+        )
         """The memory of the groups and their members."""
-        self.offsets_memory = Memory(
+        self.offsets_memory = MemoryBudget(
             "minikafka.offsets.memory.max.bytes", settings.offsets_memory_max_bytes
         )
         """The memory of the committed offsets."""

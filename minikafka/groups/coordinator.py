@@ -25,24 +25,24 @@ from minikafka.groups import commands
 from minikafka.groups.commands import (
     Command,
     DescribedGroup,
-    DescribeResponse,
+    DescribeGroupsResponse,
     ListedGroup,
-    ListResponse,
+    ListGroupsResponse,
 )
 from minikafka.groups.commits import Commits
-from minikafka.groups.context import Context, GroupSettings, LoadingPartition
+from minikafka.groups.context import Context, GroupSettings, LoadingGroups
 from minikafka.groups.events import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
-    DescribeRequest,
+    DescribeGroupsRequest,
     Event,
     FetchOffsetsRequest,
     GroupsRequest,
     HeartbeatRequest,
     JoinRequest,
     LeaveRequest,
-    ListRequest,
+    ListGroupsRequest,
     SyncRequest,
     TopicsDeleted,
 )
@@ -51,7 +51,7 @@ from minikafka.groups.members import Members
 from minikafka.groups.rebalance import Rebalances
 from minikafka.groups.report import report
 from minikafka.groups.states import DEAD
-from minikafka.groups.timers import Timer
+from minikafka.groups.timers import HeapTimer
 
 
 class GroupCoordinator:
@@ -95,7 +95,12 @@ class GroupCoordinator:
                 self._handle_timers()
             case TopicsDeleted():
                 self._commits.topics_deleted(event)
-            case DeleteOffsetsRequest() | DeleteGroupsRequest() | DescribeRequest() | ListRequest():
+            case (
+                DeleteOffsetsRequest()
+                | DeleteGroupsRequest()
+                | DescribeGroupsRequest()
+                | ListGroupsRequest()
+            ):
                 self._handle_administration(event)
             case _:
                 self._handle_topic(event)
@@ -105,10 +110,10 @@ class GroupCoordinator:
 
     def _handle_administration(self, request: GroupsRequest | DeleteOffsetsRequest) -> None:
         match request:
-            case DescribeRequest():
+            case DescribeGroupsRequest():
                 groups = [self._describe(group_id) for group_id in request.group_ids]
-                self._procedures.answer(request.caller, DescribeResponse(groups))
-            case ListRequest():
+                self._procedures.answer(request.caller, DescribeGroupsResponse(groups))
+            case ListGroupsRequest():
                 self._procedures.answer(request.caller, self._list(request))
             case DeleteGroupsRequest():
                 self._procedures.start(self._commits.delete_groups(request))
@@ -122,7 +127,7 @@ class GroupCoordinator:
         error = self.context.refusal(group_id, needs_name=False)
         return DescribedGroup(group_id, error, "" if error else DEAD.value)
 
-    def _list(self, request: ListRequest) -> ListResponse:
+    def _list(self, request: ListGroupsRequest) -> ListGroupsResponse:
         states = {state.lower() for state in request.states}
         groups = [
             ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
@@ -131,7 +136,7 @@ class GroupCoordinator:
         ]
         is_loading = bool(self.context.loading)
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NONE
-        return ListResponse(error, groups)
+        return ListGroupsResponse(error, groups)
 
     def explain(self, group_id: str, now: int) -> dict[str, Any]:
         """Return this broker's data about a group as JSON-able values.
@@ -164,7 +169,7 @@ class GroupCoordinator:
         if self._commits.next_sweep is not None and self._commits.next_sweep <= now:
             self._commits.sweep()
 
-    def _handle_timer(self, timer: Timer) -> None:
+    def _handle_timer(self, timer: HeapTimer) -> None:
         match timer:
             case Member():
                 self._members.session_expired(timer)
@@ -206,7 +211,7 @@ class GroupCoordinator:
         partition, epoch = event
         if partition not in self.context.served:
             new_token = self._procedures.new_token
-            self.context.loading[partition] = LoadingPartition(partition, epoch, new_token)
+            self.context.loading[partition] = LoadingGroups(partition, epoch, new_token)
             self._procedures.emit(LoadPartition(partition, epoch))
 
     def _finish_load(self, event: LoadFinished) -> None:

@@ -139,14 +139,14 @@ class DeleteOffsetsRequest(NamedTuple):
     caller: Caller
 
 
-class DescribeRequest(NamedTuple):
+class DescribeGroupsRequest(NamedTuple):
     """A DescribeGroups request. The coordinator answers immediately."""
 
     group_ids: Sequence[str]
     caller: Caller
 
 
-class ListRequest(NamedTuple):
+class ListGroupsRequest(NamedTuple):
     """A ListGroups request. `states`: case-insensitive names; empty selects all states (version 4, KIP-518).
 
     The coordinator answers immediately.
@@ -171,7 +171,7 @@ class TopicsDeleted(NamedTuple):
 
 MemberRequest: TypeAlias = JoinRequest | SyncRequest | HeartbeatRequest | LeaveRequest
 OffsetsRequest: TypeAlias = CommitRequest | FetchOffsetsRequest | DeleteOffsetsRequest
-GroupsRequest: TypeAlias = DescribeRequest | ListRequest | DeleteGroupsRequest
+GroupsRequest: TypeAlias = DescribeGroupsRequest | ListGroupsRequest | DeleteGroupsRequest
 Event: TypeAlias = (
     MemberRequest | OffsetsRequest | GroupsRequest | TopicsDeleted | TopicEvent | Outcome | TimerDue
 )

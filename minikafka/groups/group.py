@@ -19,7 +19,7 @@ from minikafka.groups.memory import PENDING_BYTES, Held, group_bytes, member_byt
 from minikafka.groups.offsets import CONSUMER, GroupOffsets
 from minikafka.groups.records import GroupMetadataValue, MemberMetadata, subscribed_topics
 from minikafka.groups.states import COMPLETING, EMPTY, LEGAL_FROM, STABLE, GroupState
-from minikafka.groups.timers import Timer
+from minikafka.groups.timers import HeapTimer
 
 NO_TIME: Final = -1
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
@@ -34,7 +34,7 @@ def as_protocols(protocols: Sequence[tuple[str, bytes]]) -> Protocols:
     return tuple((intern(name), bytes(metadata)) for name, metadata in protocols)
 
 
-class PendingMember(Timer):
+class PendingMember(HeapTimer):
     """A client that received a member id, and must join with this id before its session timeout (KIP-394)."""
 
     __slots__ = ("group_id", "member_id")
@@ -49,7 +49,7 @@ class PendingMember(Timer):
         self.group_id = self.member_id = ""
 
 
-class Member(Timer):
+class Member(HeapTimer):
     """A member of a group. The timer is due when the member's session expires.
 
     `join_caller`, `sync_caller`: the callers that wait for a response to the member's JoinGroup or SyncGroup, None
@@ -135,7 +135,7 @@ class Member(Timer):
         return self.is_new or (self.join_caller is None and self.sync_caller is None)
 
 
-class GroupTimer(Timer):
+class GroupTimer(HeapTimer):
     """A timer of a group."""
 
     __slots__ = ("group",)

@@ -30,7 +30,7 @@ _AGAIN_MS: Final = 60_000
 """Interval between log lines about refusals."""
 
 
-class Memory:
+class MemoryBudget:
     """The memory that all groups of a coordinator use for one purpose. `key`: the configuration key of its limit."""
 
     __slots__ = ("_key", "_logged_at", "_maximum", "used")
@@ -59,13 +59,13 @@ class Memory:
 
 
 class Held:
-    """The bytes of one group, or of its offsets. They count in a `Memory` between `share` and `release`."""
+    """The bytes of one group, or of its offsets. They count in a `MemoryBudget` between `share` and `release`."""
 
     __slots__ = ("_memory", "bytes")
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._memory: Memory | None = None
+        self._memory: MemoryBudget | None = None
 
     def add(self, size: int) -> None:
         """Add this number of bytes, which may be negative."""
@@ -73,7 +73,7 @@ class Held:
         if self._memory is not None:
             self._memory.used += size
 
-    def share(self, memory: Memory) -> None:
+    def share(self, memory: MemoryBudget) -> None:
         """Begin to count the bytes in `memory`."""
         memory.used += self.bytes
         self._memory = memory

@@ -15,7 +15,7 @@ _IDLE_MIN: Final = 64
 """Idle entries are removed only if the heap has more than this number of them."""
 
 
-class Timer:
+class HeapTimer:
     """A timer. `at`: the time at which the timer is due (monotonic ms), None if it is not running."""
 
     __slots__ = ("at", "queued_at")
@@ -30,7 +30,7 @@ class Timers:
     """All timers of a coordinator. Timers with equal times are returned in the order of queueing."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Timer]] = []
+        self._heap: list[tuple[int, int, HeapTimer]] = []
         self._order = count()
         self._idle = 0
         """Number of idle entries: their timer was cancelled, or has an earlier entry."""
@@ -38,7 +38,7 @@ class Timers:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def start(self, timer: Timer, at: int) -> None:
+    def start(self, timer: HeapTimer, at: int) -> None:
         """Start the timer, or change the time of a running timer. `at`: when the timer is due (monotonic ms)."""
         queued_at = timer.queued_at
         if queued_at is not None and timer.at is None:
@@ -49,7 +49,7 @@ class Timers:
             self._push(timer, at)
             self._remove_idle()
 
-    def cancel(self, timer: Timer) -> None:
+    def cancel(self, timer: HeapTimer) -> None:
         """Stop the timer. No effect if the timer is not running."""
         if timer.at is not None:
             timer.at = None
@@ -63,7 +63,7 @@ class Timers:
             self._drop_first()
         return heap[0][0] if heap else None
 
-    def pop_due(self, now: int) -> Timer | None:
+    def pop_due(self, now: int) -> HeapTimer | None:
         """Stop and return the first timer that is due; None if no timer is due."""
         heap = self._heap
         while heap and heap[0][0] <= now:
@@ -79,7 +79,7 @@ class Timers:
             self._push(timer, timer.at)
         return None
 
-    def _push(self, timer: Timer, at: int) -> None:
+    def _push(self, timer: HeapTimer, at: int) -> None:
         timer.queued_at = at
         heappush(self._heap, (at, next(self._order), timer))
 

@@ -96,7 +96,7 @@ class DescribedTransaction(NamedTuple):
     partitions: Sequence[TopicPartition] = ()
 
 
-class DescribeResponse(NamedTuple):
+class DescribeTransactionsResponse(NamedTuple):
     """The transactional ids of a `DescribeRequest`, in its order."""
 
     transactions: Sequence[DescribedTransaction]
@@ -110,7 +110,7 @@ class ListedTransaction(NamedTuple):
     state: str
 
 
-class ListResponse(NamedTuple):
+class ListTransactionsResponse(NamedTuple):
     """The transactional ids that pass the filters. `unknown_states`: names in the request that are no state."""
 
     error: int

@@ -15,7 +15,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.transactions.commands import EndedTransaction
 from minikafka.transactions.records import read_transaction_key, read_transaction_value
-from minikafka.transactions.states import EPOCH_MAX, Metadata, TransactionState
+from minikafka.transactions.states import EPOCH_MAX, TransactionMetadata, TransactionState
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class TransactionalId:
         self.partition = partition
         self.client = ""
         """The client that added the last partitions; "" if another coordinator answered it."""
-        self.stored: Metadata | None = None
+        self.stored: TransactionMetadata | None = None
         """The last committed record. None before the first one: for requests, the id does not exist."""
         self.token: int | None = None
         """Token of the append, or of the allocation of a producer id, that is in progress."""
@@ -72,7 +72,7 @@ class TransactionalId:
         """The partitions that do not have the marker yet, while the transaction is ending."""
 
     @property
-    def record(self) -> Metadata:
+    def record(self) -> TransactionMetadata:
         """The last committed record of an id that has one."""
         assert self.stored is not None
         return self.stored
@@ -101,7 +101,7 @@ class TransactionalId:
             self.fence_epoch = min(self.producer_epoch + 1, EPOCH_MAX)
         return self.fence_epoch
 
-    def store(self, metadata: Metadata) -> None:
+    def store(self, metadata: TransactionMetadata) -> None:
         """Take over a record that is committed."""
         former = self.stored
         assert (
@@ -115,7 +115,7 @@ class TransactionalId:
             self.remaining = set(metadata.partitions)
 
 
-class LoadingPartition:
+class LoadingTransactions:
     """The transactional ids of one partition, while this broker reads its records in the order of the log.
 
     `epoch`: the partition's leader epoch in which this broker reads the records.
@@ -124,7 +124,7 @@ class LoadingPartition:
     def __init__(self, partition: int, epoch: int) -> None:
         self.partition = partition
         self.epoch = epoch
-        self.ids: dict[str, Metadata] = {}
+        self.ids: dict[str, TransactionMetadata] = {}
         """Transactional id → its last record so far."""
 
     def add(self, records: Iterable[LoadedRecord]) -> None:
@@ -168,7 +168,7 @@ class Context:
         """The ids with an open transaction."""
         self.epochs: dict[int, int] = {}
         """Loaded partition → its leader epoch, which is the coordinator epoch of its markers."""
-        self.loads: dict[int, LoadingPartition] = {}
+        self.loads: dict[int, LoadingTransactions] = {}
         self._of: defaultdict[int, set[TransactionalId]] = defaultdict(set)
         """Partition → its transactional ids, so that the end of a leadership need not look at all ids."""
 
@@ -179,7 +179,7 @@ class Context:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE if partition in self.epochs else ErrorCode.NOT_COORDINATOR
 
-    def find(self, name: str) -> tuple[TransactionalId, Metadata] | ErrorCode:
+    def find(self, name: str) -> tuple[TransactionalId, TransactionMetadata] | ErrorCode:
         """Return an id and its last record. Return NONE if this broker coordinates the id, which does not exist."""
         txn = self.ids.get(name)
         if txn is None:
@@ -200,7 +200,7 @@ class Context:
         self._of[partition].add(txn)
         return txn
 
-    def store(self, txn: TransactionalId, metadata: Metadata) -> None:
+    def store(self, txn: TransactionalId, metadata: TransactionMetadata) -> None:
         """Take over the record of an id, which is committed."""
         txn.store(metadata)
         if metadata.state is TransactionState.ONGOING:
@@ -208,7 +208,7 @@ class Context:
         else:
             self.open.discard(txn)
 
-    def add_all(self, load: LoadingPartition) -> list[TransactionalId]:
+    def add_all(self, load: LoadingTransactions) -> list[TransactionalId]:
         """Serve the partition of a complete load, and return its transactional ids."""
         assert load.partition not in self.epochs, "a loaded partition is not loaded again"
         del self.loads[load.partition]

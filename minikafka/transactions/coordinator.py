@@ -24,24 +24,24 @@ from minikafka.base.model import TopicPartition
 from minikafka.transactions.commands import (
     AddPartitionsResponse,
     Command,
-    DescribeResponse,
+    DescribeTransactionsResponse,
     DropMarkers,
     EndResponse,
 )
 from minikafka.transactions.context import (
     Context,
-    LoadingPartition,
+    LoadingTransactions,
     TransactionalId,
     TransactionSettings,
 )
 from minikafka.transactions.ending import Deadlines, Ending, Waiting
 from minikafka.transactions.events import (
     AddPartitionsRequest,
-    DescribeRequest,
+    DescribeTransactionsRequest,
     EndRequest,
     Event,
     InitProducerIdRequest,
-    ListRequest,
+    ListTransactionsRequest,
     MarkersFenced,
     MarkersWritten,
     ProducerRequest,
@@ -49,7 +49,7 @@ from minikafka.transactions.events import (
 )
 from minikafka.transactions.initialization import Initialization
 from minikafka.transactions.reports import describe, list_transactions
-from minikafka.transactions.states import Metadata, TransactionState, with_partitions
+from minikafka.transactions.states import TransactionMetadata, TransactionState, with_partitions
 from minikafka.transactions.writes import Writes
 
 _STATE = TransactionState
@@ -85,10 +85,10 @@ class TransactionCoordinator:
                 self._procedures.answer(event.caller, self._verify(event))
             case EndRequest():
                 self._procedures.start(self._end(event))
-            case DescribeRequest():
+            case DescribeTransactionsRequest():
                 described = [describe(self.context, name) for name in event.transactional_ids]
-                self._procedures.answer(event.caller, DescribeResponse(described))
-            case ListRequest():
+                self._procedures.answer(event.caller, DescribeTransactionsResponse(described))
+            case ListTransactionsRequest():
                 self._procedures.answer(event.caller, list_transactions(self.context, event))
             case MarkersWritten():
                 self._ending.markers_written(event)
@@ -178,7 +178,9 @@ class TransactionCoordinator:
         if not error and txn.is_prepared:
             self._ending.send_markers(txn)
 
-    def _find_for(self, request: ProducerRequest) -> tuple[TransactionalId, Metadata] | ErrorCode:
+    def _find_for(
+        self, request: ProducerRequest
+    ) -> tuple[TransactionalId, TransactionMetadata] | ErrorCode:
         """Return the id of a producer's request and its last record, or the error for the producer."""
         if not request.transactional_id:
             return ErrorCode.INVALID_REQUEST
@@ -203,7 +205,7 @@ class TransactionCoordinator:
         if partition in self.context.epochs:
             self.context.epochs[partition] = epoch
             return
-        self.context.loads[partition] = LoadingPartition(partition, epoch)
+        self.context.loads[partition] = LoadingTransactions(partition, epoch)
         self._procedures.emit(LoadPartition(partition, epoch))
 
     def _load(self, event: RecordsRead) -> None:
@@ -226,7 +228,7 @@ class TransactionCoordinator:
             if txn.is_prepared:
                 self._ending.send_markers(txn)
 
-    def _load_of(self, partition: int, epoch: int) -> LoadingPartition | None:
+    def _load_of(self, partition: int, epoch: int) -> LoadingTransactions | None:
         """Return the load of a partition in this epoch; None if another epoch has begun since, or none is loaded."""
         load = self.context.loads.get(partition)
         return load if load is not None and load.epoch == epoch else None

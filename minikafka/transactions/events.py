@@ -70,14 +70,14 @@ class EndRequest(NamedTuple):
     caller: Caller
 
 
-class DescribeRequest(NamedTuple):
+class DescribeTransactionsRequest(NamedTuple):
     """DescribeTransactions (KIP-664). The coordinator answers immediately."""
 
     transactional_ids: Sequence[str]
     caller: Caller
 
 
-class ListRequest(NamedTuple):
+class ListTransactionsRequest(NamedTuple):
     """ListTransactions (KIP-664, KIP-994). Empty filters let every transaction pass. Answered immediately.
 
     `states`: names of states. `min_duration_ms`: least age of the transaction in milliseconds, -1 for any age.
@@ -107,8 +107,8 @@ ProducerRequest: TypeAlias = AddPartitionsRequest | VerifyRequest | EndRequest
 Event: TypeAlias = (
     InitProducerIdRequest
     | ProducerRequest
-    | DescribeRequest
-    | ListRequest
+    | DescribeTransactionsRequest
+    | ListTransactionsRequest
     | MarkersWritten
     | MarkersFenced
     | TopicEvent

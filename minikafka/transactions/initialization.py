@@ -12,7 +12,7 @@ from minikafka.transactions.records import is_too_long
 from minikafka.transactions.states import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    Metadata,
+    TransactionMetadata,
     TransactionState,
     created,
     initialized,
@@ -87,7 +87,7 @@ class Initialization:
 
     def _next_record(
         self, txn: TransactionalId, request: InitProducerIdRequest
-    ) -> Procedure[Metadata | ErrorCode]:
+    ) -> Procedure[TransactionMetadata | ErrorCode]:
         """Return the record with the producer's id and epoch, or the error for the producer.
 
         A new producer id is allocated for a new transactional id, and if the epochs of the old producer id are
@@ -118,7 +118,7 @@ class Initialization:
             self._context.remove(txn)
 
 
-def _is_fenced(request: InitProducerIdRequest, stored: Metadata) -> bool:
+def _is_fenced(request: InitProducerIdRequest, stored: TransactionMetadata) -> bool:
     """True if the producer has an id and epoch, and another producer has started since.
 
     Only the producer of an open transaction may abort it. Kafka 3.9 lets a fenced producer do so, too. Between

@@ -14,7 +14,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.messages.decoder import STRING_BYTES_MAX
 from minikafka.messages.encoder import Row
 from minikafka.messages.stored import read_stored, stored, version_of
-from minikafka.transactions.states import NUMBERS, Metadata, TransactionState
+from minikafka.transactions.states import NUMBERS, TransactionMetadata, TransactionState
 
 _WRITTEN: Final = 0
 _STATES: Final = {
@@ -38,7 +38,7 @@ def transaction_key(transactional_id: str) -> bytes:
     return stored("TransactionLogKey", _WRITTEN, transactional_id=transactional_id)
 
 
-def transaction_value(value: Metadata) -> bytes:
+def transaction_value(value: TransactionMetadata) -> bytes:
     """Return the value of a transactional id in version 0."""
     return stored(
         "TransactionLogValue",
@@ -53,7 +53,7 @@ def transaction_value(value: Metadata) -> bytes:
     )
 
 
-def _partitions(value: Metadata) -> list[Row] | None:
+def _partitions(value: TransactionMetadata) -> list[Row] | None:
     if value.state is TransactionState.EMPTY:
         return None
     return [
@@ -71,7 +71,7 @@ def read_transaction_key(data: bytes) -> str:
     return transactional_id
 
 
-def read_transaction_value(data: bytes) -> Metadata:
+def read_transaction_value(data: bytes) -> TransactionMetadata:
     """Decode the value of a transactional id. Raises ValueError."""
     found = read_stored("TransactionLogValue", data)
     state = _STATES.get(found.transaction_status)
@@ -79,7 +79,7 @@ def read_transaction_value(data: bytes) -> Metadata:
         raise ValueError(
             f"the state has number {found.transaction_status}, which no record may have"
         )
-    return Metadata(
+    return TransactionMetadata(
         found.producer_id,
         found.producer_epoch,
         found.transaction_timeout_ms,

@@ -9,11 +9,11 @@ from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.transactions.commands import (
     DescribedTransaction,
     ListedTransaction,
-    ListResponse,
+    ListTransactionsResponse,
 )
 from minikafka.transactions.context import Context
-from minikafka.transactions.events import ListRequest
-from minikafka.transactions.states import Metadata, TransactionState
+from minikafka.transactions.events import ListTransactionsRequest
+from minikafka.transactions.states import TransactionMetadata, TransactionState
 
 
 def describe(context: Context, name: str) -> DescribedTransaction:
@@ -37,10 +37,12 @@ def describe(context: Context, name: str) -> DescribedTransaction:
     )
 
 
-def list_transactions(context: Context, request: ListRequest) -> ListResponse:
+def list_transactions(
+    context: Context, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
     """Return the transactional ids that pass the filters of the request."""
     if context.loads:
-        return ListResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return ListTransactionsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     names = {state.value for state in TransactionState}
     unknown = [name for name in request.states if name not in names]
     listed = [
@@ -48,7 +50,7 @@ def list_transactions(context: Context, request: ListRequest) -> ListResponse:
         for txn in context.ids.values()
         if txn.stored is not None and _passes(txn.stored, request, context.wall_ms())
     ]
-    return ListResponse(ErrorCode.NONE, unknown, listed)
+    return ListTransactionsResponse(ErrorCode.NONE, unknown, listed)
 
 
 def transactions_with(context: Context, tp: TopicPartition) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def transactions_with(context: Context, tp: TopicPartition) -> dict[str, Any]:
     return {"open": found, "loading": bool(context.loads)}
 
 
-def _passes(stored: Metadata, request: ListRequest, wall_ms: int) -> bool:
+def _passes(stored: TransactionMetadata, request: ListTransactionsRequest, wall_ms: int) -> bool:
     """True if an id passes all filters. As in Kafka, an id that never had a transaction passes every duration."""
     if request.producer_ids and stored.producer_id not in request.producer_ids:
         return False

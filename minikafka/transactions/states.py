@@ -73,7 +73,7 @@ _BETWEEN: Final = frozenset((_STATE.EMPTY, _STATE.COMPLETE_COMMIT, _STATE.COMPLE
 """The states without a transaction."""
 
 
-class Metadata(NamedTuple):
+class TransactionMetadata(NamedTuple):
     """A transactional id, as its record in `__transaction_state` describes it. Times are Unix milliseconds.
 
     `last_producer_id` and `last_producer_epoch` are those before the last InitProducerId. They recognize a producer
@@ -95,7 +95,7 @@ class Metadata(NamedTuple):
         """True if no transaction is open or ending."""
         return self.state in _BETWEEN
 
-    def moved(self, state: TransactionState, wall_ms: int, **changes: Any) -> Metadata:
+    def moved(self, state: TransactionState, wall_ms: int, **changes: Any) -> TransactionMetadata:
         """Return the record of a move to another state. Raises RuntimeError if the move is illegal."""
         if self.state not in LEGAL_FROM[state]:
             raise RuntimeError(f"a transactional id cannot move from {self.state} to {state}")
@@ -107,18 +107,18 @@ def is_exhausted(producer_epoch: int) -> bool:
     return producer_epoch >= _EXHAUSTED
 
 
-def created(producer_id: int, timeout_ms: int, wall_ms: int) -> Metadata:
+def created(producer_id: int, timeout_ms: int, wall_ms: int) -> TransactionMetadata:
     """Return the first record of a transactional id."""
-    return Metadata(producer_id, 0, timeout_ms, _STATE.EMPTY, wall_ms)
+    return TransactionMetadata(producer_id, 0, timeout_ms, _STATE.EMPTY, wall_ms)
 
 
 def initialized(
-    old: Metadata,
+    old: TransactionMetadata,
     producer: tuple[int, int],
     last_epoch: int,
     timeout_ms: int,
     wall_ms: int,
-) -> Metadata:
+) -> TransactionMetadata:
     """Return the record of a producer that starts with this id and epoch."""
     producer_id, epoch = producer
     is_repeated = producer == (old.producer_id, old.producer_epoch)
@@ -135,7 +135,9 @@ def initialized(
     )
 
 
-def with_partitions(old: Metadata, added: frozenset[TopicPartition], wall_ms: int) -> Metadata:
+def with_partitions(
+    old: TransactionMetadata, added: frozenset[TopicPartition], wall_ms: int
+) -> TransactionMetadata:
     """Return the record with more partitions. The first partitions of a transaction start it."""
     started_ms = wall_ms if old.is_between else old.started_ms
     return old.moved(
@@ -143,12 +145,12 @@ def with_partitions(old: Metadata, added: frozenset[TopicPartition], wall_ms: in
     )
 
 
-def prepared(old: Metadata, committed: bool, wall_ms: int) -> Metadata:
+def prepared(old: TransactionMetadata, committed: bool, wall_ms: int) -> TransactionMetadata:
     """Return the record with the decision to commit or abort the transaction."""
     return old.moved(_STATE.PREPARE_COMMIT if committed else _STATE.PREPARE_ABORT, wall_ms)
 
 
-def fenced(old: Metadata, epoch: int, wall_ms: int) -> Metadata:
+def fenced(old: TransactionMetadata, epoch: int, wall_ms: int) -> TransactionMetadata:
     """Return the record that aborts the transaction with a raised epoch, which fences its producer."""
     fence = old.moved(
         _STATE.PREPARE_EPOCH_FENCE,
@@ -159,14 +161,14 @@ def fenced(old: Metadata, epoch: int, wall_ms: int) -> Metadata:
     return prepared(fence, False, wall_ms)
 
 
-def completed(old: Metadata, wall_ms: int) -> Metadata:
+def completed(old: TransactionMetadata, wall_ms: int) -> TransactionMetadata:
     """Return the record that says that every partition has the marker."""
     was_committed = old.state is _STATE.PREPARE_COMMIT
     state = _STATE.COMPLETE_COMMIT if was_committed else _STATE.COMPLETE_ABORT
     return old.moved(state, wall_ms, partitions=_NO_PARTITIONS)
 
 
-def next_epochs(old: Metadata, known_epoch: int) -> tuple[int, int] | None:
+def next_epochs(old: TransactionMetadata, known_epoch: int) -> tuple[int, int] | None:
     """Return the next epoch of a producer and its last one; None if the producer is fenced (KIP-360).
 
     `known_epoch`: the epoch that the producer has, NO_PRODUCER_EPOCH for one that starts. A producer that did not

@@ -8,7 +8,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.transactions.commands import AllocateProducerId
 from minikafka.transactions.context import Context, TransactionalId
 from minikafka.transactions.records import transaction_key, transaction_value
-from minikafka.transactions.states import Metadata
+from minikafka.transactions.states import TransactionMetadata
 
 
 class Writes:
@@ -18,7 +18,7 @@ class Writes:
         self._context = context
         self._procedures = procedures
 
-    def write(self, txn: TransactionalId, metadata: Metadata | None) -> Procedure[int]:
+    def write(self, txn: TransactionalId, metadata: TransactionMetadata | None) -> Procedure[int]:
         """Append the next record of an id; None is a tombstone. Return the error for the client, 0 if it is committed.
 
         The context has a committed record before the procedure returns.

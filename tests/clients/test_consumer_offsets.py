@@ -30,7 +30,7 @@ from minikafka.broker.coordinators.loading import read_chunk
 from minikafka.client import Client
 from minikafka.client import NewTopic as NewOwnTopic
 from minikafka.cluster import LocalCluster
-from minikafka.groups.context import LoadingPartition
+from minikafka.groups.context import LoadingGroups
 from minikafka.groups.records import (
     GroupKey,
     GroupMetadataValue,
@@ -181,7 +181,7 @@ def use_groups(bootstrap: str) -> None:
 
 def check_what_is_loaded(log: bytes) -> None:
     """Check that our coordinator loads the groups from Kafka's log, with a pending offset of the open transaction."""
-    load = LoadingPartition(0, 0, count(1).__next__)
+    load = LoadingGroups(0, 0, count(1).__next__)
     for each in read_chunk(log, pytest.fail):
         if isinstance(each, LoadedRecord):
             load.add([each])

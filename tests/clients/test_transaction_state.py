@@ -34,14 +34,14 @@ from minikafka.record.batch import records
 from minikafka.transactions.commands import SendMarkers
 from minikafka.transactions.context import TransactionSettings
 from minikafka.transactions.coordinator import TransactionCoordinator
-from minikafka.transactions.events import DescribeRequest
+from minikafka.transactions.events import DescribeTransactionsRequest
 from minikafka.transactions.records import (
     read_transaction_key,
     read_transaction_value,
     transaction_key,
     transaction_value,
 )
-from minikafka.transactions.states import Metadata, TransactionState
+from minikafka.transactions.states import TransactionMetadata, TransactionState
 
 pytestmark = [pytest.mark.clients, needs_kafka]
 
@@ -69,7 +69,7 @@ async def test_kafkas_formatters_print_our_transaction_records(tmp_path: Path) -
         (
             transaction_key("käse"),
             transaction_value(
-                Metadata(
+                TransactionMetadata(
                     2**40,
                     32_766,
                     60_000,
@@ -181,7 +181,9 @@ def check_that_both_read(record: tuple[bytes, bytes], line: str) -> None:
 def check_what_is_loaded(read: list[LoadedRecord]) -> None:
     """Load all records, and those up to the decision to commit."""
     core, _ = load(read)
-    (answer,) = core.handle(DescribeRequest(["aborted", "committed", "idle", "open"], ""), 0)
+    (answer,) = core.handle(
+        DescribeTransactionsRequest(["aborted", "committed", "idle", "open"], ""), 0
+    )
     assert isinstance(answer, Answer)
     aborted, committed, idle, still_open = answer.response.transactions
     assert aborted.state in ("PrepareAbort", "CompleteAbort")

@@ -20,7 +20,7 @@ from support.group_world import GroupWorld
 
 from benchmarks.kafka import CLIENT_ID, Session
 from minikafka.groups.events import (
-    DescribeRequest,
+    DescribeGroupsRequest,
     HeartbeatRequest,
     LeaveRequest,
     LeavingMember,
@@ -381,7 +381,7 @@ class Twins:
         )
 
     def describe(self) -> None:
-        caller = self.world.call(DescribeRequest, group_ids=[self.group])
+        caller = self.world.call(DescribeGroupsRequest, group_ids=[self.group])
         self.send("a", "describe", caller, DESCRIBE_GROUPS, DESCRIBE_VERSION, groups=[self.group])
 
     # One step.

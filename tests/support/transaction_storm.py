@@ -58,7 +58,7 @@ from minikafka.transactions.records import (
     read_transaction_value,
     transaction_value,
 )
-from minikafka.transactions.states import Metadata, TransactionState
+from minikafka.transactions.states import TransactionMetadata, TransactionState
 
 Request: TypeAlias = InitProducerIdRequest | AddPartitionsRequest | EndRequest
 WALL_MS = 1_700_000_000_000
@@ -651,7 +651,7 @@ class TransactionStorm:
         """Every coordinator has the ids of its log, and no log ends with an open or ending transaction."""
         for partition, log in enumerate(self.logs):
             assert log.leader is not None
-            last: dict[str, Metadata | None] = {}
+            last: dict[str, TransactionMetadata | None] = {}
             for entry in log.entries:
                 value = None if entry.value is None else read_transaction_value(entry.value)
                 last[entry.name] = value

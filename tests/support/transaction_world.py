@@ -28,11 +28,11 @@ from minikafka.transactions.context import TransactionSettings
 from minikafka.transactions.coordinator import TransactionCoordinator
 from minikafka.transactions.events import (
     AddPartitionsRequest,
-    DescribeRequest,
+    DescribeTransactionsRequest,
     EndRequest,
     Event,
     InitProducerIdRequest,
-    ListRequest,
+    ListTransactionsRequest,
     MarkersWritten,
     VerifyRequest,
 )
@@ -42,7 +42,7 @@ from minikafka.transactions.records import (
     transaction_key,
     transaction_value,
 )
-from minikafka.transactions.states import Metadata
+from minikafka.transactions.states import TransactionMetadata
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
@@ -151,15 +151,15 @@ class TransactionWorld:
         self.handle(MarkersWritten(command.ended, tps or command.partitions))
 
     def describe(self, name: str = "copy") -> DescribedTransaction:
-        (found,) = self.ask(DescribeRequest, [name]).transactions
+        (found,) = self.ask(DescribeTransactionsRequest, [name]).transactions
         return found
 
     def list(
         self, states: Sequence[str] = (), producer_ids: Sequence[int] = (), min_age_ms: int = -1
     ) -> Any:
-        return self.ask(ListRequest, states, producer_ids, min_age_ms)
+        return self.ask(ListTransactionsRequest, states, producer_ids, min_age_ms)
 
-    def last_record(self, name: str = "copy") -> Metadata | None:
+    def last_record(self, name: str = "copy") -> TransactionMetadata | None:
         """Return the last record of an id in the log, None for a tombstone."""
         for key, value in reversed(self.log):
             if read_transaction_key(key) == name:
@@ -175,6 +175,6 @@ def one_error(response: Any) -> int | None:
     return int(error)
 
 
-def record(metadata: Metadata, name: str = "copy") -> KeyValue:
+def record(metadata: TransactionMetadata, name: str = "copy") -> KeyValue:
     """Return a record of a transactional id."""
     return transaction_key(name), transaction_value(metadata)

@@ -55,22 +55,22 @@ from minikafka.broker.services import (
 from minikafka.groups.commands import (
     DeleteGroupsResponse,
     DescribedGroup,
-    DescribeResponse,
+    DescribeGroupsResponse,
     HeartbeatResponse,
     JoinResponse,
     LeaveResponse,
     LeftMember,
-    ListResponse,
+    ListGroupsResponse,
     SyncResponse,
 )
 from minikafka.groups.events import (
     DeleteGroupsRequest,
-    DescribeRequest,
+    DescribeGroupsRequest,
     HeartbeatRequest,
     JoinRequest,
     LeaveRequest,
     LeavingMember,
-    ListRequest,
+    ListGroupsRequest,
     SyncRequest,
 )
 from minikafka.wire.codec import response, response_in_steps
@@ -324,9 +324,9 @@ def describe_groups(services: Services, request: Entity, context: RequestContext
         operations = GROUP_OPERATIONS
 
     def describe(group_ids: Sequence[str], respond: Respond) -> None:
-        services.groups.handle(DescribeRequest(group_ids, caller=respond))
+        services.groups.handle(DescribeGroupsRequest(group_ids, caller=respond))
 
-    def encode(version: int, outcomes: Sequence[DescribeResponse]) -> Steps:
+    def encode(version: int, outcomes: Sequence[DescribeGroupsResponse]) -> Steps:
         return _described(operations, version, outcomes)
 
     names = list(dict.fromkeys(request.groups))
@@ -336,7 +336,7 @@ def describe_groups(services: Services, request: Entity, context: RequestContext
     return LATER
 
 
-def _described(operations: int, version: int, outcomes: Sequence[DescribeResponse]) -> Steps:
+def _described(operations: int, version: int, outcomes: Sequence[DescribeGroupsResponse]) -> Steps:
     groups = (
         _described_group(group, operations) for described in outcomes for group in described.groups
     )
@@ -370,14 +370,14 @@ def list_groups(services: Services, request: Entity, context: RequestContext) ->
     respond = context.answer_with(_listed)
     types = [name.lower() for name in request.types_filter]
     if types and _CLASSIC not in types:
-        respond(ListResponse(0, ()))
+        respond(ListGroupsResponse(0, ()))
     else:
         states = request.states_filter
-        services.groups.handle(ListRequest(states=states, caller=respond))
+        services.groups.handle(ListGroupsRequest(states=states, caller=respond))
     return LATER
 
 
-def _listed(version: int, listed: ListResponse) -> Steps:
+def _listed(version: int, listed: ListGroupsResponse) -> Steps:
     return response_in_steps(
         LIST_GROUPS,
         version,

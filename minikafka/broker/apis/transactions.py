@@ -61,15 +61,15 @@ from minikafka.rpc.transactions import Errors, MarkerRow
 from minikafka.transactions.commands import (
     AddPartitionsResponse,
     DescribedTransaction,
-    DescribeResponse,
+    DescribeTransactionsResponse,
     EndResponse,
-    ListResponse,
+    ListTransactionsResponse,
 )
 from minikafka.transactions.events import (
     AddPartitionsRequest,
-    DescribeRequest,
+    DescribeTransactionsRequest,
     EndRequest,
-    ListRequest,
+    ListTransactionsRequest,
     VerifyRequest,
 )
 from minikafka.wire.codec import response, response_in_steps
@@ -246,13 +246,13 @@ def describe_transactions(services: Services, request: Entity, context: RequestC
     """Handle a DescribeTransactions request."""
 
     def describe(transactional_ids: Sequence[str], respond: Any) -> None:
-        services.transactions.handle(DescribeRequest(transactional_ids, caller=respond))
+        services.transactions.handle(DescribeTransactionsRequest(transactional_ids, caller=respond))
 
     parts = in_rows(request.transactional_ids)
     return answer_in_parts(describe, parts, _described, context)
 
 
-def _described(version: int, outcomes: Sequence[DescribeResponse]) -> Steps:
+def _described(version: int, outcomes: Sequence[DescribeTransactionsResponse]) -> Steps:
     transactions = chain.from_iterable(outcome.transactions for outcome in outcomes)
     return response_in_steps(
         DESCRIBE_TRANSACTIONS,
@@ -280,7 +280,7 @@ def _described_transaction(transaction: DescribedTransaction) -> Row:
 def list_transactions(services: Services, request: Entity, context: RequestContext) -> Later:
     """Handle a ListTransactions request."""
     services.transactions.handle(
-        ListRequest(
+        ListTransactionsRequest(
             request.state_filters,
             request.producer_id_filters,
             request.duration_filter,
@@ -290,7 +290,7 @@ def list_transactions(services: Services, request: Entity, context: RequestConte
     return LATER
 
 
-def _listed(version: int, listed: ListResponse) -> Steps:
+def _listed(version: int, listed: ListTransactionsResponse) -> Steps:
     return response_in_steps(
         LIST_TRANSACTIONS,
         version,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from minikafka.groups.timers import Timer, Timers
+from minikafka.groups.timers import HeapTimer, Timers
 
 
 def drain(timers, now):
@@ -15,7 +15,7 @@ def drain(timers, now):
 
 
 def test_timers_expire_in_the_order_of_their_times():
-    timers, items = Timers(), [Timer() for _ in range(3)]
+    timers, items = Timers(), [HeapTimer() for _ in range(3)]
     for timer, at in zip(items, (30, 10, 20), strict=True):
         timers.start(timer, at)
 
@@ -27,7 +27,7 @@ def test_timers_expire_in_the_order_of_their_times():
 
 
 def test_timer_that_is_moved_to_a_later_time_expires_once_at_that_time():
-    timers, timer = Timers(), Timer()
+    timers, timer = Timers(), HeapTimer()
     timers.start(timer, 10)
     for at in range(11, 50):
         timers.start(timer, at)
@@ -38,7 +38,7 @@ def test_timer_that_is_moved_to_a_later_time_expires_once_at_that_time():
 
 
 def test_timer_that_is_moved_to_an_earlier_time_expires_once_at_that_time():
-    timers, timer = Timers(), Timer()
+    timers, timer = Timers(), HeapTimer()
     timers.start(timer, 300)
     timers.start(timer, 10)
 
@@ -47,7 +47,7 @@ def test_timer_that_is_moved_to_an_earlier_time_expires_once_at_that_time():
 
 
 def test_cancelled_timer_does_not_expire_until_it_is_started_again():
-    timers, timer = Timers(), Timer()
+    timers, timer = Timers(), HeapTimer()
     timers.start(timer, 10)
     timers.cancel(timer)
     timers.cancel(timer)
@@ -60,10 +60,10 @@ def test_cancelled_timer_does_not_expire_until_it_is_started_again():
 
 def test_cancelled_timers_do_not_accumulate():
     timers = Timers()
-    kept = Timer()
+    kept = HeapTimer()
     timers.start(kept, 5)
     for at in range(10_000):
-        timer = Timer()
+        timer = HeapTimer()
         timers.start(timer, 1_000_000 + at)
         timers.cancel(timer)
 
@@ -74,7 +74,7 @@ def test_cancelled_timers_do_not_accumulate():
 def test_timers_behave_like_a_plain_list_in_random_operations():
     for seed in range(30):
         rng = random.Random(seed)
-        timers, items, wanted, now = Timers(), [Timer() for _ in range(50)], {}, 0
+        timers, items, wanted, now = Timers(), [HeapTimer() for _ in range(50)], {}, 0
         for _ in range(2_000):
             index = rng.randrange(50)
             action = rng.random()

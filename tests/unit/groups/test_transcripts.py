@@ -44,13 +44,13 @@ from minikafka.groups.commands import (
     CommitResponse,
     DeleteGroupsResponse,
     DeleteOffsetsResponse,
-    DescribeResponse,
+    DescribeGroupsResponse,
     FetchedOffset,
     FetchOffsetsResponse,
     HeartbeatResponse,
     JoinResponse,
     LeaveResponse,
-    ListResponse,
+    ListGroupsResponse,
     Note,
     SyncResponse,
     VerifyTransaction,
@@ -60,13 +60,13 @@ from minikafka.groups.events import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
-    DescribeRequest,
+    DescribeGroupsRequest,
     FetchOffsetsRequest,
     HeartbeatRequest,
     JoinRequest,
     LeaveRequest,
     LeavingMember,
-    ListRequest,
+    ListGroupsRequest,
     OffsetToCommit,
     SyncRequest,
     TopicsDeleted,
@@ -235,10 +235,10 @@ def answered_about_groups(response: Any) -> Iterator[str]:
         case DeleteGroupsResponse():
             rows = [f"{name or 'no name'}={error_of(error)}" for name, error in response.groups]
             yield f"DeleteGroups {' '.join(rows)}"
-        case ListResponse():
+        case ListGroupsResponse():
             rows = [f"{g.group_id}({g.protocol_type or '-'},{g.state})" for g in response.groups]
             yield f"ListGroups {' '.join([error_of(response.error), *rows])}"
-        case DescribeResponse():
+        case DescribeGroupsResponse():
             for group in response.groups:
                 yield f"DescribeGroups {group.group_id or 'no name'}: {error_of(group.error)}" + (
                     options(state=group.state, type=group.protocol_type, protocol=group.protocol)
@@ -526,10 +526,10 @@ class Player(GroupWorld):
 
     def hear_describe(self, heard: Input) -> None:
         names = ["" if name == "no-name" else name for name in heard.words]
-        self.ask(heard, DescribeRequest, group_ids=names)
+        self.ask(heard, DescribeGroupsRequest, group_ids=names)
 
     def hear_list(self, heard: Input) -> None:
-        self.ask(heard, ListRequest, states=heard.words)
+        self.ask(heard, ListGroupsRequest, states=heard.words)
 
     def hear_delete(self, heard: Input) -> None:
         names = ["" if name == "no-name" else name for name in heard.words]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from support.transaction_world import WALL_MS, TransactionWorld, record
 
 from minikafka.base.deciders import TimerDue
-from minikafka.transactions.states import Metadata, TransactionState
+from minikafka.transactions.states import TransactionMetadata, TransactionState
 
 
 def test_many_ids_expire_in_several_calls():
-    old = Metadata(40, 3, 60_000, TransactionState.EMPTY, WALL_MS - 100_000)
+    old = TransactionMetadata(40, 3, 60_000, TransactionState.EMPTY, WALL_MS - 100_000)
     names = [f"copy-{number}" for number in range(1_203)]
     records = (record(old, name) for name in names)
     world = TransactionWorld(*records, expiration_ms=60_000, remove_expired_interval_ms=1_000)

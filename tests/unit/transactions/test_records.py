@@ -16,7 +16,7 @@ from minikafka.transactions.records import (
     transaction_key,
     transaction_value,
 )
-from minikafka.transactions.states import NUMBERS, Metadata, TransactionState
+from minikafka.transactions.states import NUMBERS, TransactionMetadata, TransactionState
 
 STATE = TransactionState
 WRITTEN = [state for state in STATE if state not in (STATE.DEAD, STATE.PREPARE_EPOCH_FENCE)]
@@ -24,7 +24,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=50)
 LONG = st.integers(-(2**63), 2**63 - 1)
 INT = st.integers(-(2**31), 2**31 - 1)
 METADATA = st.builds(
-    Metadata,
+    TransactionMetadata,
     LONG,
     st.integers(-(2**15), 2**15 - 1),
     INT,
@@ -36,7 +36,9 @@ METADATA = st.builds(
     last_producer_epoch=st.just(-1),
 )
 T0 = TopicPartition("t", 0)
-EXAMPLE = Metadata(40, 3, 60_000, STATE.ONGOING, 22, 21, frozenset((T0, TopicPartition("t", 2))))
+EXAMPLE = TransactionMetadata(
+    40, 3, 60_000, STATE.ONGOING, 22, 21, frozenset((T0, TopicPartition("t", 2)))
+)
 
 
 @given(METADATA)
@@ -61,7 +63,7 @@ def test_records_have_the_bytes_of_kafkas_schema():
             struct.pack(">qq", 22, 21),
         )
     )
-    empty = Metadata(40, 0, 60_000, STATE.EMPTY, 22)
+    empty = TransactionMetadata(40, 0, 60_000, STATE.EMPTY, 22)
     assert transaction_value(empty)[17:] == struct.pack(">iqq", -1, 22, -1)
 
 

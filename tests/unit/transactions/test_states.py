@@ -9,7 +9,7 @@ import pytest
 from minikafka.base.model import TopicPartition
 from minikafka.transactions.states import (
     LEGAL_FROM,
-    Metadata,
+    TransactionMetadata,
     TransactionState,
     completed,
     fenced,
@@ -30,7 +30,7 @@ MOVES = {
 
 @pytest.mark.parametrize(("state", "target"), list(product(STATE, MOVES)))
 def test_records_follow_only_in_legal_moves(state, target):
-    old = Metadata(40, 3, 60_000, state, 5)
+    old = TransactionMetadata(40, 3, 60_000, state, 5)
 
     if state in LEGAL_FROM[target]:
         found = MOVES[target](old)
@@ -46,10 +46,10 @@ def test_only_a_decided_transaction_is_completed(state):
         STATE.PREPARE_COMMIT: STATE.COMPLETE_COMMIT,
         STATE.PREPARE_ABORT: STATE.COMPLETE_ABORT,
     }
-    old = Metadata(40, 3, 60_000, state, 5, 4, frozenset((T0,)))
+    old = TransactionMetadata(40, 3, 60_000, state, 5, 4, frozenset((T0,)))
 
     if state in targets:
-        assert completed(old, 9) == Metadata(40, 3, 60_000, targets[state], 9, 4)
+        assert completed(old, 9) == TransactionMetadata(40, 3, 60_000, targets[state], 9, 4)
     else:
         with pytest.raises(RuntimeError, match="cannot move"):
             completed(old, 9)
@@ -57,10 +57,10 @@ def test_only_a_decided_transaction_is_completed(state):
 
 @pytest.mark.parametrize("state", STATE)
 def test_only_an_open_transaction_is_fenced(state):
-    old = Metadata(40, 3, 60_000, state, 5, 4, frozenset((T0,)), 40, 2)
+    old = TransactionMetadata(40, 3, 60_000, state, 5, 4, frozenset((T0,)), 40, 2)
 
     if state is STATE.ONGOING:
-        assert fenced(old, 4, 9) == Metadata(
+        assert fenced(old, 4, 9) == TransactionMetadata(
             40, 4, 60_000, STATE.PREPARE_ABORT, 9, 4, frozenset((T0,)), 40, -1
         )
     else:

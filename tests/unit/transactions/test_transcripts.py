@@ -32,22 +32,22 @@ from minikafka.transactions.commands import (
     AddPartitionsResponse,
     AllocateProducerId,
     DescribedTransaction,
-    DescribeResponse,
+    DescribeTransactionsResponse,
     DropMarkers,
     EndResponse,
     InitProducerIdResponse,
-    ListResponse,
+    ListTransactionsResponse,
     SendMarkers,
 )
 from minikafka.transactions.context import TransactionSettings
 from minikafka.transactions.coordinator import TransactionCoordinator
 from minikafka.transactions.events import (
     AddPartitionsRequest,
-    DescribeRequest,
+    DescribeTransactionsRequest,
     EndRequest,
     Event,
     InitProducerIdRequest,
-    ListRequest,
+    ListTransactionsRequest,
     MarkersFenced,
     MarkersWritten,
     VerifyRequest,
@@ -59,7 +59,7 @@ from minikafka.transactions.records import (
     transaction_value,
 )
 from minikafka.transactions.reports import transactions_with
-from minikafka.transactions.states import Metadata, TransactionState
+from minikafka.transactions.states import TransactionMetadata, TransactionState
 
 START_MS = 1_700_000_000_000
 NOW = 5_000
@@ -200,14 +200,14 @@ class Player:
         self.handle(EndRequest(name, *producer_of(producer), committed, self.caller(heard)))
 
     def on_describe(self, heard: Input) -> None:
-        self.handle(DescribeRequest(heard.words, self.caller(heard)))
+        self.handle(DescribeTransactionsRequest(heard.words, self.caller(heard)))
 
     def on_list(self, heard: Input) -> None:
         states = [name for name in heard.option("states").split(",") if name]
         producers = [int(number) for number in heard.option("producers").split(",") if number]
         age = heard.option("older-than")
         age_ms = ms_of(age) if age else -1
-        self.handle(ListRequest(states, producers, age_ms, self.caller(heard)))
+        self.handle(ListTransactionsRequest(states, producers, age_ms, self.caller(heard)))
 
     def on_why(self, heard: Input) -> None:
         (tp,) = partitions_of(heard.words)
@@ -241,7 +241,7 @@ class Player:
             return
         producer, *tps = more
         started = heard.option("started", "" if state == "Empty" else "0s")
-        metadata = Metadata(
+        metadata = TransactionMetadata(
             *producer_of(producer),
             ms_of(heard.option("timeout", "60s")),
             TransactionState(state),
@@ -254,7 +254,9 @@ class Player:
     def on_garbage(self, heard: Input) -> None:
         """Write a record that no coordinator can read: without a key, with another version, or cut off."""
         (kind,) = heard.words
-        value = transaction_value(Metadata(40, 0, 60_000, TransactionState.EMPTY, START_MS))
+        value = transaction_value(
+            TransactionMetadata(40, 0, 60_000, TransactionState.EMPTY, START_MS)
+        )
         self.log.append(
             {
                 "no-key": (None, value),
@@ -401,9 +403,9 @@ def response_lines(response: Any) -> list[str]:
         ]
     if isinstance(response, EndResponse):
         return [code_name(response.error)]
-    if isinstance(response, DescribeResponse):
+    if isinstance(response, DescribeTransactionsResponse):
         return list(map(description_text, response.transactions))
-    assert isinstance(response, ListResponse)
+    assert isinstance(response, ListTransactionsResponse)
     return listing_lines(response)
 
 
@@ -418,7 +420,7 @@ def description_text(found: DescribedTransaction) -> str:
     )
 
 
-def listing_lines(found: ListResponse) -> list[str]:
+def listing_lines(found: ListTransactionsResponse) -> list[str]:
     if found.error:
         return [code_name(found.error)]
     lines = [f"unknown state {name}" for name in found.unknown_states]

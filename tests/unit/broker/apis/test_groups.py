@@ -17,19 +17,19 @@ from minikafka.groups.commands import (
     DeleteGroupsResponse,
     DescribedGroup,
     DescribedMember,
-    DescribeResponse,
+    DescribeGroupsResponse,
     HeartbeatResponse,
     JoinedMember,
     JoinResponse,
     LeaveResponse,
     LeftMember,
     ListedGroup,
-    ListResponse,
+    ListGroupsResponse,
     SyncResponse,
 )
 from minikafka.groups.events import (
     DeleteGroupsRequest,
-    DescribeRequest,
+    DescribeGroupsRequest,
     HeartbeatRequest,
     JoinRequest,
     LeaveRequest,
@@ -301,7 +301,7 @@ def test_leave_group_passes_one_or_several_members_to_the_coordinator(version: i
 @pytest.mark.parametrize("version", range(6))
 def test_describe_groups_returns_members_with_their_instance_ids(version: int) -> None:
     member = DescribedMember("m", "i", "tester", "/10.1.2.3", b"meta", b"assigned")
-    outcome = DescribeResponse(
+    outcome = DescribeGroupsResponse(
         [
             DescribedGroup("g", 0, "Stable", "consumer", "range", [member]),
             DescribedGroup("h", int(ErrorCode.NOT_COORDINATOR)),
@@ -315,7 +315,7 @@ def test_describe_groups_returns_members_with_their_instance_ids(version: int) -
         groups=["g", "h", "g"],
         include_authorized_operations=True,
     )
-    assert asked == DescribeRequest(["g", "h"], None)
+    assert asked == DescribeGroupsRequest(["g", "h"], None)
     found, refused = answer.groups
     assert (found.group_state, found.protocol_type, found.protocol_data) == (
         "Stable",
@@ -337,7 +337,7 @@ def test_describe_groups_returns_members_with_their_instance_ids(version: int) -
 
 @pytest.mark.parametrize("version", range(5))
 def test_list_groups_filters_by_state_from_version_4(version: int) -> None:
-    outcome = ListResponse(0, [ListedGroup("g", "consumer", "Empty")])
+    outcome = ListGroupsResponse(0, [ListedGroup("g", "consumer", "Empty")])
     asked, answer = exchange(Cold(), LIST_GROUPS, version, outcome, states_filter=["Empty"])
     assert list(asked.states) == (["Empty"] if version >= 4 else [])
     (row,) = answer.groups
@@ -394,7 +394,7 @@ def test_leave_group_of_2000_members_reaches_the_coordinator_64_at_a_time() -> N
 def test_describe_groups_of_1000_groups_reaches_the_coordinator_64_at_a_time() -> None:
     names = [f"g{n}" for n in range(1_000)]
     coordinator = Counting(
-        lambda asked: DescribeResponse([DescribedGroup(name, 16) for name in asked.group_ids])
+        lambda asked: DescribeGroupsResponse([DescribedGroup(name, 16) for name in asked.group_ids])
     )
     steps, answer = parts_of(Cold(), DESCRIBE_GROUPS, 5, coordinator, groups=names)
     assert (max(coordinator.sizes), steps > 15) == (64, True)

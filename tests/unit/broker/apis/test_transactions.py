@@ -15,16 +15,16 @@ from minikafka.base.names import GROUP_TOPIC
 from minikafka.transactions.commands import (
     AddPartitionsResponse,
     DescribedTransaction,
-    DescribeResponse,
+    DescribeTransactionsResponse,
     EndResponse,
     ListedTransaction,
-    ListResponse,
+    ListTransactionsResponse,
 )
 from minikafka.transactions.events import (
     AddPartitionsRequest,
-    DescribeRequest,
+    DescribeTransactionsRequest,
     EndRequest,
-    ListRequest,
+    ListTransactionsRequest,
     VerifyRequest,
 )
 from minikafka.wire.versions import (
@@ -140,10 +140,10 @@ def test_described_transactions_have_their_partitions_by_topic(cold: Cold) -> No
     other = TopicPartition("u", 4)
     open_one = DescribedTransaction("tx", 0, "Ongoing", 60_000, 1_234, 77, 3, [T0, other, T1])
     not_found = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    outcome = DescribeResponse([open_one, DescribedTransaction("gone", not_found)])
+    outcome = DescribeTransactionsResponse([open_one, DescribedTransaction("gone", not_found)])
     values = {"transactional_ids": ["tx", "gone"]}
     asked, answer = exchange(cold, DESCRIBE_TRANSACTIONS, 0, outcome, **values)
-    assert asked == DescribeRequest(("tx", "gone"), None)
+    assert asked == DescribeTransactionsRequest(("tx", "gone"), None)
     first, second = answer.transaction_states
     assert (first.error_code, first.transactional_id, first.transaction_state) == (
         0,
@@ -162,14 +162,14 @@ def test_described_transactions_have_their_partitions_by_topic(cold: Cold) -> No
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_listed_transactions_pass_the_filters_of_the_version(cold: Cold, version: int) -> None:
-    outcome = ListResponse(0, ["Odd"], [ListedTransaction("tx", 77, "Ongoing")])
+    outcome = ListTransactionsResponse(0, ["Odd"], [ListedTransaction("tx", 77, "Ongoing")])
     values = {
         "state_filters": ["Ongoing", "Odd"],
         "producer_id_filters": [77],
         "duration_filter": 500,
     }
     asked, answer = exchange(cold, LIST_TRANSACTIONS, version, outcome, **values)
-    assert asked == ListRequest(("Ongoing", "Odd"), (77,), 500 if version else -1, None)
+    assert asked == ListTransactionsRequest(("Ongoing", "Odd"), (77,), 500 if version else -1, None)
     assert (answer.error_code, answer.unknown_state_filters) == (0, ("Odd",))
     (row,) = answer.transaction_states
     assert (row.transactional_id, row.producer_id, row.transaction_state) == ("tx", 77, "Ongoing")
