@@ -1,0 +1,125 @@
+"""The paths, classes and methods that the documents name in backticks exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("minikafka", "tests", "scripts", "benchmarks")
+PAGES = sorted(
+    path
+    for path in chain(
+        ROOT.glob("*.md"), *((ROOT / folder).rglob("*.md") for folder in ("docs", *FOLDERS))
+    )
+)
+CODE = re.compile(r"`([^`\n]+)`")
+FILE = re.compile(r"/?(?:[\w.-]+/)*\w+\.py")
+FOLDER = re.compile(r"(?:[a-z][\w-]*/)+")
+CLASS = re.compile(r"(?:[a-z_]+\.)*([a-z_]+)\.([A-Z]\w*)(?:\(.*\))?")
+MEMBER = re.compile(r"([A-Z]\w*[a-z]\w*)\.([a-z_]\w*)(?:\(.*\))?")
+ELSEWHERE = re.compile(
+    r"(data|logs|transformations)/|clicks\.py|pyspark\.|ssl\.|org\.|log\.ZXID|reassignment\.A1"
+)
+"""The start of what is not in the repository: files of a user or a cluster, and names of other libraries."""
+
+
+@cache
+def paths() -> set[str]:
+    """Return the ends of the paths of all files and folders of the repository. A folder ends with a slash."""
+    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    names = [f"{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in [*found, *ROOT.iterdir()]]
+    return {name[at + 1 :] for name in names for at in (-1, *slashes_of(name))}
+
+
+def slashes_of(name: str) -> list[int]:
+    return [at for at, character in enumerate(name[:-1]) if character == "/"]
+
+
+@cache
+def sources() -> dict[Path, str]:
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    return {path: path.read_text() for path in files}
+
+
+@cache
+def members(class_name: str) -> set[str]:
+    """Return the members of all classes with this name. The names of base classes begin with `<`."""
+    return {
+        member
+        for text in sources().values()
+        if f"class {class_name}" in text
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef) and node.name == class_name
+        for member in members_of(node)
+    }
+
+
+def members_of(node: ast.ClassDef) -> Iterator[str]:
+    for base in node.bases:
+        yield f"<{ast.unparse(base).rpartition('.')[2].split('[')[0]}"
+    for child in ast.walk(node):
+        match child:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.Assign(targets=targets):
+                yield from (one.id for one in targets if isinstance(one, ast.Name))
+
+
+def has_member(class_name: str, member: str) -> bool:
+    found = members(class_name)
+    return member in found or any(has_member(one[1:], member) for one in found if one[0] == "<")
+
+
+def has_class(module: str, name: str) -> bool:
+    """True if the module defines the name, or the package of this name exports it."""
+    return any(
+        re.search(rf"^(class )?{name}\b", text, re.MULTILINE)
+        if path.stem == module
+        else path.name == "__init__.py" and path.parent.name == module and name in text
+        for path, text in sources().items()
+    )
+
+
+def is_known(text: str) -> bool:
+    if ELSEWHERE.match(text):
+        return True
+    if FILE.fullmatch(text) or FOLDER.fullmatch(text):
+        return text.lstrip("/") in paths()
+    if found := CLASS.fullmatch(text):
+        return has_class(found[1], found[2])
+    if found := MEMBER.fullmatch(text):
+        return has_member(found[1], found[2])
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_names_existing_files_classes_and_methods(page: Path):
+    assert sorted({text for text in CODE.findall(page.read_text()) if not is_known(text)}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("broker/host.py", True),
+        ("broker/hosts.py", False),
+        ("broker/modes/", True),
+        ("broker/terms/", False),
+        ("Partition.append_as_leader", True),
+        ("Partition.append_as_follower", False),
+        ("history.History", True),
+        ("history.Historian", False),
+    ],
+)
+def test_names_are_looked_up_in_the_repository(text: str, known: bool):
+    assert is_known(text) == known
