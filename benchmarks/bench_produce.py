@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.kafka import batch_of, produce_request
 from benchmarks.micro import Outcome, main, timed
-from minikafka.wire.frames import frames
+from minikafka.wire.framing import frames
 from minikafka.wire.produce import decode_in_steps
 from minikafka.wire.versions import PRODUCE
 

@@ -24,9 +24,9 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
-from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.zookeeper.ports import Ports
+from minikafka.broker.step_gate import StepGate
 from minikafka.cli.processes.broker_process import relax_garbage_collector
 from minikafka.ledger.writer import LedgerWriter
 from minikafka.rpc.channels import Channels

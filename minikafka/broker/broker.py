@@ -28,10 +28,8 @@ from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.capabilities import CoordinationMode
-from minikafka.broker.cluster.clock_offsets import ClockOffsets
-from minikafka.broker.cluster.controller_client import ControllerClient
-from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.cluster.step_gate import StepGate
+from minikafka.broker.clock_offsets import ClockOffsets
+from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.coordinators.group_host import GroupHost, offsets_topic
 from minikafka.broker.coordinators.group_lags import GroupLags
 from minikafka.broker.coordinators.internal_topic import InternalTopic
@@ -43,6 +41,7 @@ from minikafka.broker.coordinators.transaction_host import (
     transactions_topic,
 )
 from minikafka.broker.coordinators.verification import TransactionVerifier
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
@@ -66,6 +65,7 @@ from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.services import Services
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.step_gate import StepGate
 from minikafka.groups.events import TopicsDeleted
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.ledger.writer import LedgerWriter, directory_of

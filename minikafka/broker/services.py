@@ -15,11 +15,11 @@ from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, ControlPlane, Rng
 from minikafka.broker.admin import Admin
 from minikafka.broker.capabilities import Administration
-from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.coordinators.group_host import GroupHost
 from minikafka.broker.coordinators.markers import MarkerAppends
 from minikafka.broker.coordinators.transaction_host import ProducerIds, TransactionHost
 from minikafka.broker.coordinators.verification import TransactionVerifier
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.settings.dynamic_config import DynamicConfig

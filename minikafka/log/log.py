@@ -16,12 +16,12 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Storage
+from minikafka.log.gaps import Gaps
 from minikafka.log.log_end import LogEnd
 from minikafka.log.recovery import load
 from minikafka.log.replay import reload_producers
 from minikafka.log.segments.index_files import sync_files
 from minikafka.log.segments.segment import RECORD_OFFSET, RELATIVE_OFFSET_MAX, Segment
-from minikafka.log.state.gaps import Gaps
 from minikafka.record.batch import (
     base_offset_below,
     end_of_transaction,

@@ -15,13 +15,14 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer, Storage
 from minikafka.base.traffic import Traffic
 from minikafka.log.checkpoints import PARTITION_METADATA
+from minikafka.log.gaps import Gaps
 from minikafka.log.recovery import Loaded
 from minikafka.log.segments.index import OFFSET_ENTRY
 from minikafka.log.segments.index_files import sync_files
 from minikafka.log.segments.segment import RELATIVE_OFFSET_MAX, Segment
-from minikafka.log.segments.segments import RetiredSegments, Segments, create_or_plan, roll_age
+from minikafka.log.segments.segments import RetiredSegments, Segments, create_or_plan
 from minikafka.log.segments.stand_ins import RefusingFile
-from minikafka.log.state.gaps import Gaps
+from minikafka.record.codecs import crc32c
 from minikafka.record.header import HEADER, HEADER_BYTES, MAX_TIMESTAMP
 
 _unpack_header: Final = HEADER.unpack_from
@@ -211,7 +212,7 @@ class LogEnd:
         if self._roll_timestamp == _NO_BATCH_YET:
             first = timestamp if timestamp >= 0 else wall_ms
             if first >= 0:
-                self._roll_timestamp = first + roll_age(self.config, self._active)
+                self._roll_timestamp = first + _roll_age(self.config, self._active)
 
     def _try_to_roll(self, base_offset: int, end_position: int, last_offset: int) -> None:
         """Roll to a new segment, unless no descriptor is free and the active segment can hold the batches."""
@@ -271,7 +272,7 @@ class LogEnd:
         self._roll_timestamp = _NO_BATCH_YET
         if self.position > segment.start:
             first = _unpack_header(segment.file.pread(HEADER_BYTES, 0))[MAX_TIMESTAMP]
-            self._roll_timestamp = int(max(first, 0)) + roll_age(self.config, self._active)
+            self._roll_timestamp = int(max(first, 0)) + _roll_age(self.config, self._active)
             if len(segment.index) >= self._index_entries_max:
                 self._roll_position = segment.start
 
@@ -334,3 +335,17 @@ def sync_name(storage: Storage, directory: str) -> None:
     sync_files(storage, [f"{directory}/{PARTITION_METADATA}"])
     storage.sync_directory(directory)
     storage.sync_directory(directory.rpartition("/")[0])
+
+
+def _roll_age(config: TopicConfig, segment: Segment) -> int:
+    """Return segment.ms minus the jitter of the segment. A restart does not change the jitter.
+
+    In a compacted topic max.compaction.lag.ms replaces a larger segment.ms, because the active segment
+    is never cleaned.
+    """
+    age = config.segment_ms
+    if "compact" in config.cleanup_policy:
+        age = min(age, config.max_compaction_lag_ms)
+    jitter_max = min(config.segment_jitter_ms, config.segment_ms)
+    seed = f"{segment.directory}/{segment.base_offset}".encode()
+    return age - (crc32c(seed) % jitter_max if jitter_max else 0)

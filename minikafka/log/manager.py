@@ -24,10 +24,10 @@ from minikafka.log.checkpoints import CHECKPOINTS, LOG_START_OFFSETS
 from minikafka.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
 from minikafka.log.log import Log
 from minikafka.log.log_end import sync_name
+from minikafka.log.producer_table import ProducerRoom
 from minikafka.log.segments.index_files import sync_files
 from minikafka.log.segments.segment import DELETED, Segment
 from minikafka.log.segments.segment import LOG as LOG_SUFFIX
-from minikafka.log.state.producer_table import ProducerRoom
 
 logger = logging.getLogger(__name__)
 

@@ -16,14 +16,14 @@ from typing import Final, NamedTuple
 from minikafka.base.config import TopicConfig
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import Storage
+from minikafka.log import epochs as epoch_file
 from minikafka.log.checkpoints import PARTITION_METADATA
+from minikafka.log.epochs import LeaderEpochs
+from minikafka.log.producers import ProducerStates
 from minikafka.log.replay import batches_from, rebuild_transaction_indexes, reload_producers
 from minikafka.log.segments.segment import DELETED, INDEX, LOG, TIME_INDEX, Segment
 from minikafka.log.segments.swap import finish_swaps
 from minikafka.log.segments.transaction_index import TXN_INDEX
-from minikafka.log.state import epochs as epoch_file
-from minikafka.log.state.epochs import LeaderEpochs
-from minikafka.log.state.producers import ProducerStates
 from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from minikafka.log.producers import ProducerStates
 from minikafka.log.segments.segment import Segment
-from minikafka.log.state.producers import ProducerStates
 from minikafka.record.batch import end_of_transaction
 from minikafka.record.header import (
     ATTRIBUTES,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -99,15 +100,13 @@ class Structure:
         return self.entity(*(field.default_in(version) for field in self.fields))
 
 
-class Message(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
     """A message: the structure of its body, its versions, and those of them that are flexible (KIP-482)."""
 
     structure: Structure
     versions: Versions
     flexible: Versions
-
-    def __hash__(self) -> int:
-        return id(self.structure)
 
 
 @cache

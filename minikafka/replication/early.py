@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId
 from minikafka.log.log import Log
-from minikafka.log.state.producers import EARLY, FULL, UNKNOWN, WRITTEN
+from minikafka.log.producers import EARLY, FULL, UNKNOWN, WRITTEN
 from minikafka.record.header import COUNT, PRODUCER_ID, Header
 from minikafka.replication.isr import IsrState
 from minikafka.replication.progress import FollowerProgress

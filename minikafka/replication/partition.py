@@ -20,7 +20,7 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_LEADER, BrokerId, LeaderAndIsr, PartitionState, TopicPartition
 from minikafka.log.log import Log
-from minikafka.log.state.producers import APPEND
+from minikafka.log.producers import APPEND
 from minikafka.record.batch import check_produced, refusal_of_fragment, stamp_append_time
 from minikafka.record.header import (
     ATTRIBUTES,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.log.state.producers import ProducerStates
+from minikafka.log.producers import ProducerStates
 from minikafka.record.batch import end_of_transaction
 from minikafka.record.header import (
     ATTRIBUTES,

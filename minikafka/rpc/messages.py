@@ -84,7 +84,7 @@ STEPS: Final = "steps"
 and the steps at which an operation is blocked.
 """
 GATE_CALLS: Final = frozenset({HOLD_STEP, RELEASE_STEP, STEPS})
-"""Calls with which a tool blocks, releases and watches a broker's named steps (`broker/cluster/step_gate.py`)."""
+"""Calls with which a tool blocks, releases and watches a broker's named steps (`broker/step_gate.py`)."""
 
 REPLICAS_MAX: Final = 1024
 _LISTENER_NAME: Final = re.compile(r"[A-Z0-9._-]{1,255}")
@@ -312,7 +312,7 @@ def decode_changes(body: object) -> list[SettingChange]:
 def encode_step(step: str) -> Body:
     """Return the body of a tool's request to hold or release a step.
 
-    A broker blocks at a held step until the step is released (`broker/cluster/step_gate.py`).
+    A broker blocks at a held step until the step is released (`broker/step_gate.py`).
     """
     return {"step": step}
 
@@ -328,7 +328,7 @@ def decode_step(body: object) -> str:
 def encode_steps(step: str, wait_ms: int) -> Body:
     """Return the body of the call `steps`, which asks a broker at which steps operations are blocked.
 
-    A step is a named point of an operation (`broker/cluster/step_gate.py`). The broker responds as soon as an operation
+    A step is a named point of an operation (`broker/step_gate.py`). The broker responds as soon as an operation
     is blocked at `step`, but at the latest after `wait_ms`.
     """
     return {"step": step, "wait_ms": wait_ms}

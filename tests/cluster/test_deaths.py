@@ -18,7 +18,7 @@ from support.zookeeper_brokers import Story
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.ledger.reader import read_all
-from minikafka.log.state import epochs
+from minikafka.log import epochs
 from minikafka.record.batch import Record
 from minikafka.zk import layout
 

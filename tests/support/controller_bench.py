@@ -29,8 +29,8 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Check, Clock, Node, Stat, WatchKind
-from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.step_gate import StepGate
 from minikafka.ledger.record import DECISION, REQUEST, STEP
 from minikafka.rpc.liveness import Presence, Probe
 from minikafka.runtime.clock import SystemClock

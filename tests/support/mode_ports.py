@@ -7,8 +7,8 @@ from typing import Any
 from support.manual_clock import ManualClock
 
 from minikafka.base.config import BrokerConfig
-from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.modes.zookeeper.ports import Ports
+from minikafka.broker.step_gate import StepGate
 from minikafka.ledger.record import NOTHING
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.zk.nodes.faults import Faults

@@ -18,8 +18,8 @@ from minikafka.base.model import RequestedTopic
 from minikafka.base.ports import Tasks
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.topics import TopicAdmin
-from minikafka.broker.cluster.controller_client import ControllerClient
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.controller_client import ControllerClient
+from minikafka.broker.metadata import MetadataCache
 from minikafka.controller.assignments import PARTITIONS_MAX
 from minikafka.rpc import messages
 

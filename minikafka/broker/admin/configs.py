@@ -19,7 +19,7 @@ from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, Kaf
 from minikafka.base.names import parse_number
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities import ConfigKind, ConfigStore, Overrides
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.settings.config_entries import (
     LOG_LEVELS,
     ROOT_LOGGER,

@@ -16,7 +16,7 @@ from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities import Administration, Assignment, TopicStore
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import AT_ONCE, all_of
 from minikafka.broker.turns import Pauses
 from minikafka.controller.assignments import (

@@ -24,7 +24,7 @@ from minikafka.base.ports import Rng
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities import Administration, TopicPlan, TopicStore
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.side_by_side import AT_ONCE, all_of
 from minikafka.broker.turns import Pauses

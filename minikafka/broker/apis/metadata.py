@@ -30,7 +30,7 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Node
 from minikafka.broker.admin.names import error_for_unknown
-from minikafka.broker.cluster.metadata import Snapshot
+from minikafka.broker.metadata import Snapshot
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.messages.table import NULL_UUID
 from minikafka.wire.codec import response

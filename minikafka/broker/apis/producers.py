@@ -33,7 +33,7 @@ from minikafka.broker.services import (
     Services,
     Steps,
 )
-from minikafka.log.state.producers import ActiveProducer
+from minikafka.log.producers import ActiveProducer
 from minikafka.transactions.commands import InitProducerIdResponse
 from minikafka.transactions.events import InitProducerIdRequest
 from minikafka.transactions.states import NO_PRODUCER_EPOCH, NO_PRODUCER_ID

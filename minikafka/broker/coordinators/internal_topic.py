@@ -14,7 +14,7 @@ from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_LEADER, Node, RequestedTopic, TopicPartition
 from minikafka.broker.admin.auto_create import AutoCreate
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 
 
 @dataclass(frozen=True, slots=True)

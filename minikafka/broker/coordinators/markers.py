@@ -21,10 +21,10 @@ from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.capabilities import MetadataSource
-from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.peer_calls import OtherBrokers, PeerCalls
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.manager import ReplicaManager
+from minikafka.broker.step_gate import StepGate
 from minikafka.broker.turns import Pauses
 from minikafka.record.batch import build_marker
 from minikafka.rpc.fields import Body

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import ControlPlane, Tasks
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 
 Item = TypeVar("Item")
 

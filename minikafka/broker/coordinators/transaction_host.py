@@ -12,12 +12,12 @@ from minikafka.base.deciders import Outcome
 from minikafka.base.errors import CoordinationError, ErrorCode
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Clock, Tasks
-from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.host import CoordinatorHost
 from minikafka.broker.coordinators.internal_topic import InternalTopic, TopicSettings
 from minikafka.broker.coordinators.markers import MarkerSender
 from minikafka.broker.host import CommandTable
 from minikafka.broker.replicas.manager import ReplicaManager
+from minikafka.broker.step_gate import StepGate
 from minikafka.transactions.commands import AllocateProducerId, DropMarkers, SendMarkers
 from minikafka.transactions.context import TransactionSettings
 from minikafka.transactions.coordinator import TransactionCoordinator

@@ -17,9 +17,9 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, BrokerId, TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Tasks
-from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.coordinators.peer_calls import OtherBrokers, PeerCalls
 from minikafka.broker.coordinators.transaction_host import TransactionHost
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.rpc.fields import Body
 from minikafka.rpc.transactions import (

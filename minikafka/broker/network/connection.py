@@ -34,8 +34,7 @@ from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.broker.turns import Scheduler
 from minikafka.replication.purgatory import AnswerQueue, Slot
-from minikafka.wire.frames import CLIENT_ID, frames
-from minikafka.wire.framing import FramedStream, LargeBuffers
+from minikafka.wire.framing import CLIENT_ID, FramedStream, LargeBuffers, frames
 from minikafka.wire.versions import FETCH, PRODUCE
 
 logger = logging.getLogger(__name__)
@@ -334,7 +333,8 @@ class AcceptedConnection(FramedStream):
         end: int,
     ) -> bool:
         """Queue one request that is neither Produce nor Fetch; return True if parsing must stop."""
-        self.fetch.release_parked()
+        if self.answers.entries:  # without an unanswered request, no fetch waits
+            self.fetch.release_parked()
         is_null = view[start + CLIENT_ID] >= 0x80  # a negative length means a null client id
         client_id = None if is_null else bytes(view[start + CLIENT_ID + 2 : body])
         rest = view[body:end]

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.broker.capabilities import MetadataSource
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.messages.table import NULL_UUID
 from minikafka.wire import versions

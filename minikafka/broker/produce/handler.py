@@ -64,7 +64,7 @@ from minikafka.replication.purgatory import (
     PendingPartition,
 )
 from minikafka.replication.verification import NO_GUARD, NOT_TRANSACTIONAL
-from minikafka.wire.frames import AGAIN, CLIENT_ID, Again
+from minikafka.wire.framing import AGAIN, CLIENT_ID, Again
 from minikafka.wire.produce import (
     PartitionRecords,
     ProduceRequest,

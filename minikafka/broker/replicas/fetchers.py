@@ -24,8 +24,7 @@ from minikafka.replication.partition import Partition
 from minikafka.wire.codec import decode_response, encode_request, request
 from minikafka.wire.fetch import decode_response_head, response_partitions
 from minikafka.wire.fetch import encode_request as encode_fetch
-from minikafka.wire.frames import SIZE
-from minikafka.wire.framing import FramedStream
+from minikafka.wire.framing import SIZE, FramedStream
 from minikafka.wire.single_fetch import SingleFetch, single_response
 from minikafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
 

@@ -16,7 +16,7 @@ from minikafka.base.errors import CoordinationError
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Clock, Ledger, Tasks
 from minikafka.broker.capabilities import IsrOutcome, IsrStore, IsrWrite
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import all_of
 from minikafka.ledger.record import ISR
 from minikafka.replication.isr import Committed, IsrState, PendingExpand

@@ -30,7 +30,7 @@ from minikafka.base.model import (
 from minikafka.base.ports import Ledger
 from minikafka.base.traffic import TopicTraffic
 from minikafka.broker.capabilities import Capabilities
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.checkpoints import Checkpoints
 from minikafka.broker.replicas.fetch_sessions import FetchSessions

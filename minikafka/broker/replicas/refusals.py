@@ -13,7 +13,7 @@ from typing import Final
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, Node, TopicPartition
 from minikafka.base.ports import Clock
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.replication.partition import Partition
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.broker.capabilities import Confirm, TopicStore, always_confirmed
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.log.manager import LogManager
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from typing import Final
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.coordinators.peer_calls import OtherBrokers
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.side_by_side import all_of
 from minikafka.rpc import messages

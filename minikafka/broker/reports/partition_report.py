@@ -13,7 +13,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.orders import missing_members
 from minikafka.log.retention import earliest_timestamp

@@ -20,9 +20,9 @@ from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Clock
 from minikafka.cluster.directory import ClusterDirectory, ClusterError
 from minikafka.cluster.recovery.plan import FoundReplica
+from minikafka.log import epochs
 from minikafka.log.log import Log
 from minikafka.log.manager import LogManager
-from minikafka.log.state import epochs
 from minikafka.record.batch import records
 from minikafka.record.header import (
     BATCH_LENGTH,

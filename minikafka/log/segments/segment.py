@@ -15,11 +15,11 @@ from functools import partial
 from typing import Final
 
 from minikafka.base.ports import File, Storage
+from minikafka.log.producers import SUFFIX as SNAPSHOT
 from minikafka.log.segments.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
 from minikafka.log.segments.index_files import ALL, NOTHING, Checked, read_checked, read_entries
 from minikafka.log.segments.stand_ins import UnmadeFile, create_files, undone
 from minikafka.log.segments.transaction_index import TXN_INDEX, TransactionIndex
-from minikafka.log.state.producers import SUFFIX as SNAPSHOT
 from minikafka.record.batch import records, valid_run, whole_batches
 from minikafka.record.header import (
     ATTRIBUTES,

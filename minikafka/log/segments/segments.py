@@ -9,12 +9,10 @@ from itertools import count, pairwise
 from operator import attrgetter
 from typing import Final
 
-from minikafka.base.config import TopicConfig
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Storage
 from minikafka.log.segments.segment import Segment
 from minikafka.record.batch import records
-from minikafka.record.codecs import crc32c
 from minikafka.record.header import (
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -220,20 +218,6 @@ def create_or_plan(
         if not failure.lacks_descriptors:
             raise
     return Segment.first(storage, directory, base_offset, interval, made, start)
-
-
-def roll_age(config: TopicConfig, segment: Segment) -> int:
-    """Return segment.ms minus the jitter of the segment. A restart does not change the jitter.
-
-    In a compacted topic max.compaction.lag.ms replaces a larger segment.ms, because the active segment
-    is never cleaned.
-    """
-    age = config.segment_ms
-    if "compact" in config.cleanup_policy:
-        age = min(age, config.max_compaction_lag_ms)
-    jitter_max = min(config.segment_jitter_ms, config.segment_ms)
-    seed = f"{segment.directory}/{segment.base_offset}".encode()
-    return age - (crc32c(seed) % jitter_max if jitter_max else 0)
 
 
 class RetiredSegments:

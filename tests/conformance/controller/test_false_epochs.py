@@ -10,7 +10,7 @@ from support.until import until
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.log.state.epochs import encode
+from minikafka.log.epochs import encode
 from minikafka.record.batch import Record
 
 T0 = TopicPartition("t", 0)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from minikafka.base.model import TopicPartition
-from minikafka.broker.cluster.step_gate import NAMES
+from minikafka.broker.step_gate import NAMES
 from minikafka.leaders.commands import (
     BecomeLeader,
     CloseReplica,

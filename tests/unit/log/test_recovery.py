@@ -25,10 +25,10 @@ from support.logs import (
 )
 from support.memory_storage import MemoryStorage
 
+from minikafka.log.epochs import decode as decode_epochs
+from minikafka.log.epochs import encode as encode_epochs
 from minikafka.log.log import Log
-from minikafka.log.state.epochs import decode as decode_epochs
-from minikafka.log.state.epochs import encode as encode_epochs
-from minikafka.log.state.producers import APPEND
+from minikafka.log.producers import APPEND
 from minikafka.record.header import HEADER, TRANSACTIONAL
 
 SIZE = len(batch())

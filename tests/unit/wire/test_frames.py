@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minikafka.base.errors import ProtocolViolation
-from minikafka.wire.frames import OTHER_SIZE_MAX, frames
+from minikafka.wire.framing import OTHER_SIZE_MAX, frames
 
 SIZE_MAX = 1000
 

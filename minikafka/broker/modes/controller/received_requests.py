@@ -27,8 +27,8 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Call
 from minikafka.broker.capabilities import OrderResults, Orders
-from minikafka.broker.cluster.step_gate import AT_BROKER
 from minikafka.broker.modes.zookeeper.ports import Ports
+from minikafka.broker.step_gate import AT_BROKER
 from minikafka.ledger.record import EFFECT
 from minikafka.ledger.requests import completed_lines, failed_line, received_lines
 from minikafka.rpc import messages

@@ -18,7 +18,7 @@ from minikafka.broker.apis.metadata import (
     describe_cluster,
     metadata,
 )
-from minikafka.broker.cluster.metadata import Snapshot
+from minikafka.broker.metadata import Snapshot
 from minikafka.wire import codec
 from minikafka.wire.metadata import NOT_ASKED
 from minikafka.wire.versions import DESCRIBE_CLUSTER, METADATA

@@ -20,9 +20,9 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.names import TRANSACTION_TOPIC
-from minikafka.broker.cluster.metadata import MetadataCache
-from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.coordinators.markers import RETRY_MS, MarkerSender
+from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.step_gate import StepGate
 from minikafka.rpc.transactions import MarkerRow, decode_markers, encode_errors
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.transactions.commands import DropMarkers, EndedTransaction, SendMarkers

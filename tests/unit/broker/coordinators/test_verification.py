@@ -14,11 +14,11 @@ from support.seeded_loop import run_seeded
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import Broker, ClusterMetadata, PartitionState, TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
-from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.coordinators.verification import (
     CALL_TIMEOUT_MS,
     TransactionVerifier,
 )
+from minikafka.broker.metadata import MetadataCache
 from minikafka.rpc.transactions import (
     VerifyRow,
     decode_errors,

@@ -19,11 +19,11 @@ from minikafka.base.fetch_rows import RequestRow
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
 from minikafka.broker import turns as scheduler
-from minikafka.broker.cluster.metadata import MetadataCache
 from minikafka.broker.fetch import consumer_fetch
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX
 from minikafka.broker.fetch.consumer_fetches import LARGE_BYTES, POSITIONS_MIN, WAITING_MAX
 from minikafka.broker.fetch.handler import REQUEST_BYTES_MAX, FetchApi
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.fetch_sessions import FetchSessions
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.reports.request_metrics import RequestMetrics

@@ -17,7 +17,7 @@ from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Stat
 from minikafka.broker.capabilities import IsrOutcome, IsrWrite
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
 from minikafka.broker.replicas.isr_changes import IsrChanges
 from minikafka.replication.isr import Committed, PendingExpand

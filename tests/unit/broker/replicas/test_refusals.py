@@ -13,7 +13,7 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.refusals import AGAIN_MS, LASTS_MS, Refusals
 from minikafka.client import NewTopic
 from minikafka.client.connection import BrokerConnection

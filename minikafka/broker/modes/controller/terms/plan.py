@@ -19,12 +19,12 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Clock, ZooKeeper
-from minikafka.broker.cluster.step_gate import StepGate
 from minikafka.broker.modes.controller.terms.imagined import ImaginedChannels, ImaginedStore
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.modes.controller.terms.term import Term
 from minikafka.broker.modes.controller.terms.term_session import TermSession
+from minikafka.broker.step_gate import StepGate
 from minikafka.controller.commands import Command
 from minikafka.controller.events import (
     BrokersChanged,

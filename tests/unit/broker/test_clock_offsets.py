@@ -13,8 +13,8 @@ from minikafka.base.endpoints import Endpoint, SecurityProtocol
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import Broker, UpdateMetadataRequest
-from minikafka.broker.cluster.clock_offsets import PERIOD_MS, WARN_MS, ClockOffsets
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.clock_offsets import PERIOD_MS, WARN_MS, ClockOffsets
+from minikafka.broker.metadata import MetadataCache
 
 LISTENER = "CONTROL"
 HOUR = 3_600_000
@@ -68,7 +68,7 @@ class World:
 
 @pytest.fixture
 def world(caplog: pytest.LogCaptureFixture) -> World:
-    caplog.set_level(logging.INFO, "minikafka.broker.cluster.clock_offsets")
+    caplog.set_level(logging.INFO, "minikafka.broker.clock_offsets")
     return World()
 
 

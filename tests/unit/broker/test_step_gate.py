@@ -10,7 +10,7 @@ from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call
-from minikafka.broker.cluster.step_gate import NAMES, StepGate
+from minikafka.broker.step_gate import NAMES, StepGate
 from minikafka.rpc import messages
 
 STEP = "reassignment.A1"

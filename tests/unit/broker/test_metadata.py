@@ -9,7 +9,7 @@ from support.cold import broker, state
 from support.loop_clock import LoopClock
 
 from minikafka.base.model import LEADER_DURING_DELETE, UpdateMetadataRequest
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 
 
 def request(*states, live=(1, 2), ids=()) -> UpdateMetadataRequest:

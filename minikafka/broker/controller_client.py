@@ -9,7 +9,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Call, ControlPlane
 from minikafka.broker.capabilities import Administration
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 
 
 class ControllerClient:

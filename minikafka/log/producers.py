@@ -26,7 +26,7 @@ from minikafka.base.config.keys import INT_MAX
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import Storage
-from minikafka.log.state.producer_table import (
+from minikafka.log.producer_table import (
     BATCHES_KEPT,
     LAST_SEQUENCE,
     ProducerRoom,

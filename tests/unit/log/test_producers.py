@@ -11,8 +11,8 @@ from support.logs import batch, end_marker, transactional_batch
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import ErrorCode
-from minikafka.log.state.producer_table import UNPACKED_MAX, ProducerRoom
-from minikafka.log.state.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN, ProducerStates
+from minikafka.log.producer_table import UNPACKED_MAX, ProducerRoom
+from minikafka.log.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN, ProducerStates
 from minikafka.record.codecs import crc32c
 from minikafka.record.header import HEADER, Header
 from minikafka.record.transactions import COMMIT

@@ -9,7 +9,7 @@ from support.few_descriptors import FewDescriptors
 from support.logs import open_log, produce
 from support.memory_storage import MemoryStorage
 
-from minikafka.log.state.epochs import LeaderEpochs, decode, encode
+from minikafka.log.epochs import LeaderEpochs, decode, encode
 
 PATH = "/leader-epoch-checkpoint"
 

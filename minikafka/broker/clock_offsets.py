@@ -15,7 +15,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.metrics import Kind, Metrics, Sample
 from minikafka.base.model import Broker, BrokerId
 from minikafka.base.ports import ControlPlane
-from minikafka.broker.cluster.metadata import MetadataCache
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import AT_ONCE, all_of
 
 logger = logging.getLogger(__name__)

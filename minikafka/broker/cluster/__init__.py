@@ -1,1 +1,0 @@
-"""What a broker knows of its cluster, and its calls to the active controller."""
