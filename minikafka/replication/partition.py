@@ -164,7 +164,6 @@ class Partition(ReadLimits):
         """
         new_epoch = state.leader_epoch > self.leader_epoch
         assert state.leader == self.broker_id, state
-        assert self.broker_id in state.isr, state
         self._set_state(state)
         self.is_leader, self.is_follower = True, False
         if opens_later:
@@ -548,9 +547,11 @@ class Partition(ReadLimits):
     def _propose(self, change: PendingExpand | PendingShrink) -> None:
         assert type(self.isr_state) is Committed, self.isr_state
         assert set(change.maximal) == {*change.isr, *change.proposed}, change
-        # The ISR of a leader without itself would elect a replica that lacks what the leader acknowledged.
         assert self.is_leader, self
-        assert self.broker_id in change.proposed, (change, self)
+        # Without itself, the ISR would elect a replica that lacks what the leader acknowledged. Only a tool writes such
+        # an ISR, and the leader must be able to go on with it.
+        is_member = self.broker_id in change.proposed
+        assert is_member or self.broker_id not in change.isr, (change, self)
         self.isr_state = change
 
     def proposed_state(self) -> LeaderAndIsr:
@@ -566,7 +567,7 @@ class Partition(ReadLimits):
     def isr_committed(self, state_version: int, now: int) -> bool:
         """Commit the proposed ISR, which was stored at `state_version`; return True if the high watermark moved."""
         assert type(self.isr_state) is not Committed, self
-        assert state_version > self.state_version, (state_version, self.state_version)
+        # The version may be lower than before: a tool has deleted the node and made it again with the proposed ISR.
         self.isr_state = Committed(self.isr_state.proposed)
         self.state_version = state_version
         self._isr_changed()

@@ -124,7 +124,6 @@ class IsrChanges:
         if type(proposal) is Committed or not partition.is_leader:
             return
         state = partition.proposed_state()
-        assert state.leader in state.isr, (partition.tp, state)
         try:
             written = await self._store.write(
                 partition.tp, state, lambda: partition.isr_state is proposal

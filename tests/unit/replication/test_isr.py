@@ -55,6 +55,23 @@ def test_log_start_above_the_high_watermark_is_refused() -> None:
         r[0].partition.advance_log_start_offset(1)
 
 
+def test_leader_outside_the_stored_isr_leads_and_lets_followers_join() -> None:
+    """A tool has written such a state node; the controller sends it as it is."""
+    r = Replicas((0, 1, 2), isr=(2,))
+    r.elect(0)
+    assert r[0].partition.is_open
+    r[0].partition.expand_isr(1)
+    assert r[0].partition.proposed_state().isr == (2, 1)
+
+
+def test_leader_with_an_empty_stored_isr_leads_and_lets_followers_join() -> None:
+    r = Replicas((0, 1), isr=())
+    r.elect(0)
+    r[0].partition.expand_isr(1)
+    r.commit_isr(0)
+    assert r[0].partition.isr == (1,)
+
+
 @pytest.mark.parametrize(
     ("min_isr", "suspects", "leaving"),
     [

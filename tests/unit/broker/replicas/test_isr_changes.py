@@ -31,13 +31,13 @@ PATH = layout.state_path(TP)
 class Bench:
     """A leader with an in-memory ZooKeeper. Follower 1 can join the ISR."""
 
-    def __init__(self) -> None:
+    def __init__(self, isr: tuple[int, ...] = (0,)) -> None:
         self.ensemble = ZooKeeperInMemory()
         self.zookeeper = InMemoryClient(self.ensemble)
         self.crashed: list[str] = []
         self.tasks = TaskRegistry(lambda name, _: self.crashed.append(name))
         self.ledger = RecordingLedger()
-        self.replicas = Replicas((0, 1), isr=(0,))
+        self.replicas = Replicas((0, 1), isr=isr)
         self.replicas.elect(0)
         self.partition = self.replicas[0].partition
         self.changes = IsrChanges(
@@ -49,7 +49,7 @@ class Bench:
             self.tasks,
             self.ledger,
         )
-        before = LeaderAndIsr(0, self.partition.leader_epoch, (0,), 1, 0)
+        before = LeaderAndIsr(0, self.partition.leader_epoch, isr, 1, 0)
         self.ensemble.put(layout.ISR_CHANGES)
         self.ensemble.put(PATH, layout.encode_state(before))
         self.partition.state_version = 0
@@ -106,6 +106,18 @@ async def test_isr_change_is_committed_when_the_response_to_its_write_was_lost(
     assert bench.node().state_version == bench.partition.state_version == 1, "written once"
 
 
+async def test_isr_change_is_committed_when_a_tool_has_made_the_node_again_with_it(
+    bench: Bench,
+) -> None:
+    """The node begins again with version 0."""
+    bench.partition.state_version = 5
+    bench.partition.expand_isr(1)
+    bench.ensemble.nodes[PATH].data = layout.encode_state(bench.partition.proposed_state())
+    bench.changes.propose(bench.partition)
+    await until(bench.is_committed)
+    assert bench.partition.state_version == bench.node().state_version == 0
+
+
 @pytest.mark.row("R28")
 async def test_isr_is_written_again_when_its_write_was_lost_before_zookeeper_had_it(
     bench: Bench,
@@ -148,6 +160,18 @@ async def test_isr_change_stays_pending_until_zookeeper_shows_that_it_was_writte
     await until(bench.is_committed)
     assert bench.partition.isr == bench.node().isr == (0, 1)
     assert asked == 4
+
+
+async def test_isr_of_a_leader_that_is_not_in_it_is_written() -> None:
+    """A tool has written such a state node. A crash of the writer would end the changes of all ISRs."""
+    bench = Bench(isr=(2,))
+    await bench.zookeeper.attach()
+    bench.changes.start()
+    bench.propose()
+    await until(lambda: bench.partition.isr == (2, 1))
+    assert bench.node().isr == (2, 1)
+    await bench.tasks.close()
+    assert bench.crashed == []
 
 
 @pytest.mark.row("R3", "R28")
