@@ -22,7 +22,8 @@ from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.config.keys import INT_MAX, LONG_MAX, Key, Kind
 from minikafka.broker import apis
 from minikafka.broker.settings.dynamic_config import DYNAMIC, THROTTLES
-from minikafka.wire.versions import NAMES, NOT_SERVED, SERVED, is_flexible
+from minikafka.wire.codec import is_flexible
+from minikafka.wire.versions import NAMES, NOT_SERVED, SERVED
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -13,7 +13,7 @@ from minikafka.base.ports import Buffer
 from minikafka.messages import decoder, encoder, table
 from minikafka.messages.decoder import Entity, skip_tags
 from minikafka.wire.primitives import INT32, NO_TAGS, string
-from minikafka.wire.versions import has_flexible_response_header, is_flexible
+from minikafka.wire.versions import API_VERSIONS
 
 REQUEST_ELEMENTS_MAX: Final = 100_000
 """Limit of array elements and tagged fields in one request; requests of a small cluster stay far below it."""
@@ -84,3 +84,13 @@ def encode_request(
     if is_flexible(api, version):
         head += NO_TAGS
     return b"".join((INT32.pack(len(head) + len(body)), head, body))
+
+
+def is_flexible(api: int, version: int) -> bool:
+    """Return True if body and request header have tagged fields (KIP-482). Raises KeyError for an unserved API."""
+    return version in table.request(api).flexible
+
+
+def has_flexible_response_header(api: int, version: int) -> bool:
+    """Return True if tagged fields follow a response's correlation id; never for ApiVersions (KIP-511)."""
+    return api != API_VERSIONS and is_flexible(api, version)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from minikafka.messages import table
-
 PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
@@ -168,13 +166,3 @@ def is_served(api: int, version: int) -> bool:
     """Return True if requests of this API and version are served."""
     bounds = SERVED.get(api)
     return bounds is not None and bounds[0] <= version <= bounds[1]
-
-
-def is_flexible(api: int, version: int) -> bool:
-    """Return True if body and request header have tagged fields (KIP-482). Raises KeyError for an unserved API."""
-    return version in table.request(api).flexible
-
-
-def has_flexible_response_header(api: int, version: int) -> bool:
-    """Return True if tagged fields follow a response's correlation id; never for ApiVersions (KIP-511)."""
-    return api != API_VERSIONS and is_flexible(api, version)

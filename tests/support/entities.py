@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.wire import codec
-from minikafka.wire.versions import is_flexible
+from minikafka.wire.codec import is_flexible
 
 
 def entity(api: int, version: int, **values: Any) -> Any:

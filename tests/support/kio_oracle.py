@@ -22,6 +22,7 @@ from kio.static.constants import uuid_zero
 
 from minikafka.messages.table import NULL_UUID, Structure
 from minikafka.messages.table import Field as MessageField
+from minikafka.wire.codec import is_flexible
 from minikafka.wire.versions import (
     ALTER_REPLICA_LOG_DIRS,
     CREATE_ACLS,
@@ -36,7 +37,6 @@ from minikafka.wire.versions import (
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
     WRITE_TXN_MARKERS,
-    is_flexible,
 )
 
 Column: TypeAlias = tuple[str, Any, Any]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from minikafka.messages import table
 from minikafka.messages.table import Field, Structure
 from minikafka.record.varints import uvarint
+from minikafka.wire.codec import is_flexible
 from minikafka.wire.primitives import INT16, INT32
-from minikafka.wire.versions import is_flexible
 
 SIZES = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 

@@ -22,7 +22,8 @@ from minikafka.messages.records import RECORDS
 from minikafka.messages.requests import REQUESTS
 from minikafka.messages.responses import RESPONSES
 from minikafka.messages.table import NULL_UUID, Structure
-from minikafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT, SERVED, is_flexible
+from minikafka.wire.codec import is_flexible
+from minikafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT, SERVED
 
 KIO_TYPES = {"error_code": "int16"}
 ALL_KEYS = "configuration_keys"

@@ -96,7 +96,7 @@ def test_requests_of_kafka_python_are_decoded(version: int) -> None:
         api = request.API_KEY
         if not versions.is_served(api, version):
             continue
-        tags = b"\0" if versions.is_flexible(api, version) else b""
+        tags = b"\0" if codec.is_flexible(api, version) else b""
         entity = codec.decode_request(api, version, tags + bytes(request.encode(version=version)))
         names = getattr(entity, "topic_names", None) or [topic.name for topic in entity.topics]
         assert list(names) == ["a"]

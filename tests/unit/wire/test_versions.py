@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 
-from minikafka.wire import versions
+from minikafka.wire import codec, versions
 
 KAFKA_39 = {
     "Produce": 11,
@@ -80,7 +80,7 @@ def test_flexible_versions_are_the_same_as_in_kafka(message: type) -> None:
     low, high = versions.SERVED[message.API_KEY]
     for version in range(low, high + 1):
         flexible = bool(message.flexible_version_q(version))
-        assert versions.is_flexible(message.API_KEY, version) == flexible
+        assert codec.is_flexible(message.API_KEY, version) == flexible
 
 
 def test_api_versions_outside_the_version_table_are_not_served() -> None:
@@ -92,6 +92,6 @@ def test_api_versions_outside_the_version_table_are_not_served() -> None:
 
 
 def test_the_response_header_of_api_versions_is_never_flexible() -> None:
-    assert not versions.has_flexible_response_header(versions.API_VERSIONS, 3)
-    assert versions.has_flexible_response_header(versions.METADATA, 9)
-    assert not versions.has_flexible_response_header(versions.METADATA, 8)
+    assert not codec.has_flexible_response_header(versions.API_VERSIONS, 3)
+    assert codec.has_flexible_response_header(versions.METADATA, 9)
+    assert not codec.has_flexible_response_header(versions.METADATA, 8)
