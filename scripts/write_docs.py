@@ -19,7 +19,7 @@ from typing import Any
 from minikafka import broker
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.cluster import ClusterConfig
-from minikafka.base.config.keys import INT_MAX, LONG_MAX, Key, Kind
+from minikafka.base.config.keys import INT_MAX, LONG_MAX, ConfigType, Key
 from minikafka.broker import apis
 from minikafka.broker.settings.dynamic_config import DYNAMIC, THROTTLES
 from minikafka.wire.codec import is_flexible
@@ -380,7 +380,7 @@ def _waiting_table() -> str:
 
 def _key_cells(key: Key) -> list[str]:
     default = "(none)" if key.default in (None, "", ()) else f"`{key.text(key.default)}`"
-    if key.kind in (Kind.INT, Kind.LONG) and key.default in (INT_MAX, LONG_MAX):
+    if key.kind in (ConfigType.INT, ConfigType.LONG) and key.default in (INT_MAX, LONG_MAX):
         default = "no limit"
     doc = key.meaning + " *No effect yet.*" * bool(key.waits_for)
     return [key.kind.name.lower(), default, key.bounds(), doc]

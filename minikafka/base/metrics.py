@@ -25,7 +25,7 @@ Labels: TypeAlias = Mapping[str, str]
 Number: TypeAlias = int | float
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     """Types of metrics, as Prometheus names them."""
 
     COUNTER = "counter"
@@ -95,7 +95,7 @@ class Metric(NamedTuple):
     """A metric: its name, type and help text, and the functions that return its samples."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     reads: dict[tuple[tuple[str, str], ...] | None, Read]
     """Functions that return the samples, by labels. The function under the key None returns samples of all labels."""
@@ -119,18 +119,18 @@ class Metrics:
     def counter(self, name: str, help: str, **labels: str) -> Counter:
         """Register a counter and return it. Raises ValueError if name and labels are in use."""
         counter = Counter()
-        self._add(name, Kind.COUNTER, help, labels, lambda: (Sample(labels, counter.value),))
+        self._add(name, MetricKind.COUNTER, help, labels, lambda: (Sample(labels, counter.value),))
         return counter
 
     def gauge(self, name: str, help: str, read: Callable[[], Number], **labels: str) -> None:
         """Register a gauge whose value `read` returns. Raises ValueError if name and labels are in use."""
-        self._add(name, Kind.GAUGE, help, labels, lambda: (Sample(labels, read()),))
+        self._add(name, MetricKind.GAUGE, help, labels, lambda: (Sample(labels, read()),))
 
     def computed_counter(
         self, name: str, help: str, read: Callable[[], Number], **labels: str
     ) -> None:
         """Register a counter whose value `read` returns. Raises ValueError if name and labels are in use."""
-        self._add(name, Kind.COUNTER, help, labels, lambda: (Sample(labels, read()),))
+        self._add(name, MetricKind.COUNTER, help, labels, lambda: (Sample(labels, read()),))
 
     def histogram(
         self, name: str, help: str, existing: Histogram | None = None, **labels: str
@@ -140,11 +140,11 @@ class Metrics:
         Raises ValueError if name and labels are in use.
         """
         histogram = existing or Histogram()
-        self._add(name, Kind.SUMMARY, help, labels, lambda: (Sample(labels, histogram),))
+        self._add(name, MetricKind.SUMMARY, help, labels, lambda: (Sample(labels, histogram),))
         self._histograms.append(histogram)
         return histogram
 
-    def collect(self, name: str, kind: Kind, help: str, read: Read) -> None:
+    def collect(self, name: str, kind: MetricKind, help: str, read: Read) -> None:
         """Register a metric with changing labels; `read` returns all samples. Raises ValueError if `name` is in use."""
         self._add(name, kind, help, None, read)
 
@@ -173,7 +173,9 @@ class Metrics:
             if not isinstance(value, Histogram)
         }
 
-    def _add(self, name: str, kind: Kind, help: str, labels: Labels | None, read: Read) -> None:
+    def _add(
+        self, name: str, kind: MetricKind, help: str, labels: Labels | None, read: Read
+    ) -> None:
         metric = self._metrics.setdefault(name, Metric(name, kind, help, {}))
         key = None if labels is None else tuple(sorted(labels.items()))
         if metric.kind is not kind or key in metric.reads:
@@ -181,12 +183,12 @@ class Metrics:
         metric.reads[key] = read
 
 
-def prometheus_name(name: str, kind: Kind) -> str:
+def prometheus_name(name: str, kind: MetricKind) -> str:
     """Return the Prometheus name of a metric, formed by the usual rules of the JMX exporter."""
     bean = _BEAN.fullmatch(name)
     if bean is None:
         return name
-    short = bean[3].removesuffix(_RATE) + ("_total" if kind is Kind.COUNTER else "")
+    short = bean[3].removesuffix(_RATE) + ("_total" if kind is MetricKind.COUNTER else "")
     return f"{bean[1]}_{bean[2]}_{short}".replace(".", "_").replace("-", "_").lower()
 
 

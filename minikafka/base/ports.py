@@ -322,7 +322,7 @@ class Stat(NamedTuple):
     pzxid: int
 
 
-class Node(NamedTuple):
+class Znode(NamedTuple):
     """A znode as it was read: its data (never None) and its Stat."""
 
     data: bytes
@@ -464,10 +464,10 @@ class ZooKeeper(Protocol):
     async def connected(self) -> int:
         """Wait until the session is CONNECTED and return its generation."""
 
-    async def get(self, path: str, *, watch: bool = False) -> Node:
+    async def get(self, path: str, *, watch: bool = False) -> Znode:
         """Return the node. `watch`: arm the DATA watch registered for this path."""
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
         """Return the nodes in the order of `paths`, None for a missing node. Uses MultiRead and
         sets no watches.
         """

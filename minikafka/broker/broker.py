@@ -1,8 +1,8 @@
 """One broker: its parts, and the order in which they start and stop.
 
 A start has two stages. `create_broker` joins the cluster, which needs only the log directories, the ledger and
-the coordination mode. It returns a `Broker` with all its parts. `Broker.start` then makes the broker listen and
-register. Clock, randomness, storage, transport, tasks and the coordination mode are arguments, so that production and
+the coordination mode. It returns a `BrokerServer` with all its parts. `BrokerServer.start` then makes the broker
+listen and register. Clock, randomness, storage, transport, tasks and mode are arguments, so that production and
 in-memory tests run the same broker. Invariant: the broker is registered only while it can serve requests, and
 moves its leaderships to other brokers before it leaves the cluster.
 """
@@ -22,7 +22,7 @@ from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.base.ports import Call
-from minikafka.broker.admin import Admin
+from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
@@ -90,8 +90,10 @@ class BrokerState(IntEnum):
     SHUTTING_DOWN = 7
 
 
-async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: CoordinationMode) -> Broker:
-    """Join the cluster, recover the logs, and return the broker. `Broker.start` makes it listen and register.
+async def create_broker(
+    config: BrokerConfig, ports: BrokerPorts, mode: CoordinationMode
+) -> BrokerServer:
+    """Join the cluster, recover the logs, and return the broker. `BrokerServer.start` makes it listen and register.
 
     Raises ConfigError, StorageFailed, CoordinationError. After an error, the caller closes `ports.tasks`.
     """
@@ -104,10 +106,10 @@ async def create_broker(config: BrokerConfig, ports: BrokerPorts, mode: Coordina
     ledger.record(BROKER, "", {"fact": "started"})
     cluster_id = await mode.join(logs.known_cluster_id())
     await logs.start(cluster_id)
-    return Broker(config, ports, mode, cluster_id, logs, ledger)
+    return BrokerServer(config, ports, mode, cluster_id, logs, ledger)
 
 
-class Broker:
+class BrokerServer:
     """A broker that has joined its cluster and recovered its logs, created by `create_broker`."""
 
     def __init__(
@@ -199,7 +201,7 @@ class Broker:
             self.on_call,
         )
 
-    def _new_admin(self, ports: BrokerPorts) -> Admin:
+    def _new_admin(self, ports: BrokerPorts) -> BrokerAdmin:
         topic_store, configs = self.capabilities.topics, self.capabilities.configs
         administration = self.capabilities.administration
         pauses = self.replicas.turns.parts
@@ -209,7 +211,7 @@ class Broker:
         auto_create = AutoCreate(
             topics, self._controller_client, self.metadata, self.config, self.tasks
         )
-        return Admin(
+        return BrokerAdmin(
             topics,
             auto_create,
             PartitionAdmin(topic_store, administration, self.metadata, pauses),

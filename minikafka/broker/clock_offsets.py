@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from minikafka.base.errors import KafkaError
-from minikafka.base.metrics import Kind, Metrics, Sample
+from minikafka.base.metrics import MetricKind, Metrics, Sample
 from minikafka.base.model import Broker, BrokerId
 from minikafka.base.ports import ControlPlane
 from minikafka.broker.metadata import MetadataCache
@@ -65,7 +65,7 @@ class ClockOffsets:
         """Register the gauges of the offsets."""
         metrics.collect(
             _BEAN + "ClockOffsetMs",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Milliseconds by which the wall clock of broker_id is ahead of this broker's.",
             self._samples,
         )

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, ControlPlane, Rng
-from minikafka.broker.admin import Admin
+from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.capabilities import Administration
 from minikafka.broker.coordinators.group_host import GroupHost
 from minikafka.broker.coordinators.markers import MarkerAppends
@@ -38,7 +38,7 @@ class Services:
     rng: Rng
     replicas: ReplicaManager
     metadata: MetadataCache
-    admin: Admin
+    admin: BrokerAdmin
     producer_ids: ProducerIds
     groups: GroupHost
     transactions: TransactionHost

@@ -1,6 +1,6 @@
 """The five leader selectors, as pure functions over lists of broker ids.
 
-Each selector looks at one partition and returns a `Choice`, or the reason why no leader can be
+Each selector looks at one partition and returns a `ChosenLeader`, or the reason why no leader can be
 chosen. Invariant: the chosen leader is in the new ISR, and all ISR members are assigned replicas.
 Candidates are tried in the order of the assignment (X4). A replica on a suspect (`suspicions.py`) is
 live, but it is never a candidate.
@@ -28,7 +28,7 @@ class Election(Enum):
     """The leader's broker has probably died, but its registration still exists."""
 
 
-class Choice(NamedTuple):
+class ChosenLeader(NamedTuple):
     """The chosen leader, the new ISR, and the replicas that receive the LeaderAndIsr request."""
 
     leader: BrokerId
@@ -56,7 +56,7 @@ class Refusal(Enum):
     WRITE_REFUSED = "could not be written to ZooKeeper"
 
 
-Verdict: TypeAlias = Choice | Refusal
+Verdict: TypeAlias = ChosenLeader | Refusal
 
 
 def offline(
@@ -79,11 +79,11 @@ def offline(
     candidates = [replica for replica in recipients if replica not in suspects]
     for replica in candidates:
         if replica in staying:
-            return Choice(replica, staying, recipients)
+            return ChosenLeader(replica, staying, recipients)
     if staying:
         return Refusal.ONLY_SUSPECTS_IN_SYNC
     if unclean and candidates:
-        return Choice(candidates[0], (candidates[0],), recipients, unclean=True)
+        return ChosenLeader(candidates[0], (candidates[0],), recipients, unclean=True)
     return Refusal.NO_REPLICA_ONLINE
 
 
@@ -109,7 +109,7 @@ def suspected(
     leader = next(replica for replica in replicas if replica in staying)
     holds = len(staying) >= min(min_isr, len(replicas))
     recipients = tuple(replica for replica in replicas if replica in reachable)
-    return Choice(leader, staying if holds else tuple(isr), recipients)
+    return ChosenLeader(leader, staying if holds else tuple(isr), recipients)
 
 
 def reassigned(
@@ -120,7 +120,7 @@ def reassigned(
         return Refusal.NO_REASSIGNED_REPLICAS
     for replica in target:
         if replica in candidates and replica in isr:
-            return Choice(replica, tuple(isr), tuple(target))
+            return ChosenLeader(replica, tuple(isr), tuple(target))
     return Refusal.NO_REASSIGNED_REPLICA_IN_SYNC
 
 
@@ -136,7 +136,7 @@ def preferred(
     if replicas[0] == leader:
         return Refusal.ELECTION_NOT_NEEDED
     if replicas[0] in candidates and replicas[0] in isr:
-        return Choice(replicas[0], tuple(isr), tuple(replicas))
+        return ChosenLeader(replicas[0], tuple(isr), tuple(replicas))
     return Refusal.PREFERRED_NOT_AVAILABLE
 
 
@@ -157,5 +157,5 @@ def controlled_shutdown(
     recipients = tuple(replica for replica in replicas if replica in live_or_shutting_down)
     for replica in recipients:
         if replica in staying and replica not in suspects:
-            return Choice(replica, staying, recipients)
+            return ChosenLeader(replica, staying, recipients)
     return Refusal.NO_OTHER_REPLICA_IN_SYNC

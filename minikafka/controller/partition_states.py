@@ -27,7 +27,7 @@ from minikafka.controller.commands import (
     ReadElectionSettings,
     ReadLeaderAndIsr,
 )
-from minikafka.controller.elections import Choice, Election, Refusal, Verdict
+from minikafka.controller.elections import ChosenLeader, Election, Refusal, Verdict
 from minikafka.controller.leadership import LeadershipResults, Proposals, change_leadership
 from minikafka.controller.request_batch import Shared
 from minikafka.controller.state_change_log import (
@@ -237,14 +237,14 @@ class PartitionStateMachine:
         self, partitions: list[TopicPartition], election: Election
     ) -> Procedure[LeadershipResults]:
         """Elect leaders of Online and Offline partitions (F4)."""
-        choices: dict[TopicPartition, Choice] = {}
+        choices: dict[TopicPartition, ChosenLeader] = {}
 
         def choose(partitions: list[TopicPartition]) -> Procedure[Proposals]:
             settings = yield from self._settings(partitions, election)
             proposals: Proposals = {}
             for tp in partitions:
                 verdict = self._choose(tp, election, settings.get(tp.topic, _DEFAULTS))
-                if isinstance(verdict, Choice):
+                if isinstance(verdict, ChosenLeader):
                     choices[tp] = verdict
                     proposals[tp] = chosen = self._next_leadership(tp, verdict)
                     self._state_changes.record_choice(
@@ -295,7 +295,7 @@ class PartitionStateMachine:
             self._batch.add_update_metadata(context.brokers, newer)
         return newer
 
-    def _next_leadership(self, tp: TopicPartition, choice: Choice) -> LeaderAndIsr:
+    def _next_leadership(self, tp: TopicPartition, choice: ChosenLeader) -> LeaderAndIsr:
         current = self._context.leadership[tp]
         assert choice.leader in choice.isr, choice
         assert choice.unclean or set(choice.isr) <= set(current.isr), (choice, current)

@@ -13,7 +13,7 @@ from minikafka.base.model import (
     ReplicaAssignment,
     TopicPartition,
 )
-from minikafka.base.ports import Clock, Node, Rng, ZooKeeper
+from minikafka.base.ports import Clock, Rng, Znode, ZooKeeper
 from minikafka.explain.picture import Nodes
 from minikafka.leaders.model import PartitionView
 from minikafka.runtime.tasks import TaskRegistry
@@ -129,7 +129,7 @@ async def _controller(zookeeper: ZooKeeper) -> int | None:
     return None if found is None else found.broker_id
 
 
-def _assignment(node: Node | None, tp: TopicPartition) -> ReplicaAssignment | None:
+def _assignment(node: Znode | None, tp: TopicPartition) -> ReplicaAssignment | None:
     try:
         return topics.decode(node.data).assignment.get(tp.partition) if node else None
     except ValueError:

@@ -27,7 +27,7 @@ from minikafka.leaders.commands import (
     WatchReassignments,
 )
 from minikafka.leaders.model import PartitionView, StateChange
-from minikafka.leaders.states import LEADERS, ROLES, ReplicaStatus, is_legal
+from minikafka.leaders.states import LEADERS, ROLES, HostedReplicaStatus, is_legal
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Replica:
     topic_id: bytes
     is_new: bool
     """It has no log yet, and may be created in any log directory."""
-    status: ReplicaStatus = ReplicaStatus.ABSENT
+    status: HostedReplicaStatus = HostedReplicaStatus.ABSENT
     leader: BrokerId = NO_LEADER
     """The leader of the latest role, this broker included. Unknown after the end of a lease."""
     epoch: Epoch = NO_EPOCH
@@ -89,10 +89,10 @@ class Context:
         taken, self.commands = self.commands, []
         return taken
 
-    def status(self, tp: TopicPartition) -> ReplicaStatus:
+    def status(self, tp: TopicPartition) -> HostedReplicaStatus:
         """Return the status of a replica; absent if this broker does not host it."""
         replica = self.replicas.get(tp)
-        return ReplicaStatus.ABSENT if replica is None else replica.status
+        return HostedReplicaStatus.ABSENT if replica is None else replica.status
 
     def host(self, tp: TopicPartition, topic_id: bytes, *, is_new: bool) -> Replica:
         """Add a partition to those that this broker hosts, and watch it; return its replica."""
@@ -100,7 +100,7 @@ class Context:
         replica = self.replicas.get(tp)
         if replica is None:
             replica = self.replicas[tp] = Replica(tp, topic_id, is_new)
-            self.move(replica, ReplicaStatus.WAITING)
+            self.move(replica, HostedReplicaStatus.WAITING)
         if not replica.is_watched:
             replica.is_watched = True
             self.emit(WatchPartition(tp))
@@ -108,12 +108,14 @@ class Context:
 
     def forget(self, replica: Replica) -> None:
         """Remove a hosted replica: end its role and its watches. The caller closes its log."""
-        self.move(replica, ReplicaStatus.ABSENT)
+        self.move(replica, HostedReplicaStatus.ABSENT)
         if replica.is_watched:
             self.emit(Unwatch(replica.tp))
         del self.replicas[replica.tp]
 
-    def move(self, replica: Replica, target: ReplicaStatus, epoch: Epoch | None = None) -> bool:
+    def move(
+        self, replica: Replica, target: HostedReplicaStatus, epoch: Epoch | None = None
+    ) -> bool:
         """Move a replica, and return True, if the table allows it. Note the move, or its refusal.
 
         `epoch`: the epoch of a role that the move begins, by default that of the replica's last role.
@@ -149,7 +151,7 @@ class Context:
         """Stop leading or following, and wait."""
         if replica.status in ROLES:
             self.emit(EndRole(replica.tp))
-        self.move(replica, ReplicaStatus.WAITING)
+        self.move(replica, HostedReplicaStatus.WAITING)
 
     def write(self, replica: Replica, write: PartitionWrite) -> None:
         """Emit a write, or wait first if the same write at the same view was the last one."""
@@ -181,7 +183,7 @@ class Context:
                 assert self.broker_id in write.isr, write
                 assert hosts.issuperset(write.isr), write
             case TryToLead():
-                assert replica.status is ReplicaStatus.ELECTING, (write, replica)
+                assert replica.status is HostedReplicaStatus.ELECTING, (write, replica)
                 assert self.broker_id in (view.replicas or ()), write
                 assert self.broker_id in write.isr, write
 
@@ -195,9 +197,12 @@ class Context:
         """Become a follower of the leader in the view, unless this broker follows it already."""
         assert view.leader is not None, view
         role = (view.leader.broker_id, view.leader.epoch)
-        if replica.status is ReplicaStatus.FOLLOWING and role == (replica.leader, replica.epoch):
+        if replica.status is HostedReplicaStatus.FOLLOWING and role == (
+            replica.leader,
+            replica.epoch,
+        ):
             return
-        if self.move(replica, ReplicaStatus.FOLLOWING, view.leader.epoch):
+        if self.move(replica, HostedReplicaStatus.FOLLOWING, view.leader.epoch):
             self.emit(BecomeFollower(replica.tp, view, replica.is_new))
             self._take_role(replica, view)
 
@@ -205,10 +210,10 @@ class Context:
         """Become leader in the epoch of the view, or lead on in it. Return False if the move is not legal."""
         assert view.leader is not None, view
         assert view.leader.is_ours, view
-        is_renewal = replica.status is ReplicaStatus.LEADING
+        is_renewal = replica.status is HostedReplicaStatus.LEADING
         if not self.leads(replica):
             replica.is_deletion_requested = False
-        target = ReplicaStatus.LEADING if is_renewal else ReplicaStatus.OPENING
+        target = HostedReplicaStatus.LEADING if is_renewal else HostedReplicaStatus.OPENING
         if not self.move(replica, target, view.leader.epoch):
             return False
         self.emit(
@@ -232,14 +237,14 @@ class Context:
     def check(self, replica: Replica) -> None:
         """Assert the invariants of a hosted replica after an event."""
         assert self.replicas[replica.tp] is replica, replica
-        assert replica.status is not ReplicaStatus.ABSENT, replica
+        assert replica.status is not HostedReplicaStatus.ABSENT, replica
         if replica.status in LEADERS:
             # Only an accepted election makes a leader: the node of its view belongs to this broker's session.
             assert replica.leader == self.broker_id, replica
             assert replica.view is not None, replica
             assert replica.view.leader is not None, replica
             assert replica.view.leader.is_ours, replica
-        elif replica.status is ReplicaStatus.FOLLOWING:
+        elif replica.status is HostedReplicaStatus.FOLLOWING:
             assert replica.leader != self.broker_id, replica
 
     def leads(self, replica: Replica) -> bool:
@@ -254,7 +259,7 @@ class Context:
         self.is_registered = False
         self.unread.clear()
         for replica in self.replicas.values():
-            if replica.status is not ReplicaStatus.FOLLOWING:
+            if replica.status is not HostedReplicaStatus.FOLLOWING:
                 self.end_role(replica)
             replica.leader = NO_LEADER
             replica.is_watched = replica.is_waiting = replica.has_waited = False

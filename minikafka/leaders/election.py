@@ -15,7 +15,7 @@ from minikafka.base.model import BrokerId, Epoch
 from minikafka.leaders.commands import TryToLead
 from minikafka.leaders.context import Context, Replica
 from minikafka.leaders.model import PartitionView, Replicas
-from minikafka.leaders.states import ReplicaStatus
+from minikafka.leaders.states import HostedReplicaStatus
 
 FIRST_EPOCH: Final = 1
 NO_ISR: Final = (
@@ -24,7 +24,7 @@ NO_ISR: Final = (
 )
 
 
-class Verdict(Enum):
+class ElectionVerdict(Enum):
     """The decision of a replica without a leader."""
 
     LEAD = auto()
@@ -52,10 +52,10 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ElectionChoice:
     """The verdict, its reason if it is not LEAD, and the ISR that is written with a leadership."""
 
-    verdict: Verdict
+    verdict: ElectionVerdict
     reason: str = ""
     isr: Replicas = ()
 
@@ -66,49 +66,51 @@ def next_epoch(view: PartitionView, latest: Epoch) -> Epoch:
     return max(view.epoch, written, latest, FIRST_EPOCH - 1) + 1
 
 
-def choose(view: PartitionView, candidate: Candidate) -> Choice:
+def choose(view: PartitionView, candidate: Candidate) -> ElectionChoice:
     """Return the choice of the candidate in a partition without a leader."""
     if view.replicas is None:
-        return Choice(Verdict.STAY, "the replica list does not exist yet")
+        return ElectionChoice(ElectionVerdict.STAY, "the replica list does not exist yet")
     if candidate.id not in view.replicas:
-        return Choice(Verdict.STAY, "the replica is not assigned yet")
+        return ElectionChoice(ElectionVerdict.STAY, "the replica is not assigned yet")
     if view.isr is None:
         return _choose_first(view, candidate)
     if candidate.id in view.isr.ids:
         return _choose_clean(view, candidate, view.isr.ids)
     if view.unclean_election:
         return _choose_unclean(view, candidate, view.isr.ids)
-    return Choice(Verdict.STAY, "the replica is not in the ISR")
+    return ElectionChoice(ElectionVerdict.STAY, "the replica is not in the ISR")
 
 
-def _choose_first(view: PartitionView, candidate: Candidate) -> Choice:
+def _choose_first(view: PartitionView, candidate: Candidate) -> ElectionChoice:
     """Return the choice for a partition without an ISR.
 
     If it has had a leader, nobody knows which replicas have its records: only an unclean election is possible.
     """
     if candidate.latest_epoch >= FIRST_EPOCH and not view.unclean_election:
-        return Choice(Verdict.STAY, NO_ISR)
+        return ElectionChoice(ElectionVerdict.STAY, NO_ISR)
     assert view.replicas is not None, view
-    return _delay(view, candidate, view.replicas) or Choice(Verdict.LEAD, isr=(candidate.id,))
+    return _delay(view, candidate, view.replicas) or ElectionChoice(
+        ElectionVerdict.LEAD, isr=(candidate.id,)
+    )
 
 
-def _choose_clean(view: PartitionView, candidate: Candidate, isr: Replicas) -> Choice:
-    return _delay(view, candidate, isr) or Choice(Verdict.LEAD, isr=isr)
+def _choose_clean(view: PartitionView, candidate: Candidate, isr: Replicas) -> ElectionChoice:
+    return _delay(view, candidate, isr) or ElectionChoice(ElectionVerdict.LEAD, isr=isr)
 
 
-def _choose_unclean(view: PartitionView, candidate: Candidate, isr: Replicas) -> Choice:
+def _choose_unclean(view: PartitionView, candidate: Candidate, isr: Replicas) -> ElectionChoice:
     """Return the choice of a replica outside the ISR.
 
     An unclean election loses records: it waits at least once, and until every member of the ISR is dead.
     """
     if not candidate.knows_dead or not candidate.dead.issuperset(isr):
-        return Choice(Verdict.WAIT, "a member of the ISR may be alive")
+        return ElectionChoice(ElectionVerdict.WAIT, "a member of the ISR may be alive")
     if not candidate.has_waited:
-        return Choice(Verdict.WAIT, "a member of the ISR may return")
-    return Choice(Verdict.LEAD, isr=(candidate.id,))
+        return ElectionChoice(ElectionVerdict.WAIT, "a member of the ISR may return")
+    return ElectionChoice(ElectionVerdict.LEAD, isr=(candidate.id,))
 
 
-def _delay(view: PartitionView, candidate: Candidate, electable: Replicas) -> Choice | None:
+def _delay(view: PartitionView, candidate: Candidate, electable: Replicas) -> ElectionChoice | None:
     """Return the choice to wait, None if it is the candidate's turn.
 
     A partition that is being deleted is in no hurry: its leader closes its replica first, and the other replicas have
@@ -118,11 +120,11 @@ def _delay(view: PartitionView, candidate: Candidate, electable: Replicas) -> Ch
     if candidate.has_waited:
         return None
     if view.is_being_deleted:
-        return Choice(Verdict.WAIT, "the partition is being deleted")
+        return ElectionChoice(ElectionVerdict.WAIT, "the partition is being deleted")
     preferred = view.replicas[0]
     if preferred == candidate.id or preferred not in electable or preferred in candidate.dead:
         return None
-    return Choice(Verdict.YIELD, "the preferred replica goes first")
+    return ElectionChoice(ElectionVerdict.YIELD, "the preferred replica goes first")
 
 
 def may_take_over(view: PartitionView, live: frozenset[BrokerId]) -> bool:
@@ -146,15 +148,15 @@ class Elections:
             context.end_role(replica)
         choice = choose(view, self._candidate(replica, view, live))
         if replica.is_offline:
-            choice = Choice(Verdict.STAY, "the log directory has failed")
-        if choice.verdict is Verdict.LEAD:
+            choice = ElectionChoice(ElectionVerdict.STAY, "the log directory has failed")
+        if choice.verdict is ElectionVerdict.LEAD:
             epoch = next_epoch(view, replica.epoch)
-            if context.move(replica, ReplicaStatus.ELECTING, epoch):
+            if context.move(replica, HostedReplicaStatus.ELECTING, epoch):
                 context.write(replica, TryToLead(replica.tp, view, epoch, choice.isr))
             return
-        context.move(replica, ReplicaStatus.WAITING)
-        if choice.verdict in (Verdict.WAIT, Verdict.YIELD):
-            context.wait(replica, is_for_preferred=choice.verdict is Verdict.YIELD)
+        context.move(replica, HostedReplicaStatus.WAITING)
+        if choice.verdict in (ElectionVerdict.WAIT, ElectionVerdict.YIELD):
+            context.wait(replica, is_for_preferred=choice.verdict is ElectionVerdict.YIELD)
         elif view.isr is None and view.replicas is not None and replica.epoch >= FIRST_EPOCH:
             context.refuse(replica, view, choice.reason)
             context.wait(replica)  # no watch fires when another program makes the node again

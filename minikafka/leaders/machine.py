@@ -29,9 +29,9 @@ from minikafka.leaders.events import (
 )
 from minikafka.leaders.model import PartitionView
 from minikafka.leaders.partitions import Partitions
-from minikafka.leaders.reassignment import Reassignments
+from minikafka.leaders.reassignment import LedReassignments
 from minikafka.leaders.requests import Requests
-from minikafka.leaders.states import ReplicaStatus
+from minikafka.leaders.states import HostedReplicaStatus
 
 
 class LeadersMachine:
@@ -39,7 +39,7 @@ class LeadersMachine:
 
     def __init__(self, broker_id: BrokerId) -> None:
         self._context = context = Context(broker_id)
-        self._reassignments = Reassignments(context)
+        self._reassignments = LedReassignments(context)
         self._partitions = Partitions(context, self._reassignments)
         self._requests = Requests(context, self._partitions)
 
@@ -48,7 +48,7 @@ class LeadersMachine:
         """The replicas that this broker hosts, for reports. Read-only for callers."""
         return self._context.replicas
 
-    def status(self, tp: TopicPartition) -> ReplicaStatus:
+    def status(self, tp: TopicPartition) -> HostedReplicaStatus:
         """Return the status of this broker's replica of a partition."""
         return self._context.status(tp)
 
@@ -127,15 +127,19 @@ class LeadersMachine:
             return
         replica.is_waiting = False
         replica.last_write = None  # after a wait, a refused write may be sent again
-        replica.has_waited = replica.status is ReplicaStatus.WAITING or replica.has_waited
+        replica.has_waited = replica.status is HostedReplicaStatus.WAITING or replica.has_waited
         self._partitions.decide(replica, event.view, event.live)
 
     def _on_caught_up(self, event: CaughtUp) -> None:
         """Open to clients, then look at the reassignment: its unread start requests are stale (C17)."""
         replica = self._context.replicas.get(event.tp)
-        if replica is None or replica.status is not ReplicaStatus.OPENING or replica.view is None:
+        if (
+            replica is None
+            or replica.status is not HostedReplicaStatus.OPENING
+            or replica.view is None
+        ):
             return
-        self._context.move(replica, ReplicaStatus.LEADING)
+        self._context.move(replica, HostedReplicaStatus.LEADING)
         self._context.emit(Open(event.tp, event.in_sync))
         self._reassignments.advance(replica, replica.view)
 
@@ -190,7 +194,7 @@ class LeadersMachine:
 def _is_stable(replica: Replica, view: PartitionView) -> bool:
     """True if this broker leads in the view's epoch, with the view's replicas and without a reassignment."""
     return (
-        replica.status is ReplicaStatus.LEADING
+        replica.status is HostedReplicaStatus.LEADING
         and view.reassignment is None
         and view.epoch == replica.epoch
         and view.hosts == replica.hosts

@@ -14,8 +14,8 @@ from minikafka.leaders.commands import GiveUpLeadership
 from minikafka.leaders.context import Context, Replica
 from minikafka.leaders.election import Elections, may_take_over
 from minikafka.leaders.model import PartitionView
-from minikafka.leaders.reassignment import Reassignments
-from minikafka.leaders.states import ReplicaStatus
+from minikafka.leaders.reassignment import LedReassignments
+from minikafka.leaders.states import HostedReplicaStatus
 
 NOT_A_REPLICA: Final = "this broker is not in AR or RAR"
 UNREADABLE: Final = "a node of the partition cannot be read"
@@ -24,7 +24,7 @@ UNREADABLE: Final = "a node of the partition cannot be read"
 class Partitions:
     """Decides about the partitions whose replicas one broker hosts."""
 
-    def __init__(self, context: Context, reassignments: Reassignments) -> None:
+    def __init__(self, context: Context, reassignments: LedReassignments) -> None:
         self._context = context
         self._reassignments = reassignments
         self._elections = Elections(context)
@@ -92,7 +92,7 @@ class Partitions:
             context.end_role(replica)
         elif context.leads(replica):
             self._lead_on(replica, view, live)
-        elif replica.status is not ReplicaStatus.ELECTING:
+        elif replica.status is not HostedReplicaStatus.ELECTING:
             # The replica has stopped leading, or lost its data, after the node was written.
             reason = "this broker leads in ZooKeeper, but has not just asked to"
             context.refuse(replica, view, reason, logging.INFO)

@@ -25,10 +25,10 @@ from minikafka.leaders.model import (
     Replicas,
     StateChange,
 )
-from minikafka.leaders.states import LEADERS, ReplicaStatus
+from minikafka.leaders.states import LEADERS, HostedReplicaStatus
 
 
-class Reassignments:
+class LedReassignments:
     """The reassignments of the partitions that one broker leads."""
 
     def __init__(self, context: Context) -> None:
@@ -43,7 +43,7 @@ class Reassignments:
             self._request_deletion(replica, view)
             return
         replica.is_deletion_requested = False
-        if replica.status is ReplicaStatus.OPENING:
+        if replica.status is HostedReplicaStatus.OPENING:
             return
         isr = () if view.isr is None else view.isr.ids
         target = view.reassignment
@@ -81,7 +81,7 @@ class Reassignments:
         A broker forgets its start if it restarts while the reassignment is cancelled, and the leader may not notice a
         reassignment that is cancelled and made again.
         """
-        if replica.status is ReplicaStatus.LEADING and replica.started_epoch == view.epoch:
+        if replica.status is HostedReplicaStatus.LEADING and replica.started_epoch == view.epoch:
             isr = () if view.isr is None else view.isr.ids
             added = self._added(view)
             late = [id_ for id_ in added if id_ in live and id_ not in isr]

@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Final
 
 
-class ReplicaStatus(Enum):
+class HostedReplicaStatus(Enum):
     """The states of a replica."""
 
     ABSENT = "absent"
@@ -34,16 +34,16 @@ class ReplicaStatus(Enum):
     LEADING = "leading"
 
 
-ABSENT, WAITING, ELECTING, FOLLOWING, OPENING, LEADING = ReplicaStatus
+ABSENT, WAITING, ELECTING, FOLLOWING, OPENING, LEADING = HostedReplicaStatus
 
 LEADERS: Final = frozenset({OPENING, LEADING})
 """The states in which this broker leads, open to clients or not."""
 ROLES: Final = LEADERS | {FOLLOWING}
 """The states in which the broker's replica has a role, which must be ended."""
 
-LEGAL_FROM: Final[Mapping[ReplicaStatus, frozenset[ReplicaStatus]]] = {
+LEGAL_FROM: Final[Mapping[HostedReplicaStatus, frozenset[HostedReplicaStatus]]] = {
     ABSENT: frozenset({WAITING, ELECTING, FOLLOWING, OPENING, LEADING}),
-    WAITING: frozenset(ReplicaStatus),
+    WAITING: frozenset(HostedReplicaStatus),
     ELECTING: frozenset({WAITING, ELECTING, FOLLOWING}),
     FOLLOWING: frozenset({WAITING, ELECTING, FOLLOWING, OPENING, LEADING}),
     OPENING: frozenset({ELECTING, OPENING}),
@@ -52,6 +52,6 @@ LEGAL_FROM: Final[Mapping[ReplicaStatus, frozenset[ReplicaStatus]]] = {
 """State -> states from which it may be entered. A replica becomes a leader only by an election of its own."""
 
 
-def is_legal(source: ReplicaStatus, target: ReplicaStatus) -> bool:
+def is_legal(source: HostedReplicaStatus, target: HostedReplicaStatus) -> bool:
     """True if a replica may move from `source` to `target`."""
     return source in LEGAL_FROM[target]

@@ -36,7 +36,7 @@ _RETIRED_MAX: Final = 32
 """Maximum number of segments that are closed in one iteration of the event loop."""
 
 
-class Replica(NamedTuple):
+class ReplicaLogInfo(NamedTuple):
     """One log as DescribeLogDirs shows it: the total bytes of the segments, and the log end offset."""
 
     tp: TopicPartition
@@ -48,7 +48,7 @@ class Directory(NamedTuple):
     """One log directory and its replicas; `replicas` is None if the directory is offline."""
 
     path: str
-    replicas: tuple[Replica, ...] | None
+    replicas: tuple[ReplicaLogInfo, ...] | None
 
 
 class LogManager:
@@ -496,8 +496,8 @@ class LogManager:
             self.fail_directory(directory.path, failure.reason)
 
 
-def _shown(tp: TopicPartition, log: Log) -> Replica:
-    return Replica(tp, log.size, log.written_log_end_offset)
+def _shown(tp: TopicPartition, log: Log) -> ReplicaLogInfo:
+    return ReplicaLogInfo(tp, log.size, log.written_log_end_offset)
 
 
 def _offline(path: str) -> StorageFailed:

@@ -20,7 +20,7 @@ READ_MAX: Final = 4 << 20
 """Maximum number of bytes of log files that one plan reads, to limit the time that a plan takes."""
 
 
-class Plan(NamedTuple):
+class RetentionPlan(NamedTuple):
     """The deletions of one retention run: all records below `log_start_offset`.
 
     `reasons`: messages for the broker's log output; none if the plan deletes nothing. `needs_roll`: the plan deletes
@@ -42,7 +42,7 @@ class _Candidate(NamedTuple):
     end_offset: int
 
 
-def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
+def plan(log: Log, high_watermark: int, wall_ms: int) -> RetentionPlan | None:
     """Return the deletions of a retention run at this time (Unix ms), None if nothing must be deleted or checked.
 
     A segment is deleted by time only after its own batches have confirmed its time index. This may take several plans,
@@ -56,7 +56,7 @@ def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
     by_time, is_checked = _by_time(log, candidates[by_size:], wall_ms)
     count = by_size + by_time
     if not count:
-        return None if is_checked else Plan(log.log_start_offset, (), False, False)
+        return None if is_checked else RetentionPlan(log.log_start_offset, (), False, False)
     reasons = []
     if by_size:
         rest = _size(log, first) - sum(candidate.size for candidate in candidates[:by_size])
@@ -71,7 +71,7 @@ def plan(log: Log, high_watermark: int, wall_ms: int) -> Plan | None:
         reasons.append(
             f"{_named(gone)} due to retention time {log.config.retention_ms} ms breach, based on {basis} of each"
         )
-    return Plan(
+    return RetentionPlan(
         candidates[count - 1].end_offset,
         tuple(reasons),
         needs_roll=first + count == len(log.segments),

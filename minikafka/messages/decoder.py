@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Buffer
-from minikafka.messages.source import FEW, FORMATS, Source, few_numbers
+from minikafka.messages.source import FEW, FORMATS, GeneratedFunction, few_numbers
 from minikafka.messages.steps import finished
 from minikafka.messages.table import Field, Message, Structure
 from minikafka.record.varints import read_uvarint
@@ -119,7 +119,7 @@ class _Decoder:
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.version, self.flexible = version, flexible
-        self.source = Source(
+        self.source = GeneratedFunction(
             "data, pos, left",
             {
                 "new": tuple.__new__,

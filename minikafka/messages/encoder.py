@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from minikafka.messages.source import FEW, FORMATS, Source, few_numbers
+from minikafka.messages.source import FEW, FORMATS, GeneratedFunction, few_numbers
 from minikafka.messages.steps import STEP_ROWS, finished
 from minikafka.messages.table import NULL_UUID, Field, Message, Structure
 from minikafka.record.varints import uvarint
@@ -57,7 +57,7 @@ class _Encoder:
 
     def __init__(self, version: int, flexible: bool) -> None:
         self.version, self.flexible = version, flexible
-        self.source = Source(
+        self.source = GeneratedFunction(
             "values",
             {
                 "uvarint": uvarint,

@@ -29,7 +29,7 @@ def few_numbers(character: str, method: str) -> tuple[Any, ...]:
     return tuple(getattr(Struct(f">{count}{character}"), method) for count in range(FEW))
 
 
-class Source:
+class GeneratedFunction:
     """A generated function: its lines, and its constants by name."""
 
     def __init__(self, signature: str, constants: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ PADDING: Final = bytes(64)
 """The compiled reader may read up to this many bytes after the end of a batch before it checks a length."""
 
 
-class Entry(Protocol):
+class DecodedRecord(Protocol):
     """One decoded record; offset and timestamp (Unix ms) are absolute."""
 
     @property
@@ -53,7 +53,7 @@ class Entry(Protocol):
 class Entries(NamedTuple):
     """The decoded records of a batch. `body`: the encoded records, without compression."""
 
-    decoded: Sequence[Entry]
+    decoded: Sequence[DecodedRecord]
     body: memoryview
 
 
@@ -68,7 +68,7 @@ def entries_of(batch: memoryview, header: Header) -> Entries:
         header = _uncompressed(header, len(body))
         size = HEADER_BYTES + len(body)
         batch = memoryview(b"".join((HEADER.pack(*header), body, PADDING)))[:size]
-    decoded: Sequence[Entry]
+    decoded: Sequence[DecodedRecord]
     try:
         decoded = list(DefaultRecordBatch(batch))
     except (CorruptRecordException, ValueError, MemoryError, OverflowError):

@@ -4,8 +4,8 @@ A session remembers the partitions that a follower fetches, so that a request li
 changed. The session keeps a list of the partitions with records to send ("dirty"). Therefore the cost of a fetch
 grows with the number of active partitions, not with the number of all partitions.
 
-Invariant: an `Item`, a partition of the session, is in `dirty` at most once. An item that is not dirty has nothing
-to send, except perhaps a newer high watermark, which is sent at the latest when the follower's wait ends.
+Invariant: a `SessionPartition` is in `dirty` at most once. A partition that is not dirty has nothing to send,
+except perhaps a newer high watermark, which is sent at the latest when the follower's wait ends.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Responder(Protocol):
 NOTHING: Final[Sequence[Slice]] = ()
 
 
-class Item:
+class SessionPartition:
     """One partition in the fetch session of one follower."""
 
     __slots__ = (
@@ -168,9 +168,9 @@ class FollowerSession:
         self.lookup = lookup
         self.responder = responder
         self.expand = expand
-        self.items: dict[bytes, dict[int, Item]] = {}
-        self.dirty: list[Item] = []
-        self.held: dict[Item, None] = {}
+        self.items: dict[bytes, dict[int, SessionPartition]] = {}
+        self.dirty: list[SessionPartition] = []
+        self.held: dict[SessionPartition, None] = {}
         self.parked = False
         self.deadline = 0
         self.scanned = 0
@@ -215,16 +215,16 @@ class FollowerSession:
         if self.dirty:
             self.purgatory.sessions[self] = None
 
-    def _new_item(self, topic: bytes, number: int) -> Item:
+    def _new_item(self, topic: bytes, number: int) -> SessionPartition:
         self.size += 1
         if self.size > PARTITIONS_MAX:
             raise ProtocolViolation(
                 f"a follower's fetch session must have at most {PARTITIONS_MAX} partitions"
             )
-        return Item(self, topic, number)
+        return SessionPartition(self, topic, number)
 
     def fetch_one(
-        self, item: Item, row: RequestRow, max_bytes: int, deadline: int, now: int
+        self, item: SessionPartition, row: RequestRow, max_bytes: int, deadline: int, now: int
     ) -> None:
         """Do the work of `fetch` for a request that lists only `item`, a partition that is already in the session.
 
@@ -243,7 +243,7 @@ class FollowerSession:
         self.seen = now
         self.parked = True
 
-    def _fetched(self, item: Item, row: RequestRow, now: int) -> None:
+    def _fetched(self, item: SessionPartition, row: RequestRow, now: int) -> None:
         """Process one partition of a fetch: the follower has the records from offset `start` up to `offset`.
 
         If the fetch of the partition is refused, set `item.error` or `item.diverging`. The code for a follower in the
@@ -296,7 +296,9 @@ class FollowerSession:
         if offset < log.written_log_end_offset or item.is_changed:
             item.mark_dirty()
 
-    def _compare(self, item: Item, partition: Partition, last_epoch: int, offset: int) -> None:
+    def _compare(
+        self, item: SessionPartition, partition: Partition, last_epoch: int, offset: int
+    ) -> None:
         """Set `item.diverging` or `item.error` if the follower's log does not agree with the leader's log."""
         item.diverging = partition.diverging(last_epoch, offset)
         if item.diverging is None and offset > partition.log.log_end_offset:
@@ -307,7 +309,7 @@ class FollowerSession:
         if partition.may_expand_isr(progress):
             self.expand(partition, progress)
 
-    def _bind(self, item: Item) -> None:
+    def _bind(self, item: SessionPartition) -> None:
         item.sent_high_watermark = -1
         partition = self.lookup(item.topic, item.number)
         progress = partition.followers.get(self.broker_id) if partition is not None else None
@@ -316,7 +318,7 @@ class FollowerSession:
             progress.item = item
         item.partition, item.progress = partition, progress
 
-    def _is_refused(self, item: Item, leader_epoch: int, offset: int) -> bool:
+    def _is_refused(self, item: SessionPartition, leader_epoch: int, offset: int) -> bool:
         """Refuse a fetch, and return True, unless the leader is opening, and serves its followers."""
         partition = item.partition
         error = self._refusal(partition, leader_epoch, offset)
@@ -353,7 +355,7 @@ class FollowerSession:
         if at:
             self.dirty = [item for item in self.dirty if item.dirty]
 
-    def _release(self, item: Item) -> None:
+    def _release(self, item: SessionPartition) -> None:
         self.size -= 1
         self.held.pop(item, None)
         # The progress may already belong to the item of a newer session of this follower.
@@ -389,7 +391,7 @@ class FollowerSession:
             return
         topics: dict[bytes, list[PartitionData]] = {}
         left, rows = self.max_bytes, ANSWER_ROWS_MAX
-        rest: list[Item] = []
+        rest: list[SessionPartition] = []
         for item in self.dirty:
             if left <= 0 or not rows:
                 rest.append(item)
@@ -445,7 +447,7 @@ class FollowerSession:
             self._add_high_watermarks(topics, now)
             self.answer_now(list(topics.items()))
 
-    def _answer(self, item: Item, left: int) -> PartitionData | None:
+    def _answer(self, item: SessionPartition, left: int) -> PartitionData | None:
         if item.error or item.diverging is not None:
             return self._refused(item)
         partition, progress = item.partition, item.progress
@@ -511,11 +513,13 @@ class FollowerSession:
         failed = partial(self.purgatory.read_failed, partition)
         return read_or_defer(log, position, log.written_position, limit, is_late, failed)
 
-    def _disk_failed(self, item: Item, partition: Partition, failure: StorageFailed) -> None:
+    def _disk_failed(
+        self, item: SessionPartition, partition: Partition, failure: StorageFailed
+    ) -> None:
         self.purgatory.storage_failed(partition, failure)
         item.error = _STORAGE_ERROR
 
-    def _refused(self, item: Item) -> PartitionData:
+    def _refused(self, item: SessionPartition) -> PartitionData:
         start = item.partition.log.log_start_offset if item.partition is not None else -1
         return PartitionData(item.number, item.error, -1, -1, start, NOTHING, 0, item.diverging)
 

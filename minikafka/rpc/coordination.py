@@ -16,12 +16,12 @@ from minikafka.base.names import parse_topic
 TOPIC_IN_WORK: Final = "topic_in_work"
 """Read-only call. Request: a topic. Response: whether the called broker creates, extends or deletes it now."""
 LOOK_AGAIN: Final = "look_again"
-"""Request to a broker that hosts replicas: a `Look` and partitions. Response, after the reads: an empty map."""
+"""Request to a broker that hosts replicas: a `LookReason` and partitions. Response, after the reads: an empty map."""
 PARTITIONS_MAX: Final = 10_000
 _INT32_MAX: Final = 2**31 - 1
 
 
-class Look(StrEnum):
+class LookReason(StrEnum):
     """The reason why a broker reads partitions again."""
 
     PREFERRED = "preferred"
@@ -32,10 +32,10 @@ class Look(StrEnum):
     """A broker that shuts down has left the ISR of partitions that the called broker leads."""
 
 
-class Request(NamedTuple):
+class LookAgainRequest(NamedTuple):
     """The content of a call `LOOK_AGAIN`."""
 
-    look: Look
+    look: LookReason
     partitions: tuple[TopicPartition, ...]
 
 
@@ -62,19 +62,19 @@ def decode_answer(body: object) -> bool:
     return _fields(body, "in_work")["in_work"] is True
 
 
-def encode_look(look: Look, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
+def encode_look(look: LookReason, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
     """Return the request of a call `LOOK_AGAIN`."""
     return {"look": look.value, "partitions": [list(tp) for tp in partitions]}
 
 
-def decode_look(body: object) -> Request:
+def decode_look(body: object) -> LookAgainRequest:
     """Return the content of a call `LOOK_AGAIN`. Raises KafkaError INVALID_REQUEST."""
     fields = _fields(body, "look", "partitions")
     rows = fields["partitions"]
     if not isinstance(rows, list) or len(rows) > PARTITIONS_MAX:
         raise _invalid(f"expected a list of at most {PARTITIONS_MAX} partitions")
     try:
-        return Request(Look(fields["look"]), tuple(map(_partition, rows)))
+        return LookAgainRequest(LookReason(fields["look"]), tuple(map(_partition, rows)))
     except (ValueError, TypeError) as error:
         raise _invalid(str(error)) from error
 

@@ -12,7 +12,7 @@ import msgpack
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.rpc.fields import ROWS_MAX
-from minikafka.rpc.messages import Rows
+from minikafka.rpc.messages import CachedRows
 
 BODY_MAX_BYTES: Final = 64 * 1024 * 1024
 TEXT_MAX_BYTES: Final = 64 * 1024
@@ -25,7 +25,7 @@ def pack(body: dict[str, Any]) -> bytes:
     pieces = [packer.pack_map_header(len(body))]
     for name, value in body.items():
         pieces.append(packer.pack(name))
-        if not isinstance(value, Rows):
+        if not isinstance(value, CachedRows):
             pieces.append(packer.pack(value))
             continue
         if not value.packed:

@@ -117,7 +117,7 @@ class SettingChange(NamedTuple):
     effect: str
 
 
-class Rows(list[list[Any]]):
+class CachedRows(list[list[Any]]):
     """Rows that several request bodies share; `packed` caches the msgpack encoding of the rows."""
 
     __slots__ = ("packed",)
@@ -135,16 +135,16 @@ class SharedRows:
 
     def __init__(self) -> None:
         self._partitions: tuple[PartitionState, ...] = ()
-        self._rows = Rows(())
+        self._rows = CachedRows(())
 
-    def of(self, partitions: tuple[PartitionState, ...]) -> Rows:
+    def of(self, partitions: tuple[PartitionState, ...]) -> CachedRows:
         """Return the partitions as rows: one list of fields per partition.
 
         The caller must not change the rows, because the next call returns the same rows for the same partitions.
         """
         if partitions is not self._partitions:
             # The fields of a PartitionState have the order of a row.
-            self._rows = Rows([*state.tp, *state[1:]] for state in partitions)
+            self._rows = CachedRows([*state.tp, *state[1:]] for state in partitions)
             self._partitions = partitions
         return self._rows
 

@@ -31,7 +31,7 @@ _GC_THRESHOLD: Final = 100_000
 _TIME: Final = Struct("d")
 
 
-class Throttle:
+class CleanerThrottle:
     """A limit on the total bytes per second of all cleaner processes of a broker.
 
     `shared`: descriptor of a file that all cleaner processes share. The file contains the monotonic time, in
@@ -54,7 +54,7 @@ class Throttle:
 
 
 def serve(
-    tasks: BinaryIO, results: BinaryIO, throttle: Throttle, has_ended: Callable[[], bool]
+    tasks: BinaryIO, results: BinaryIO, throttle: CleanerThrottle, has_ended: Callable[[], bool]
 ) -> None:
     """Run one cleaning task after the other until the input ends.
 
@@ -83,7 +83,7 @@ def serve(
 def carry_out(
     task: CleaningTask,
     send: Callable[[str, Mapping[str, Any]], None],
-    throttle: Throttle,
+    throttle: CleanerThrottle,
     has_ended: Callable[[], bool],
 ) -> dict[str, Any] | None:
     """Run a cleaning task. Return its outcome, or None if the broker closed the input during the task.
@@ -113,13 +113,15 @@ def _input_has_ended() -> bool:
 def main() -> None:
     """Run the cleaning tasks of the broker that started this process.
 
-    The command-line argument is the descriptor of the file that `Throttle` shares with other cleaner processes.
+    The command-line argument is the descriptor of the file that `CleanerThrottle` shares with other cleaner processes.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the broker, which ends this process
     os.nice(_NICE)
     gc.set_threshold(_GC_THRESHOLD)
     try:
-        serve(sys.stdin.buffer, sys.stdout.buffer, Throttle(int(sys.argv[1])), _input_has_ended)
+        serve(
+            sys.stdin.buffer, sys.stdout.buffer, CleanerThrottle(int(sys.argv[1])), _input_has_ended
+        )
     except BrokenPipeError:
         os._exit(0)
 

@@ -17,7 +17,7 @@ _NODE_ENDPOINTS: Final = 0
 """Tag of the addresses, in the response of either API."""
 
 
-class Leaders:
+class CurrentLeaders:
     """The leaders of refused partitions in one response, and the leaders' addresses.
 
     A partition is the pair of its topic, as the response names it, and its number.

@@ -18,7 +18,7 @@ from minikafka.base.ports import Slice
 from minikafka.messages.decoder import skip_tags
 from minikafka.messages.steps import finished
 from minikafka.record.varints import read_uvarint, uvarint
-from minikafka.wire.current_leaders import Leaders
+from minikafka.wire.current_leaders import CurrentLeaders
 from minikafka.wire.primitives import tags
 
 FLEXIBLE: Final = 12
@@ -334,7 +334,7 @@ def encode_response(
     error: int,
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
-    leaders: Leaders | None = None,
+    leaders: CurrentLeaders | None = None,
 ) -> list[Slice]:
     """Return the whole response as a list of buffers, length prefix included.
 
@@ -350,7 +350,7 @@ def encode_response_in_steps(
     error: int,
     session_id: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
-    leaders: Leaders | None = None,
+    leaders: CurrentLeaders | None = None,
 ) -> Generator[None, None, list[Slice]]:
     """Do what `encode_response` does, as a generator that yields after every `STEP_ROWS` partitions."""
     if version >= FLEXIBLE:
@@ -398,7 +398,7 @@ def _encode_flexible(
     head: bytearray,
     has_ids: bool,
     topics: Sequence[tuple[bytes, Sequence[PartitionData]]],
-    leaders: Leaders | None,
+    leaders: CurrentLeaders | None,
 ) -> Generator[None, None, list[Slice]]:
     current = head
     current += uvarint(len(topics) + 1)
@@ -430,7 +430,7 @@ def _encode_flexible(
     return out
 
 
-def _row_tags(topic: bytes, row: PartitionData, leaders: Leaders | None) -> bytes:
+def _row_tags(topic: bytes, row: PartitionData, leaders: CurrentLeaders | None) -> bytes:
     """Return the tagged fields of a partition: its diverging epoch and its current leader, if there are any."""
     fields = []
     if row.diverging is not None:

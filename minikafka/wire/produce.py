@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from minikafka.base.errors import ProtocolViolation
 from minikafka.messages.decoder import skip_tags
 from minikafka.record.varints import read_uvarint, uvarint
-from minikafka.wire.current_leaders import Leaders
+from minikafka.wire.current_leaders import CurrentLeaders
 from minikafka.wire.primitives import (
     NO_TAGS,
     array,
@@ -272,7 +272,7 @@ def encode_response(
     correlation: int,
     version: int,
     topics: Sequence[tuple[bytes, Sequence[PartitionAnswer]]],
-    leaders: Leaders | None = None,
+    leaders: CurrentLeaders | None = None,
 ) -> bytes:
     """Return the whole response for any number of partitions, length prefix included.
 
@@ -327,6 +327,6 @@ def _encode_texts(
     return length(len(rows)) + b"".join(rows) + text(message or None)
 
 
-def _leader_tags(topic: bytes, answer: PartitionAnswer, leaders: Leaders | None) -> bytes:
+def _leader_tags(topic: bytes, answer: PartitionAnswer, leaders: CurrentLeaders | None) -> bytes:
     leader = b"" if leaders is None else leaders.of(topic, answer.partition)
     return tags([(_CURRENT_LEADER, leader)]) if leader else NO_TAGS

@@ -29,7 +29,7 @@ from minikafka.base.errors import (
     ServerVerdict,
     StaleSession,
 )
-from minikafka.base.ports import Create, Delete, MultiOp, Node, Set, Stat
+from minikafka.base.ports import Create, Delete, MultiOp, Set, Stat, Znode
 from minikafka.zk.messages import codes, replies, requests
 
 Answer = TypeVar("Answer")
@@ -133,7 +133,7 @@ def error_of(code: int, path: str) -> CoordinationError:
 # ---- reads
 
 
-def get_data(path: str, *, watch: bool) -> ZooKeeperCall[Node]:
+def get_data(path: str, *, watch: bool) -> ZooKeeperCall[Znode]:
     """Return a request for a node's data and Stat. The data of a node without data is b""."""
     body = protocol.GetDataRequest(path=path, watch=watch).serialize()
     return ZooKeeperCall(body, lambda reply: replies.decode_whole(replies.decode_data, reply), path)
@@ -155,7 +155,7 @@ def get_children(path: str, *, watch: bool) -> ZooKeeperCall[tuple[list[str], St
     )
 
 
-def get_data_of_many(paths: Sequence[str]) -> ZooKeeperCall[list[Node | None]]:
+def get_data_of_many(paths: Sequence[str]) -> ZooKeeperCall[list[Znode | None]]:
     """Return a MultiRead request (ZooKeeper 3.6) for the data and Stat of many nodes.
 
     The result has None for each missing node. The request sets no watches.

@@ -33,7 +33,6 @@ from minikafka.base.ports import (
     Create,
     Delete,
     MultiOp,
-    Node,
     Rng,
     SessionEvent,
     SessionState,
@@ -43,6 +42,7 @@ from minikafka.base.ports import (
     Transport,
     WatchKind,
     WatchSignal,
+    Znode,
 )
 from minikafka.zk import calls
 from minikafka.zk.calls import Answer, ZooKeeperCall
@@ -177,7 +177,7 @@ class ZooKeeperClient:
 
     # ---- reads
 
-    async def get(self, path: str, *, watch: bool = False) -> Node:
+    async def get(self, path: str, *, watch: bool = False) -> Znode:
         """Return a node's data and Stat; set a data watch if `watch` is true. Raises NoNode."""
         return await self._read(calls.get_data(self._full(path), watch=watch))
 
@@ -190,7 +190,7 @@ class ZooKeeperClient:
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
         return await self._read(calls.get_children(self._full(path), watch=watch))
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
         if not self._is_old_server:
             with self._detect_old_server():
                 return await self._read_many(paths, calls.get_data_of_many)

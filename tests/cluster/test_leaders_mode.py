@@ -17,7 +17,7 @@ from support import proof
 from support.commands import Ended, call
 from support.running_cluster import eventually
 
-from minikafka.base.ports import Node, ZooKeeper
+from minikafka.base.ports import Znode, ZooKeeper
 from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.cluster.zookeeper.session import zookeeper_session
@@ -68,7 +68,7 @@ async def shown(cluster: LocalCluster, *arguments: str) -> Any:
     return json.loads((await run(cluster, *arguments, "--json")).out)
 
 
-async def nodes(cluster: LocalCluster, *paths: str) -> list[Node | None]:
+async def nodes(cluster: LocalCluster, *paths: str) -> list[Znode | None]:
     """Read nodes below the root of the mode, in a session of their own."""
     async with zookeeper_session(cluster.zookeeper, SystemClock(), SystemRng()) as zookeeper:
         return await zookeeper.get_many([f"{ROOT}/{path}" for path in paths])

@@ -28,7 +28,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.ports import Check, Gate, Ledger
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.broker.capabilities import Capabilities
 from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrites, FencedWrites
 from minikafka.broker.modes.controller.mode import PRODUCER_ID_BLOCK
@@ -158,7 +158,7 @@ class Mode:
         )
 
 
-class Cold(Broker):
+class Cold(BrokerServer):
     """A broker in memory that has not started: the test sets its metadata, and which broker is the controller."""
 
     tasks: Tasks

@@ -28,7 +28,7 @@ from minikafka.base.model import (
     StopReplicaRequest,
     TopicPartition,
 )
-from minikafka.base.ports import Check, Clock, Node, Stat, WatchKind
+from minikafka.base.ports import Check, Clock, Stat, WatchKind, Znode
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.step_gate import StepGate
 from minikafka.ledger.record import DECISION, REQUEST, STEP
@@ -202,7 +202,7 @@ class TracedZooKeeper(InMemoryClient):
         super().__init__(ensemble)
         self.trace: list[Event] = []
 
-    async def get(self, path: str, *, watch: bool = False) -> Node:
+    async def get(self, path: str, *, watch: bool = False) -> Znode:
         node = await super().get(path, watch=watch)
         self._note("read", path, watch)
         return node

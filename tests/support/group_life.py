@@ -20,7 +20,7 @@ from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.groups.events import CommitRequest, JoinRequest, SyncRequest
 
 BEAT_MS = 100
@@ -38,7 +38,7 @@ class SteppedCluster(MemoryCluster):
         self.steps: list[str] = []
         self.at_step: Callable[[int, int, str], None] = lambda broker, number, name: None
 
-    def created(self, broker: Broker) -> None:
+    def created(self, broker: BrokerServer) -> None:
         """Watch the broker's group coordinator: `at_step` is then called before and after each of its `STEPS`."""
         appends, groups, number = broker.groups._appends, broker.groups, broker.config.broker_id
         for name in APPENDS:

@@ -30,13 +30,13 @@ from minikafka.leaders.model import (
     Replicas,
     StateChange,
 )
-from minikafka.leaders.states import ReplicaStatus
+from minikafka.leaders.states import HostedReplicaStatus
 
 NOTHING: Final = PartitionView(None, None, -1, None, None, None)
 RESCAN: Final = StateChange(
     Operation.RESCAN, TopicPartition("", -1), None, FROM_ADMINISTRATOR, FROM_ADMINISTRATOR
 )
-LEADERS: Final = (ReplicaStatus.OPENING, ReplicaStatus.LEADING)
+LEADERS: Final = (HostedReplicaStatus.OPENING, HostedReplicaStatus.LEADING)
 ROLES: Final = (c.TryToLead, c.BecomeLeader, c.BecomeFollower)
 
 
@@ -717,7 +717,7 @@ class World:
             set(now.isr.ids) == set(now.replicas)
             and now.reassignment is None
             and now.leader.broker_id == now.replicas[0]
-            and leader.machine.status(tp) is ReplicaStatus.LEADING
+            and leader.machine.status(tp) is HostedReplicaStatus.LEADING
             and {b.id for b in self.brokers if tp in b.disk} == set(now.replicas)
         )
 
@@ -779,7 +779,7 @@ def check_commands(
     broker: SimBroker,
     event: e.Event,
     commands: list[c.Command],
-    before: dict[TopicPartition, ReplicaStatus],
+    before: dict[TopicPartition, HostedReplicaStatus],
 ) -> None:
     """Check what one broker does about one event."""
     facts = (broker.id, event, commands)
@@ -803,9 +803,9 @@ def check_commands(
             assert command.view.leader.epoch >= broker.role_epochs.get(key, 0), facts
             broker.role_epochs[key] = command.view.leader.epoch
         if isinstance(command, ROLES) and isinstance(event, e.PartitionRead):
-            assert before[command.tp] is not ReplicaStatus.ABSENT, facts
+            assert before[command.tp] is not HostedReplicaStatus.ABSENT, facts
         if isinstance(command, c.Enqueue):
-            assert before[command.request.tp] in (*LEADERS, ReplicaStatus.ELECTING), facts
+            assert before[command.request.tp] in (*LEADERS, HostedReplicaStatus.ELECTING), facts
             assert command.request.sender == broker.id, facts
         if isinstance(command, c.CloseReplica):
             check_close(broker, event, command)

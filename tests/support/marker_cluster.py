@@ -11,7 +11,7 @@ from support.seeded_loop import context_of
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.client import NewTopic
 from minikafka.record.batch import end_of_transaction, marker_of
 from minikafka.record.header import ATTRIBUTES, BATCH_LENGTH, CONTROL, HEADER, OVERHEAD
@@ -34,7 +34,7 @@ class MarkerCluster(MemoryCluster):
         """(broker, transactional id, partition) for each partition that was reported as written."""
         self.fenced: list[tuple[int, str]] = []
 
-    def created(self, broker: Broker) -> None:
+    def created(self, broker: BrokerServer) -> None:
         number = broker.config.broker_id
 
         def report(event: MarkersWritten | MarkersFenced) -> None:
@@ -63,7 +63,7 @@ class MarkerCluster(MemoryCluster):
             await self.until(lambda broker=broker: known <= broker.metadata.topics.keys())  # type: ignore[misc]
         await self.until_all_are_in_sync()
 
-    def leader(self, tp: TopicPartition) -> Broker | None:
+    def leader(self, tp: TopicPartition) -> BrokerServer | None:
         """Return the broker that serves clients as the leader of a partition."""
         for broker in self.brokers.values():
             partition = broker.replicas.partition(tp)

@@ -1,8 +1,8 @@
 """Whole brokers and their ZooKeeper in one event loop, with in-memory stand-ins for disks and network.
 
-The class `Broker` and the client and server of ZooKeeper are the same as in production; only the implementations of
-their interfaces differ. Each broker is a separate simulated process (`seeded_loop.py`), and so is ZooKeeper. In a
-`SeededLoop`, a test can kill a broker, and the seed decides which process runs next.
+The class `BrokerServer` and the client and server of ZooKeeper are the same as in production; only the
+implementations of their interfaces differ. Each broker is a separate simulated process (`seeded_loop.py`), and so is
+ZooKeeper. In a `SeededLoop`, a test can kill a broker, and the seed decides which process runs next.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import CONTROLLER
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener
-from minikafka.broker.broker import Broker, create_broker
+from minikafka.broker.broker import BrokerServer, create_broker
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.modes.controller import ControllerMode
 from minikafka.broker.modes.leaders import LeadersMode
@@ -210,7 +210,7 @@ class MemoryCluster:
         }
         for number in self.storages:
             self.storages[number].wall_ms = self.clock_of(number).wall_ms
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, BrokerServer] = {}
         self.processes: dict[int, Process] = {}
         self.ports: dict[int, BrokerPorts] = {}
         self.cleaners: dict[int, MemoryCleaners] = {}
@@ -252,7 +252,7 @@ class MemoryCluster:
         await self.ensemble.close()
         assert self.crashes == []
 
-    async def start(self, number: int) -> Broker:
+    async def start(self, number: int) -> BrokerServer:
         """Start a broker, or start it again on the same storage."""
         proof.note(proof.Level.MEMORY, self.coordination)
         process = self.processes[number] = Process(f"broker {number}")
@@ -261,7 +261,7 @@ class MemoryCluster:
         )
         return await starting
 
-    async def _start(self, number: int) -> Broker:
+    async def _start(self, number: int) -> BrokerServer:
         config = BrokerConfig.from_mapping(
             {
                 "broker.id": number,
@@ -319,7 +319,7 @@ class MemoryCluster:
         """Return the clock of one broker, which survives restarts of the broker."""
         return self.clocks.setdefault(number, SkewedClock(self.clock, 0))
 
-    def created(self, broker: Broker) -> None:
+    def created(self, broker: BrokerServer) -> None:
         """Called before each start of a broker, so that a subclass can change the new broker."""
 
     async def _end_session(self, session_id: int, password: bytes) -> None:

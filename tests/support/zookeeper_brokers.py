@@ -19,8 +19,8 @@ from support.invariants import violations
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import NoNode
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Node
-from minikafka.broker.broker import Broker
+from minikafka.base.ports import Znode
+from minikafka.broker.broker import BrokerServer
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.cli.processes import broker_process
 from minikafka.client import Client, NewTopic
@@ -62,7 +62,7 @@ class ZooKeeperBrokers:
         self.config = KEYS | {key.replace("_", "."): value for key, value in config.items()}
         ports = free_ports(len(ids), SystemRng())
         self.ports = dict(zip(ids, ports, strict=True))
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, BrokerServer] = {}
         self.crashes: list[tuple[str, Exception]] = []
         self._tasks = TaskRegistry()
         self.observer = ZooKeeperClient(
@@ -89,7 +89,7 @@ class ZooKeeperBrokers:
         known = [broker.metadata.brokers.keys() for broker in self.brokers.values()]
         return all(self.brokers.keys() <= ids for ids in known)
 
-    async def start(self, number: int) -> Broker:
+    async def start(self, number: int) -> BrokerServer:
         """Start a broker, for the first time or again with the same port and data."""
         config = BrokerConfig.from_mapping(
             {
@@ -139,7 +139,7 @@ class ZooKeeperBrokers:
         return read_all([Path(directory_of(self.log_dir(number))) for number in self.ports])
 
     @property
-    def controller(self) -> Broker:
+    def controller(self) -> BrokerServer:
         """The broker that is the active controller."""
         (active,) = [b for b in self.brokers.values() if b.capabilities.diagnostics.is_active]
         return active
@@ -172,7 +172,7 @@ class ZooKeeperBrokers:
             path for path in paths if path != layout.CONTROLLER and not path.startswith("/config")
         ]
 
-    async def node(self, path: str) -> Node | None:
+    async def node(self, path: str) -> Znode | None:
         """Return data and Stat of a znode, None if the znode does not exist."""
         try:
             return await self.observer.get(path)

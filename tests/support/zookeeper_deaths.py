@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Final
 
-from minikafka.base.ports import Create, Node, Set
+from minikafka.base.ports import Create, Set, Znode
 from minikafka.zk import calls
 from minikafka.zk.calls import ZooKeeperCall
 from minikafka.zk.processes.child import HOST, EmbeddedZooKeeper
@@ -198,7 +198,7 @@ class Deaths:
             await self._writer.leave()
 
     async def _read(self) -> None:
-        waiting: deque[tuple[ZooKeeperCall[Node], int]] = deque()
+        waiting: deque[tuple[ZooKeeperCall[Znode], int]] = deque()
         paths = cycle(PATHS)
         try:
             while True:
@@ -241,7 +241,7 @@ class Deaths:
         if not await self._reader.call(calls.exists(CLOSED, watch=False)):
             raise Violation("the ephemeral node of a closed session is back")
 
-    def _judge(self, call: ZooKeeperCall[Node], known: int, code: int, payload: bytes) -> None:
+    def _judge(self, call: ZooKeeperCall[Znode], known: int, code: int, payload: bytes) -> None:
         """Check a read of a node whose value was at least `known` when the read was sent."""
         if code:
             raise Violation(f"error {code} for a read of {call.path}")

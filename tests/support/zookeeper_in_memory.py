@@ -407,7 +407,7 @@ class InMemoryClient(ZooKeeperClient):
         await self._before()
         return self._behind or super()
 
-    async def get(self, path: str, *, watch: bool = False) -> ports.Node:
+    async def get(self, path: str, *, watch: bool = False) -> ports.Znode:
         return await (await self._reader()).get(path, watch=watch)
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
@@ -416,7 +416,7 @@ class InMemoryClient(ZooKeeperClient):
     async def children(self, path: str, *, watch: bool = False) -> tuple[list[str], Stat]:
         return await (await self._reader()).children(path, watch=watch)
 
-    async def get_many(self, paths: Sequence[str]) -> list[ports.Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[ports.Znode | None]:
         return await (await self._reader()).get_many(paths)
 
     async def children_many(self, paths: Sequence[str]) -> list[list[str] | None]:

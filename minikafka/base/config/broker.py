@@ -17,8 +17,8 @@ from minikafka.base.config.coordinators import CoordinatorKeys
 from minikafka.base.config.keys import (
     INT_MAX,
     LONG_MAX,
+    ConfigType,
     Key,
-    Kind,
     first_set,
     flatten,
     key,
@@ -32,7 +32,7 @@ from minikafka.base.endpoints import SecurityProtocol, check_connect
 from minikafka.base.errors import ConfigError
 from minikafka.base.toml import read_toml, table_of
 
-_, BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = Kind
+_, BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = ConfigType
 
 HOUR_MS: Final = 3_600_000
 RETENTION: Final = (
@@ -542,21 +542,21 @@ THROTTLES: Final[dict[str, Key]] = {
     row.name: row
     for row in (
         Key(
-            Kind.LONG,
+            ConfigType.LONG,
             LONG_MAX,
             "Maximum bytes per second sent to throttled replicas outside of the ISR.",
             low=0,
             name=LEADER_RATE,
         ),
         Key(
-            Kind.LONG,
+            ConfigType.LONG,
             LONG_MAX,
             "Maximum bytes per second fetched for throttled replicas outside of the ISR.",
             low=0,
             name=FOLLOWER_RATE,
         ),
         Key(
-            Kind.LONG,
+            ConfigType.LONG,
             LONG_MAX,
             "Maximum bytes per second of moves between log directories.",
             low=0,

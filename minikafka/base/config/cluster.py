@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.config.keys import Key, Kind, flatten, parse_all, unknown_key
+from minikafka.base.config.keys import ConfigType, Key, flatten, parse_all, unknown_key
 from minikafka.base.coordination import COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.toml import Statement, read_toml, statements, table_of
@@ -183,7 +183,7 @@ _CLUSTER_KEYS: Final = {
     row.name: row
     for row in (
         Key(
-            Kind.INT,
+            ConfigType.INT,
             _BROKERS,
             "Number of brokers; their ids start at 1.",
             low=1,
@@ -191,7 +191,7 @@ _CLUSTER_KEYS: Final = {
             name="cluster.brokers",
         ),
         Key(
-            Kind.INT,
+            ConfigType.INT,
             _PORT,
             "Kafka port of broker 1; the other brokers use the ports after it. 0: any free ports.",
             low=0,
@@ -199,7 +199,7 @@ _CLUSTER_KEYS: Final = {
             name="cluster.port",
         ),
         Key(
-            Kind.INT,
+            ConfigType.INT,
             _METRICS_PORT,
             "Port of broker 1 for /metrics and for the calls of other brokers; the other brokers use the ports after "
             "it. 0: any free ports.",
@@ -208,14 +208,14 @@ _CLUSTER_KEYS: Final = {
             name="cluster.metrics.port",
         ),
         Key(
-            Kind.STRING,
+            ConfigType.STRING,
             _DATA,
             "Directory of all files of the cluster.",
             low=1,
             name=_DATA_KEY,
         ),
         Key(
-            Kind.STRING,
+            ConfigType.STRING,
             None,
             "`embedded`: the cluster runs this project's ZooKeeper server. `managed`: it runs Apache ZooKeeper, which "
             "needs Java. host:port,…[/chroot]: it uses an existing ZooKeeper. If not set, a new cluster uses "

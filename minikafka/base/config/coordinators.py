@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minikafka.base.config.keys import INT_MAX, Kind, key
+from minikafka.base.config.keys import INT_MAX, ConfigType, key
 
-_, BOOLEAN, _, INT, LONG, _, _, _ = Kind
+_, BOOLEAN, _, INT, LONG, _, _, _ = ConfigType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

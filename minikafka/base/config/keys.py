@@ -23,7 +23,7 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 
-class Kind(IntEnum):
+class ConfigType(IntEnum):
     """Types of keys, with the numbers of DescribeConfigs (KIP-569)."""
 
     UNKNOWN = 0
@@ -36,7 +36,7 @@ class Kind(IntEnum):
     PASSWORD = 9
 
 
-_WHOLE_NUMBERS: Final = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
+_WHOLE_NUMBERS: Final = {ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Key:
     `mode`: the only coordination mode that reads the key; "" if both modes read it.
     """
 
-    kind: Kind
+    kind: ConfigType
     default: Any
     doc: str
     low: float | None = None
@@ -82,16 +82,16 @@ class Key:
     @property
     def sensitive(self) -> bool:
         """True if the value must never be shown."""
-        return self.kind in (Kind.PASSWORD, Kind.UNKNOWN)
+        return self.kind in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
 
     def parse(self, value: object) -> Any:
         """Check and convert a value from TOML, Kafka's text form or ZooKeeper. Raises ConfigError."""
         match self.kind:
-            case Kind.BOOLEAN:
+            case ConfigType.BOOLEAN:
                 return self._boolean(value)
-            case Kind.INT | Kind.LONG | Kind.DOUBLE:
+            case ConfigType.INT | ConfigType.LONG | ConfigType.DOUBLE:
                 return self._within_bounds(self._number(value))
-            case Kind.LIST:
+            case ConfigType.LIST:
                 return self._words(value)
             case _:
                 return self._text(value)
@@ -101,9 +101,9 @@ class Key:
         if value is None or self.sensitive:
             return None
         match self.kind:
-            case Kind.BOOLEAN:
+            case ConfigType.BOOLEAN:
                 return "true" if value else "false"
-            case Kind.LIST:
+            case ConfigType.LIST:
                 return ",".join(value)
             case _:
                 return str(value)
@@ -112,9 +112,9 @@ class Key:
         """Describe the allowed values for a person; "" if there is no restriction."""
         if self.choices:
             return ", ".join(self.choices)
-        if self.kind is Kind.STRING and self.form:
+        if self.kind is ConfigType.STRING and self.form:
             return f"text of the form {self.form}"
-        if self.kind in (Kind.STRING, Kind.PASSWORD):
+        if self.kind in (ConfigType.STRING, ConfigType.PASSWORD):
             return f"a length of at least {self.low}" if self.low is not None else ""
         if self.low is not None and self.high is not None:
             without = "" if self.excluded is None else f" without {self.excluded}"
@@ -130,7 +130,7 @@ class Key:
         return word == "true"
 
     def _number(self, value: object) -> int | float:
-        convert = float if self.kind is Kind.DOUBLE else int
+        convert = float if self.kind is ConfigType.DOUBLE else int
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise self._error(value, "a number")
         if isinstance(value, float) and convert is int:
@@ -191,7 +191,7 @@ class Key:
         return ConfigError(f"{self.name} must be {allowed}{shown}")
 
 
-def key(kind: Kind, default: Any, doc: str, **rest: Any) -> Any:
+def key(kind: ConfigType, default: Any, doc: str, **rest: Any) -> Any:
     """Return the dataclass field of a configuration key. `rest`: further fields of the `Key`, for example `low`."""
     return field(default=default, metadata={"key": Key(kind, default, doc, **rest)})
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from minikafka.base.config.broker import HOUR_MS, RETENTION, BrokerConfig
-from minikafka.base.config.keys import LONG_MAX, Key, Kind, first_set, key, parse_all, table
+from minikafka.base.config.keys import LONG_MAX, ConfigType, Key, first_set, key, parse_all, table
 from minikafka.base.errors import ConfigError
 
 
@@ -45,13 +45,13 @@ class TopicConfig:
     flush_messages: int = _from_broker_key("log.flush.interval.messages")
     flush_ms: int = _from_broker_key("log.flush.interval.ms", default=LONG_MAX)
     follower_replication_throttled_replicas: tuple[str, ...] = key(
-        Kind.LIST,
+        ConfigType.LIST,
         (),
         "Followers that are throttled while they are not in sync, as partition:broker; `*`: all.",
         form="[0-9]+:[0-9]+",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = key(
-        Kind.LIST,
+        ConfigType.LIST,
         (),
         "Leaders whose sends to followers not in sync are throttled, as partition:broker; `*`: all.",
         form="[0-9]+:[0-9]+",

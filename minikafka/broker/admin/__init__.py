@@ -16,11 +16,11 @@ from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.turns import Pauses
 
-__all__ = ["Admin"]
+__all__ = ["BrokerAdmin"]
 
 
 @dataclass(frozen=True, slots=True)
-class Admin:
+class BrokerAdmin:
     """Administration of topics, partitions and settings by one broker."""
 
     topics: TopicAdmin

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.broker import THROTTLES
-from minikafka.base.config.keys import Key, Kind
+from minikafka.base.config.keys import ConfigType, Key
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
 from minikafka.base.names import parse_number
 from minikafka.broker.admin.refusals import refusal
@@ -44,7 +44,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class Operation(IntEnum):
+class AlterOperation(IntEnum):
     """Kafka's numbers for the operations on the value of one key (KIP-339)."""
 
     SET = 0
@@ -58,7 +58,7 @@ class Change(NamedTuple):
 
     name: str
     value: str | None
-    operation: int = Operation.SET
+    operation: int = AlterOperation.SET
 
 
 class Alteration(NamedTuple):
@@ -73,7 +73,7 @@ class Alteration(NamedTuple):
     replaces: bool = False
 
 
-class Result(NamedTuple):
+class AlterResult(NamedTuple):
     """The result of altering one resource."""
 
     type: int
@@ -93,7 +93,7 @@ class _Target(NamedTuple):
 
 CHANGES_MAX: Final = 1_000
 """Maximum number of changes of one resource in one request: several times the number of existing keys."""
-_OPERATIONS: Final = frozenset(Operation)
+_OPERATIONS: Final = frozenset(AlterOperation)
 _ALTERED_AT_ONCE: Final = 16
 """Resources altered before other connections are served.
 
@@ -130,7 +130,7 @@ class ConfigAdmin:
 
     async def alter(
         self, alterations: Sequence[Alteration], validate_only: bool = False
-    ) -> list[Result]:
+    ) -> list[AlterResult]:
         """Alter each resource as a whole or not at all; return one result per resource, in order."""
         named: set[tuple[int, str]] = set()
         repeated: set[tuple[int, str]] = set()
@@ -141,7 +141,7 @@ class ConfigAdmin:
         async for item in self._pauses.each(alterations, _ALTERED_AT_ONCE):
             if item[:2] in repeated:
                 twice = "Each resource must appear at most once."
-                results.append(Result(*item[:2], ErrorCode.INVALID_REQUEST, twice))
+                results.append(AlterResult(*item[:2], ErrorCode.INVALID_REQUEST, twice))
                 continue
             result = await self._alter(item, validate_only)
             is_stored = item.type != ResourceType.BROKER_LOGGER and not validate_only
@@ -160,12 +160,12 @@ class ConfigAdmin:
                 error,
             )
 
-    async def _alter(self, item: Alteration, validate_only: bool) -> Result:
+    async def _alter(self, item: Alteration, validate_only: bool) -> AlterResult:
         try:
             _check_changes(item)
             if item.type == ResourceType.BROKER_LOGGER and not item.replaces:
                 self._alter_log_levels(item, validate_only)
-                return Result(item.type, item.name)
+                return AlterResult(item.type, item.name)
             target = self._target(item)
 
             def change(stored: Overrides) -> Overrides:
@@ -177,11 +177,11 @@ class ConfigAdmin:
         except ConfigError as error:
             shown = f"ConfigResource(type={type_name(item.type)}, name='{item.name}')"
             message = f"Invalid config value for resource {shown}: {error}"
-            return Result(item.type, item.name, ErrorCode.INVALID_CONFIG, message)
+            return AlterResult(item.type, item.name, ErrorCode.INVALID_CONFIG, message)
         except (KafkaError, CoordinationError) as error:
             about = f"settings of {type_name(item.type)} {item.name}"
-            return Result(item.type, item.name, *refusal(error, about))
-        return Result(item.type, item.name)
+            return AlterResult(item.type, item.name, *refusal(error, about))
+        return AlterResult(item.type, item.name)
 
     # ---- the resources that may be altered
 
@@ -215,7 +215,7 @@ class ConfigAdmin:
         for change in item.changes:
             _check_log_level(change)
         for name, level, operation in () if validate_only else item.changes:
-            set_log_level(name, level if operation == Operation.SET else None)
+            set_log_level(name, level if operation == AlterOperation.SET else None)
             logger.warning("the log level of %s is now %s", name, log_levels()[name])
 
     def _check_own(self, name: str) -> None:
@@ -274,7 +274,7 @@ def _check_changes(item: Alteration) -> None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}"
             )
-        if change.value is None and change.operation != Operation.DELETE:
+        if change.value is None and change.operation != AlterOperation.DELETE:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Null value not supported for : {change.name}"
             )
@@ -283,21 +283,21 @@ def _check_changes(item: Alteration) -> None:
 def _check_log_level(change: Change) -> None:
     """Raise KafkaError if a change of a log level is invalid (KIP-412)."""
     name, level, operation = change
-    if operation in (Operation.APPEND, Operation.SUBTRACT):
-        verb = Operation(operation).name
+    if operation in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
+        verb = AlterOperation(operation).name
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"{verb} operation is not allowed for the BROKER_LOGGER resource",
         )
     if not has_logger(name):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
-    if operation == Operation.SET and level not in LOG_LEVELS:
+    if operation == AlterOperation.SET and level not in LOG_LEVELS:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"Cannot set the log level of {name} to {level} as it is not a supported log level. "
             f"Valid log levels are {', '.join(LOG_LEVELS)}",
         )
-    if operation == Operation.DELETE and name == ROOT_LOGGER:
+    if operation == AlterOperation.DELETE and name == ROOT_LOGGER:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed"
         )
@@ -309,9 +309,9 @@ def _changed(
     """Return the settings `before` with the changes applied. Raises KafkaError INVALID_CONFIG."""
     after = dict(before)
     for name, value, operation in changes:
-        if operation == Operation.DELETE:
+        if operation == AlterOperation.DELETE:
             after.pop(name, None)
-        elif operation == Operation.SET:
+        elif operation == AlterOperation.SET:
             after[name] = value or ""
         else:
             after[name] = _edited(keys, after.get(name), name, (value or "").split(","), operation)
@@ -325,18 +325,18 @@ def _edited(
 
     If no value is stored, start from the key's default. Raises KafkaError INVALID_CONFIG.
     """
-    verb = Operation(operation).name.lower()
+    verb = AlterOperation(operation).name.lower()
     row = keys.get(name)
     if row is None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
-    if row.kind is not Kind.LIST:
+    if row.kind is not ConfigType.LIST:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"Config value {verb} is not allowed for config key: {name}",
         )
     default: Any = row.text(row.default)
     held = [word for word in (default if stored is None else stored).split(",") if word]
-    if operation == Operation.APPEND:
+    if operation == AlterOperation.APPEND:
         known = frozenset(held)
         return ",".join([*held, *(word for word in words if word and word not in known)])
     taken = frozenset(words)

@@ -42,7 +42,7 @@ class MorePartitions(NamedTuple):
     assignments: tuple[Replicas, ...] | None = None
 
 
-class Result(NamedTuple):
+class CreatePartitionsResult(NamedTuple):
     """The result for one topic of a CreatePartitions request."""
 
     topic: str
@@ -83,7 +83,7 @@ class PartitionAdmin:
 
     async def create_partitions(
         self, asked: Sequence[MorePartitions], timeout_ms: int, validate_only: bool = False
-    ) -> list[Result]:
+    ) -> list[CreatePartitionsResult]:
         """Add partitions, wait for their leaders in this broker's metadata, and return one result per topic.
 
         If a leader is still missing after `timeout_ms`, the result of the topic is REQUEST_TIMED_OUT, although
@@ -97,10 +97,13 @@ class PartitionAdmin:
         try:
             self._administration.check_may_act()
         except KafkaError as error:
-            return [Result(topic, error.code, error.detail) async for topic in each(named)]
+            return [
+                CreatePartitionsResult(topic, error.code, error.detail)
+                async for topic in each(named)
+            ]
         once = [item async for item in each(asked) if item.topic not in repeated]
         twice = (ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-        results = [Result(topic, *twice) async for topic in each(repeated)]
+        results = [CreatePartitionsResult(topic, *twice) async for topic in each(repeated)]
         room = _Room()
         results += await all_of((self._add(item, room, validate_only) for item in once), AT_ONCE)
         if validate_only:
@@ -111,24 +114,26 @@ class PartitionAdmin:
         late = {item.topic for item in added if not self._is_led(item)}
         return [self._late(result) if result.topic in late else result for result in results]
 
-    def _late(self, result: Result) -> Result:
+    def _late(self, result: CreatePartitionsResult) -> CreatePartitionsResult:
         message = "the partitions were created but have no leaders yet"
-        return Result(result.topic, ErrorCode.REQUEST_TIMED_OUT, message)
+        return CreatePartitionsResult(result.topic, ErrorCode.REQUEST_TIMED_OUT, message)
 
     def _is_led(self, item: MorePartitions) -> bool:
         states = self._metadata.topics.get(item.topic, {}).values()
         return len(states) >= item.total and all(state.leader != NO_LEADER for state in states)
 
-    async def _add(self, item: MorePartitions, room: _Room, validate_only: bool) -> Result:
+    async def _add(
+        self, item: MorePartitions, room: _Room, validate_only: bool
+    ) -> CreatePartitionsResult:
         try:
             await self._store.add_partitions(
                 item.topic, partial(self._planned, item, room), validate_only=validate_only
             )
         except (KafkaError, CoordinationError) as error:
-            return Result(item.topic, *refusal(error, f"topic {item.topic}"))
+            return CreatePartitionsResult(item.topic, *refusal(error, f"topic {item.topic}"))
         if not validate_only:
             logger.info("topic %s has %d partitions now", item.topic, item.total)
-        return Result(item.topic)
+        return CreatePartitionsResult(item.topic)
 
     async def _planned(
         self, item: MorePartitions, room: _Room, existing: Assignment

@@ -35,9 +35,9 @@ from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.broker.admin.configs import (
     CHANGES_MAX,
     Alteration,
+    AlterResult,
     Change,
     ResourceType,
-    Result,
     broker_id,
     type_name,
 )
@@ -45,7 +45,7 @@ from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.broker.settings.config_entries import (
     ConfigEntry,
-    Source,
+    ConfigSource,
     broker_entries,
     cluster_entries,
     logger_entries,
@@ -159,7 +159,7 @@ def _shown(entry: ConfigEntry, with_synonyms: bool, documented: bool) -> dict[st
         "value": entry.value,
         "read_only": entry.read_only,
         "config_source": entry.source,
-        "is_default": entry.source is Source.DEFAULT,
+        "is_default": entry.source is ConfigSource.DEFAULT,
         "is_sensitive": entry.key.sensitive,
         "synonyms": [synonym._asdict() for synonym in synonyms],
         "config_type": entry.key.kind,
@@ -216,7 +216,7 @@ def _changes(resource: Entity) -> Sequence[Entity]:
     return changes
 
 
-def _altered(result: Result) -> dict[str, Any]:
+def _altered(result: AlterResult) -> dict[str, Any]:
     return {
         "resource_type": result.type,
         "resource_name": result.name,

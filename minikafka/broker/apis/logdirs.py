@@ -20,7 +20,7 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.log.manager import Directory, Replica
+from minikafka.log.manager import Directory, ReplicaLogInfo
 from minikafka.messages.encoder import Row
 from minikafka.messages.steps import STEP_ROWS
 from minikafka.wire.codec import response_in_steps
@@ -57,7 +57,7 @@ def _described(
         total, usable = services.replicas.room(directory.path)
     except StorageFailed:
         return failed
-    by_topic: defaultdict[str, list[Replica]] = defaultdict(list)
+    by_topic: defaultdict[str, list[ReplicaLogInfo]] = defaultdict(list)
     for replica in directory.replicas:
         if asked is None or replica.tp in asked:
             by_topic[replica.tp.topic].append(replica)
@@ -72,7 +72,7 @@ def _described(
     }
 
 
-def _replica(services: Services, replica: Replica) -> dict[str, Any]:
+def _replica(services: Services, replica: ReplicaLogInfo) -> dict[str, Any]:
     partition = services.replicas.partition(replica.tp)
     high_watermark = partition.high_watermark if partition is not None else 0
     return {

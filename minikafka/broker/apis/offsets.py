@@ -52,7 +52,7 @@ _SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 """Special timestamps → the first version that has them."""
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     """The result of ListOffsets for one partition. The value of an absent field is -1."""
 
     error_code: int
@@ -125,34 +125,34 @@ def _several(
 
 def _list_offset(
     services: Services, request: Entity, version: int, tp: TopicPartition, asked: Entity
-) -> Found:
+) -> FoundOffset:
     partition = services.replicas.partition(tp)
     if partition is None:
-        return Found(_error_if_not_hosted(services, tp))
+        return FoundOffset(_error_if_not_hosted(services, tp))
     epoch = asked.current_leader_epoch
     is_any_replica = request.replica_id == _DEBUGGING
     check = partition.check_reader if is_any_replica else partition.check_leader_epoch
     if error := check(epoch):
-        return Found(error)
+        return FoundOffset(error)
     committed = request.isolation_level == READ_COMMITTED
     try:
         is_client = request.replica_id == _CONSUMER
         return _look_up(partition, is_client, committed, asked.timestamp, version)
     except (StorageFailed, CorruptBatch):
-        return Found(ErrorCode.KAFKA_STORAGE_ERROR)
+        return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 def _look_up(
     partition: Partition, is_client: bool, committed: bool, timestamp: int, version: int
-) -> Found:
+) -> FoundOffset:
     log = partition.log
     if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
-        return Found(ErrorCode.UNSUPPORTED_VERSION)
+        return FoundOffset(ErrorCode.UNSUPPORTED_VERSION)
     if timestamp == LATEST_TIERED:
-        return Found(ErrorCode.NONE)
+        return FoundOffset(ErrorCode.NONE)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = partition.log_start_offset
-        return Found(ErrorCode.NONE, -1, start, log.epochs.epoch_of(start))
+        return FoundOffset(ErrorCode.NONE, -1, start, log.epochs.epoch_of(start))
     if is_client:
         end = partition.last_stable_offset if committed else partition.high_watermark
     else:
@@ -160,13 +160,13 @@ def _look_up(
     not_known = is_client and partition.is_leader and not partition.latest_offset_is_known
     if timestamp == LATEST:
         if not_known:
-            return Found(_not_available(version))
-        return Found(ErrorCode.NONE, -1, end, partition.leader_epoch)
+            return FoundOffset(_not_available(version))
+        return FoundOffset(ErrorCode.NONE, -1, end, partition.leader_epoch)
     is_latest = timestamp == MAX_TIMESTAMP
     record = log.latest_record(end) if is_latest else log.offset_for_timestamp(timestamp, end)
     if record is None:
-        return Found(_not_available(version) if not_known else ErrorCode.NONE)
-    return Found(ErrorCode.NONE, *record)
+        return FoundOffset(_not_available(version) if not_known else ErrorCode.NONE)
+    return FoundOffset(ErrorCode.NONE, *record)
 
 
 def _not_available(version: int) -> ErrorCode:

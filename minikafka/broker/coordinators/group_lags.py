@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from minikafka.base.metrics import Kind, Metrics, Sample
+from minikafka.base.metrics import MetricKind, Metrics, Sample
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.groups.group import Group
@@ -43,13 +43,13 @@ class GroupLags:
         self._chosen: list[str] = []
         metrics.collect(
             "kafka_consumergroup_lag",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Committed records that the group has not committed yet: high watermark minus committed offset.",
             self._lags,
         )
         metrics.collect(
             "kafka_consumergroup_lag_unknown",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "Partitions of groups without a lag: the leader does not answer, or the broker has too many groups.",
             self._unknown,
         )

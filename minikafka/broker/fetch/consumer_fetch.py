@@ -34,7 +34,7 @@ from minikafka.replication.sessions import (
     INVALID_SESSION_EPOCH,
     SESSION_NOT_FOUND,
 )
-from minikafka.wire.current_leaders import Leaders
+from minikafka.wire.current_leaders import CurrentLeaders
 from minikafka.wire.fetch import (
     LEADERS_SINCE,
     TOPIC_IDS_SINCE,
@@ -126,7 +126,7 @@ class ConsumerFetch:
         """None if the request names topics instead of topic ids."""
         self.find = fetches.replicas.find if self.ids is None else self.ids.find
         """(topic as the request names it, partition number) -> the partition if it is hosted, else None."""
-        self.leaders: Leaders | None = None
+        self.leaders: CurrentLeaders | None = None
         self.rows: list[_Named] = []
         """The partitions to read. In a session, these are the partitions that may have changed."""
         self.session: ConsumerSession | None = None
@@ -536,7 +536,7 @@ class ConsumerFetch:
             refusals = self.fetches.replicas.refusals
             refusals.note("Fetch", tp, error)
             if self.version >= LEADERS_SINCE and error in _MOVED:
-                self.leaders = self.leaders or Leaders()
+                self.leaders = self.leaders or CurrentLeaders()
                 self.leaders.add(topic, number, *refusals.leader(tp, self.fetches.client.listener))
         if error == _STORAGE_ERROR and self.version < _STORAGE_ERROR_SINCE:
             error = _NOT_LEADER

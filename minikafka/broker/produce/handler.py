@@ -45,7 +45,7 @@ from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.batch_checks import BatchChecks
 from minikafka.broker.produce.guards import Found, Guards
 from minikafka.broker.produce.large import LargeProduce, Steps
-from minikafka.broker.produce.refused_batches import RETRIABLE, Refusal, producer_of
+from minikafka.broker.produce.refused_batches import RETRIABLE, BatchRefusal, producer_of
 from minikafka.broker.produce.response import Topics, encoder, leader_finder, single_pack
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection
@@ -141,7 +141,7 @@ class ProduceApi:
 
     `memo` is bounded and is emptied after every error. Topics with LogAppendTime take the general way, because the
     response holds a time. After a retriable error for one batch, all later batches of the partition get the same
-    error (`Refusal`) until the response with the error has been sent. If the refused batch was the first batch of its
+    error (`BatchRefusal`) until the response with the error has been sent. If the refused batch was the first of its
     producer, the producer's later batches are refused until the first batch arrives again, for at most five seconds.
     The client thus sends the refused batch again before the later batches. (Kafka reads the next request after it has
     sent the response, and may append a later batch before the refused batch.)
@@ -204,7 +204,7 @@ class ProduceApi:
         self.clock = clock
         self.memo: dict[bytes, SingleHead] = {}
         self.packs: dict[tuple[bytes, int, int], Pack] = {}
-        self.refused: dict[tuple[bytes, int], Refusal] = {}
+        self.refused: dict[tuple[bytes, int], BatchRefusal] = {}
         """The refusals with a retriable error, by (topic, partition number)."""
         self.head_size = 0
         self.now = 0
@@ -517,18 +517,18 @@ class ProduceApi:
         field: memoryview,
         bad: RecordErrors | None = None,
     ) -> PendingPartition:
-        """Return the error as the batch's result. If the error is retriable, also refuse later batches (`Refusal`).
+        """Return the error as the batch's result. If it is retriable, also refuse later batches (`BatchRefusal`).
 
         `bad`: the bad records, if the check of the records has found some. The error may have another reason.
         """
         if error in RETRIABLE:
-            refusal = Refusal(error, producer_of(field), self.now)
+            refusal = BatchRefusal(error, producer_of(field), self.now)
             self.refused.setdefault((topic, number), refusal)
         is_reason = bad is not None and bad.code == error
         return PendingPartition(number, error, bad_records=bad if is_reason else None)
 
     def _forget_sent_refusals(self) -> None:
-        """Mark each `Refusal` (refused batch) whose response was sent; drop each one that affects no later batch."""
+        """Mark each `BatchRefusal` whose response was sent; drop each one that affects no later batch."""
         waiting = set(map(id, self.answers.entries))
         for refusal in self.refused.values():
             refusal.is_sent = id(refusal.response) not in waiting

@@ -26,7 +26,7 @@ Producer = tuple[int, int, int]
 _LAST_SEQUENCE: Final = 0x7FFFFFFF
 
 
-class Refusal:
+class BatchRefusal:
     """The refusal of one batch with a retriable error. The refusal applies to later batches too.
 
     `now`: time of the refusal (monotonic ms). Until the response is sent, the refusal applies to every batch of the

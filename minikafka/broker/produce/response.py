@@ -10,7 +10,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, Node, TopicPartition
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.replication.purgatory import Pack, PendingPartition
-from minikafka.wire.current_leaders import Leaders
+from minikafka.wire.current_leaders import CurrentLeaders
 from minikafka.wire.produce import (
     LEADERS_SINCE,
     NO_TEXTS,
@@ -77,11 +77,11 @@ def _row(topic: bytes, part: PendingPartition) -> PartitionAnswer:
 
 def _leaders(
     topics: Sequence[tuple[bytes, Sequence[PartitionAnswer]]], version: int, find: FindLeader
-) -> Leaders | None:
+) -> CurrentLeaders | None:
     """Return the current leaders of the partitions that this broker does not lead."""
     if version < LEADERS_SINCE:
         return None
-    leaders = Leaders()
+    leaders = CurrentLeaders()
     for topic, rows in topics:
         for row in rows:
             if row.error == _NOT_LEADER:

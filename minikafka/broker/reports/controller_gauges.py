@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from minikafka.base.metrics import Kind, Metrics, Sample
+from minikafka.base.metrics import MetricKind, Metrics, Sample
 from minikafka.broker.capabilities import Diagnostics
 
 Summary = dict[str, Any]
@@ -121,12 +121,14 @@ def register_controller_gauges(metrics: Metrics, diagnostics: Diagnostics) -> No
     for name, (doc, read) in GAUGES.items():
         metrics.gauge(f"kafka.controller:type={name}", doc, partial(read, summary))
     metrics.computed_counter(_UNCLEAN, _UNCLEAN_DOC, partial(_count, summary, "unclean_elections"))
-    metrics.collect(_UNCLEAN, Kind.COUNTER, _UNCLEAN_DOC, partial(_unclean_elections, summary))
+    metrics.collect(
+        _UNCLEAN, MetricKind.COUNTER, _UNCLEAN_DOC, partial(_unclean_elections, summary)
+    )
     for name, doc, key in _SUSPICIONS:
         metrics.computed_counter(name, doc, partial(_count, summary, key))
     metrics.collect(
         f"{_CHANNELS}QueueSize",
-        Kind.GAUGE,
+        MetricKind.GAUGE,
         "State changes that a broker has not carried out: requests of the controller that it has not answered, or the "
         "requests in its queue in the mode leaders.",
         partial(_queue_sizes, diagnostics),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from minikafka.base.metrics import Kind, Metrics, Number, Sample
+from minikafka.base.metrics import MetricKind, Metrics, Number, Sample
 from minikafka.base.traffic import Traffic
 from minikafka.broker.replicas.fetch_sessions import FetchSessions
 from minikafka.broker.replicas.isr_changes import IsrChanges
@@ -166,7 +166,7 @@ def _register_partitions(metrics: Metrics, replicas: ReplicaManager) -> None:
     ):
         for name, (doc, read) in table.items():
             samples = _by_partition(replicas, is_shown, read)
-            metrics.collect(f"kafka.{bean},name={name}", Kind.GAUGE, doc, samples)
+            metrics.collect(f"kafka.{bean},name={name}", MetricKind.GAUGE, doc, samples)
 
 
 def _register_throttles(metrics: Metrics, throttles: ReplicationThrottles) -> None:
@@ -176,7 +176,7 @@ def _register_throttles(metrics: Metrics, throttles: ReplicationThrottles) -> No
     ):
         metrics.collect(
             f"kafka.server:type={type_},name=byte-rate",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             f"Bytes per second {doc} throttled replicas.",
             partial(_rate, throttle),
         )
@@ -243,7 +243,7 @@ def _register_traffic(metrics: Metrics, replicas: ReplicaManager) -> None:
     for name, (attribute, doc) in {**TRAFFIC, **REPLICATION}.items():
         metrics.computed_counter(f"{bean}{name}PerSec", doc, of_all(attribute))
     for name, (attribute, doc) in TRAFFIC.items():
-        metrics.collect(f"{bean}{name}PerSec", Kind.COUNTER, doc, by_topic(attribute))
+        metrics.collect(f"{bean}{name}PerSec", MetricKind.COUNTER, doc, by_topic(attribute))
 
 
 def _by_partition(

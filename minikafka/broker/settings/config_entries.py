@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.broker import THROTTLES
-from minikafka.base.config.keys import Key, Kind
+from minikafka.base.config.keys import ConfigType, Key
 from minikafka.broker.settings.dynamic_config import (
     DYNAMIC,
     RELEASE,
@@ -34,7 +34,7 @@ LOG_LEVELS: Final[Mapping[str, int]] = {
 """Kafka's name of each level → Python's number, from the level with the fewest records to the level with the most."""
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """The possible sources of a configuration value, with Kafka's numbers."""
 
     TOPIC = 1
@@ -45,7 +45,7 @@ class Source(IntEnum):
     DYNAMIC_BROKER_LOGGER = 6
 
 
-class Synonym(NamedTuple):
+class ConfigSynonym(NamedTuple):
     """A value of a setting: the key `name`, and the value that one source has for this key.
 
     The key is the key of the entry or another key of the same setting. For example, the entry of `log.retention.ms`
@@ -54,7 +54,7 @@ class Synonym(NamedTuple):
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
 
 
 class ConfigEntry(NamedTuple):
@@ -62,9 +62,9 @@ class ConfigEntry(NamedTuple):
 
     key: Key
     value: str | None
-    source: Source
+    source: ConfigSource
     read_only: bool
-    synonyms: tuple[Synonym, ...]
+    synonyms: tuple[ConfigSynonym, ...]
 
 
 def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
@@ -86,7 +86,7 @@ def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
         for name in {**settings.cluster, **settings.own}
         if is_user_defined(name)
     ]
-    fixed = (Synonym(RELEASE_KEY.name, RELEASE, Source.DEFAULT),)
+    fixed = (ConfigSynonym(RELEASE_KEY.name, RELEASE, ConfigSource.DEFAULT),)
     entries.append(_entry(RELEASE_KEY, RELEASE, True, fixed))
     return entries
 
@@ -98,13 +98,13 @@ def cluster_entries(settings: DynamicConfig) -> list[ConfigEntry]:
 
 def _cluster_entry(name: str, value: str) -> ConfigEntry:
     is_custom = is_user_defined(name)
-    synonym = Synonym(name, None if is_custom else value, Source.DYNAMIC_DEFAULT_BROKER)
+    synonym = ConfigSynonym(name, None if is_custom else value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
     return _entry(_key(name), synonym.value, is_custom, (synonym,))
 
 
 def _key(name: str) -> Key:
     """Return the key of a dynamic setting. A user-defined key is sensitive, because its value may be a secret."""
-    return DYNAMIC.get(name) or Key(Kind.UNKNOWN, None, "", name=name)
+    return DYNAMIC.get(name) or Key(ConfigType.UNKNOWN, None, "", name=name)
 
 
 def topic_entries(config: TopicConfig, settings: DynamicConfig) -> list[ConfigEntry]:
@@ -117,30 +117,30 @@ def topic_entries(config: TopicConfig, settings: DynamicConfig) -> list[ConfigEn
 
 def logger_entries() -> list[ConfigEntry]:
     """Return an entry for every logger of this process, with its level."""
-    source = Source.DYNAMIC_BROKER_LOGGER
+    source = ConfigSource.DYNAMIC_BROKER_LOGGER
     return [
-        ConfigEntry(Key(Kind.STRING, None, "", name=name), level, source, False, ())
+        ConfigEntry(Key(ConfigType.STRING, None, "", name=name), level, source, False, ())
         for name, level in log_levels().items()
     ]
 
 
 def _entry(
-    key: Key, value: str | None, read_only: bool, synonyms: tuple[Synonym, ...]
+    key: Key, value: str | None, read_only: bool, synonyms: tuple[ConfigSynonym, ...]
 ) -> ConfigEntry:
-    source = synonyms[0].source if synonyms else Source.DEFAULT
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     return ConfigEntry(key, value, source, read_only, synonyms)
 
 
 def _topic_synonyms(
     config: TopicConfig, settings: DynamicConfig, name: str, key: Key
-) -> tuple[Synonym, ...]:
+) -> tuple[ConfigSynonym, ...]:
     inherited = _synonyms(settings, [synonym for synonym, _ in key.synonyms])
     if name in config.given:
-        return (Synonym(name, config.text(name), Source.TOPIC), *inherited)
+        return (ConfigSynonym(name, config.text(name), ConfigSource.TOPIC), *inherited)
     return inherited
 
 
-def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
+def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[ConfigSynonym, ...]:
     """Return the synonyms of the broker key `name`, in order of precedence.
 
     The list begins with the first value of `name` itself. Values of other keys with a higher precedence are left out.
@@ -150,21 +150,24 @@ def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[Synonym, ...]:
     return found[first:]
 
 
-def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[Synonym, ...]:
+def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[ConfigSynonym, ...]:
     """Return a synonym for each value that a key in `names` has in any source, in order of precedence."""
     static = settings.static
-    layers: tuple[tuple[Source, Callable[[str], str | None]], ...] = (
-        (Source.DYNAMIC_BROKER, settings.own.get),
-        (Source.DYNAMIC_DEFAULT_BROKER, settings.cluster.get),
-        (Source.STATIC_BROKER, lambda name: static.text(name) if name in static.given else None),
-        (Source.DEFAULT, _default),
+    layers: tuple[tuple[ConfigSource, Callable[[str], str | None]], ...] = (
+        (ConfigSource.DYNAMIC_BROKER, settings.own.get),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, settings.cluster.get),
+        (
+            ConfigSource.STATIC_BROKER,
+            lambda name: static.text(name) if name in static.given else None,
+        ),
+        (ConfigSource.DEFAULT, _default),
     )
     found = []
     for source, value_of in layers:
         for name in names:
             value = value_of(name)
             if value is not None or _is_set_secret(static, name, source):
-                found.append(Synonym(name, None if is_user_defined(name) else value, source))
+                found.append(ConfigSynonym(name, None if is_user_defined(name) else value, source))
     return tuple(found)
 
 
@@ -173,7 +176,7 @@ def _default(name: str) -> str | None:
     return key.text(key.default) if key is not None else None
 
 
-def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
+def _is_set_secret(static: BrokerConfig, name: str, source: ConfigSource) -> bool:
     """True if the secret key `name` needs a synonym without a value for `source`; False for any other key.
 
     A secret key always needs a synonym for the source DEFAULT. If the broker's file sets the key, the key also
@@ -182,7 +185,9 @@ def _is_set_secret(static: BrokerConfig, name: str, source: Source) -> bool:
     key = BrokerConfig.keys().get(name)
     if key is None or not key.sensitive:
         return False
-    return source is Source.DEFAULT or (source is Source.STATIC_BROKER and name in static.given)
+    return source is ConfigSource.DEFAULT or (
+        source is ConfigSource.STATIC_BROKER and name in static.given
+    )
 
 
 _FAMILIES: Final[dict[str, tuple[str, ...]]] = {

@@ -21,7 +21,7 @@ from minikafka.base.config.broker import (
     check_cleaner,
     check_inherited,
 )
-from minikafka.base.config.keys import LONG_MAX, Key, Kind, parse_all
+from minikafka.base.config.keys import LONG_MAX, ConfigType, Key, parse_all
 from minikafka.base.errors import ConfigError
 from minikafka.rpc.messages import SettingChange
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 RELEASE: Final = "3.3-IV3"
 """The Kafka release whose API versions are served. User interfaces enable features according to this release."""
 RELEASE_KEY: Final = Key(
-    Kind.STRING,
+    ConfigType.STRING,
     RELEASE,
     "The Kafka release whose API versions are served; fixed.",
     name="inter.broker.protocol.version",

@@ -23,7 +23,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
 from minikafka.base.errors import ClusterLost, ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock, Transport
-from minikafka.broker.broker import Broker, create_broker
+from minikafka.broker.broker import BrokerServer, create_broker
 from minikafka.broker.ports import BrokerPorts
 from minikafka.cli.arguments.config_files import errors_name_file, read_config
 from minikafka.cli.processes.log_lines import log_to_stderr
@@ -101,7 +101,7 @@ def _check_log_dirs(found: BrokerConfig) -> None:
 async def serve(config: BrokerConfig) -> None:
     """Start the broker, wait for a signal, and shut it down.
 
-    Raises the errors of `create_broker` and `Broker.start`. Raises MinikafkaError if a task of the broker crashed.
+    Raises the errors of `create_broker` and `BrokerServer.start`, and MinikafkaError if a task crashed.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[bool] = loop.create_future()
@@ -128,7 +128,7 @@ def _failure(task: str, error: Exception) -> MinikafkaError:
     return error if isinstance(error, ClusterLost) else MinikafkaError(f"task {task}: {error!r}")
 
 
-def _addresses(running: Broker) -> str:
+def _addresses(running: BrokerServer) -> str:
     """Return host:port of every Kafka listener that the broker has registered, separated by commas."""
     control = running.config.endpoints.control.name
     endpoints = (item for item in running.info.endpoints if item.name != control)
@@ -158,7 +158,7 @@ def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
         ended.set_result(outcome)
 
 
-async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> Broker:
+async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> BrokerServer:
     """Create and start a broker with the real clock, disk and network, in its coordination mode."""
     clock, rng, storage, tasks = SystemClock(), SystemRng(), DiskStorage(), TaskRegistry(on_crash)
     connect, descriptors = config.zookeeper_connect, ProcessDescriptors()

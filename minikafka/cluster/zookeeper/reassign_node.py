@@ -14,7 +14,7 @@ from typing import Final
 from minikafka.base.errors import MultiFailed, NodeExists
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.names import ids
-from minikafka.base.ports import Check, MultiOp, Node, WatchKind, ZooKeeper
+from minikafka.base.ports import Check, MultiOp, WatchKind, Znode, ZooKeeper
 from minikafka.cluster.directory import ClusterError
 from minikafka.zk import layout
 from minikafka.zk.nodes import admin_requests, registrations, topics
@@ -66,7 +66,7 @@ class ReassignmentNode:
                 continue  # since the read, another command or the controller has changed the node
             return node is None
 
-    async def _missing(self, node: Node) -> Plan:
+    async def _missing(self, node: Znode) -> Plan:
         """Return the moves of the plan that the request in the node lacks, and that have not completed.
 
         Raises ClusterError if the request asks for something else than the plan.
@@ -131,11 +131,11 @@ class ReassignmentNode:
                 or found.replicas != self._plan[tp]
             ]
 
-    def _asked(self, node: Node | None) -> list[TopicPartition]:
+    def _asked(self, node: Znode | None) -> list[TopicPartition]:
         asked = admin_requests.targets(node, Faults())
         return [tp for tp, target in self._plan.items() if asked.get(tp) == target]
 
-    async def _topic_nodes(self) -> dict[str, Node | None]:
+    async def _topic_nodes(self) -> dict[str, Znode | None]:
         names = list(dict.fromkeys(tp.topic for tp in self._plan))
         nodes = await self._zookeeper.get_many(list(map(layout.topic_path, names)))
         return dict(zip(names, nodes, strict=True))
@@ -167,7 +167,7 @@ async def check_alive(zookeeper: ZooKeeper, directory: str, plan: Plan) -> None:
         raise ClusterError(f"broker {unknown} is not alive; the live brokers are {known}")
 
 
-def _assignment(node: Node | None, tp: TopicPartition) -> ReplicaAssignment | None:
+def _assignment(node: Znode | None, tp: TopicPartition) -> ReplicaAssignment | None:
     if node is None:
         return None
     try:

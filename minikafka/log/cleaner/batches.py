@@ -18,7 +18,7 @@ from minikafka.base.errors import CorruptBatch
 from minikafka.base.ports import Buffer
 from minikafka.log.cleaner.offset_map import OffsetMap
 from minikafka.record.codecs import compress, crc32c
-from minikafka.record.entries import Entries, Entry, entries_of, spans, with_timestamp_delta
+from minikafka.record.entries import DecodedRecord, Entries, entries_of, spans, with_timestamp_delta
 from minikafka.record.header import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -166,7 +166,7 @@ def emptied(header: Header) -> bytes:
 def rebuilt(
     header: Header,
     entries: Entries,
-    decoded: Sequence[Entry],
+    decoded: Sequence[DecodedRecord],
     kept: Sequence[bool],
     horizon: int,
 ) -> bytes:
@@ -195,7 +195,7 @@ def rebuilt(
 def _body(
     header: Header,
     entries: Entries,
-    decoded: Sequence[Entry],
+    decoded: Sequence[DecodedRecord],
     kept: Sequence[bool],
     base_timestamp: int,
 ) -> bytes:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final
 
-from minikafka.record.entries import Entry
+from minikafka.record.entries import DecodedRecord
 
 ENTRY_BYTES: Final = 24
 """Memory for one key in Kafka's map and in a bucket: 16 bytes identify the key, 8 are the offset."""
@@ -47,7 +47,7 @@ class OffsetMap:
     def __len__(self) -> int:
         return len(self._latest) + self._count
 
-    def put_all(self, entries: Iterable[Entry], count: int, start_offset: int) -> bool:
+    def put_all(self, entries: Iterable[DecodedRecord], count: int, start_offset: int) -> bool:
         """Map the keys of `count` records, which are in offset order; skip records below `start_offset`.
 
         Return True if the map was full before the last of these records; `latest_offset` is then the
@@ -63,7 +63,7 @@ class OffsetMap:
         self._put(found)
         return False
 
-    def _put_while_room(self, entries: Iterable[Entry], start_offset: int) -> bool:
+    def _put_while_room(self, entries: Iterable[DecodedRecord], start_offset: int) -> bool:
         for entry in entries:
             if entry.key is not None and entry.offset >= start_offset:
                 if len(self) >= self.capacity:

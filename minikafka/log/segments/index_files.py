@@ -24,7 +24,7 @@ Headers = Callable[[int, int], Iterator[tuple[int, Header]]]
 """Yields (position, header) of each batch between two positions of the log file."""
 
 
-class Checked(NamedTuple):
+class CheckedIndexes(NamedTuple):
     """The entries of both index files, which agree with the end of the log file.
 
     `unread`: the batches in this byte range may have a larger timestamp than the last entry of `times`. The batch of
@@ -60,7 +60,7 @@ def read_checked(
     interval: int,
     headers: Headers,
     newest: int,
-) -> Checked | None:
+) -> CheckedIndexes | None:
     """Return the last entries of an offset index and of a time index, at most `newest` of each.
 
     `base_offset`: of the segment. `size`: of its log file. `interval`: bytes between two index entries. Return None if
@@ -78,7 +78,7 @@ def read_checked(
         return None
     is_part = newest != ALL and len(index) == newest
     unread = unread_range(index, times, base_offset, size, headers, is_part=is_part)
-    return None if unread is None else Checked(index, times, unread)
+    return None if unread is None else CheckedIndexes(index, times, unread)
 
 
 def sync_files(storage: Storage, paths: Iterable[str]) -> None:
@@ -101,7 +101,7 @@ def unread_range(
     *,
     is_part: bool,
 ) -> Range | None:
-    """Compare the last entries with the log file, which has `size` bytes; return the unread range (`Checked.unread`).
+    """Compare the last entries with the log file, which has `size` bytes; return `CheckedIndexes.unread`.
 
     Return None if the entries contradict the log file. `is_part`: entries before `index` were not read, so None is also
     returned if they are needed.

@@ -17,7 +17,13 @@ from typing import Final
 from minikafka.base.ports import File, Storage
 from minikafka.log.producers import SUFFIX as SNAPSHOT
 from minikafka.log.segments.index import OFFSET_ENTRY, UNKNOWN_BASE, OffsetIndex, TimeIndex
-from minikafka.log.segments.index_files import ALL, NOTHING, Checked, read_checked, read_entries
+from minikafka.log.segments.index_files import (
+    ALL,
+    NOTHING,
+    CheckedIndexes,
+    read_checked,
+    read_entries,
+)
 from minikafka.log.segments.stand_ins import UnmadeFile, create_files, undone
 from minikafka.log.segments.transaction_index import TXN_INDEX, TransactionIndex
 from minikafka.record.batch import records, valid_run, whole_batches
@@ -271,7 +277,7 @@ class Segment:
         self._entries_on_disk = (-1, -1)
         self.write_index_files(sealed=True, sync=True)
 
-    def _read_index_files(self, size: int, newest: int = ALL) -> Checked | None:
+    def _read_index_files(self, size: int, newest: int = ALL) -> CheckedIndexes | None:
         interval, paths = self.interval, (self.path(INDEX), self.path(TIME_INDEX))
         headers = partial(self.headers, chunk_bytes=_FIND_BYTES)
         return read_checked(self.storage, paths, self.base_offset, size, interval, headers, newest)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
-from minikafka.base.ports import Node, Stat
+from minikafka.base.ports import Stat, Znode
 from minikafka.zk.messages import codes, jute
 from minikafka.zk.messages.jute import END_OF_PARTS, INT, NULL, PART, STAT, Acl, Identity
 from minikafka.zk.messages.requests import CreateNode, DeleteNode, Operation, OpResult, SetData
@@ -208,11 +208,11 @@ def decode_stat(body: bytes, offset: int) -> tuple[Stat, int]:
     return Stat._make(_unpack_stat(body, offset)), offset + _STAT_BYTES
 
 
-def decode_data(body: bytes, offset: int) -> tuple[Node, int]:
+def decode_data(body: bytes, offset: int) -> tuple[Znode, int]:
     """Return the data and the Stat of a node. The data of a node without data is b""."""
     data, offset = _decode_buffer(body, offset)
     stat, offset = decode_stat(body, offset)
-    return Node(data, stat), offset
+    return Znode(data, stat), offset
 
 
 def decode_names(body: bytes, offset: int) -> tuple[list[str], int]:
@@ -248,7 +248,7 @@ def decode_multi(body: bytes, count: int) -> list[Stat | int | None]:
     return _decode_parts(body, count, _WRITE_RESULTS)
 
 
-def decode_multi_read(body: bytes, count: int) -> list[Node | list[str] | int]:
+def decode_multi_read(body: bytes, count: int) -> list[Znode | list[str] | int]:
     """Return the results of the `count` reads of a multiRead: a node, names, or an error code (int).
 
     Raises ValueError if the reply is malformed, or has another number of results.

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeAlias
 
 from minikafka.base.model import BrokerId, TopicPartition
-from minikafka.base.ports import Create, Delete, Node, Set
+from minikafka.base.ports import Create, Delete, Set, Znode
 from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
 
@@ -25,7 +25,7 @@ def deletion_mark(topic: str) -> Create:
     return Create(layout.delete_topic_path(topic), b"")
 
 
-def targets(node: Node | None, faults: Faults) -> Targets:
+def targets(node: Znode | None, faults: Faults) -> Targets:
     """Return the requested reassignments in the node `/admin/reassign_partitions`; report unreadable parts to `faults`.
 
     `node`: the node's data and Stat, None if the node is absent. If `node` is None, return {}.
@@ -49,7 +49,7 @@ def reassignments(plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Create
     return Create(layout.REASSIGN_PARTITIONS, layout.encode_reassignments(plan))
 
 
-def extended(node: Node, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Set:
+def extended(node: Znode, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Set:
     """Return the operation that adds these reassignments to the request in the node `/admin/reassign_partitions`.
 
     The operation fails if the node's version is no longer the version in `node`.
@@ -58,7 +58,7 @@ def extended(node: Node, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) ->
     return Set(layout.REASSIGN_PARTITIONS, layout.encode_reassignments(wanted), node.stat.version)
 
 
-def asks_for(node: Node | None, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> bool:
+def asks_for(node: Znode | None, plan: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> bool:
     """Return True if the node `/admin/reassign_partitions` still contains every reassignment in `plan`."""
     if node is None:
         return False
@@ -70,7 +70,7 @@ def asks_for(node: Node | None, plan: Mapping[TopicPartition, tuple[BrokerId, ..
 
 
 def without(
-    node: Node, finished: Mapping[TopicPartition, tuple[BrokerId, ...]]
+    node: Znode, finished: Mapping[TopicPartition, tuple[BrokerId, ...]]
 ) -> Set | Delete | None:
     """Return the operation that removes the finished reassignments from the node `/admin/reassign_partitions`.
 
@@ -94,7 +94,7 @@ def _ignore(_: ValueError) -> None:
     """Ignore the fault of a skipped partition, because `targets` reports this fault."""
 
 
-def preferred_election(node: Node | None, faults: Faults) -> tuple[TopicPartition, ...] | None:
+def preferred_election(node: Znode | None, faults: Faults) -> tuple[TopicPartition, ...] | None:
     """Return the partitions in the node `/admin/preferred_replica_election`; report unreadable parts to `faults`.
 
     `node`: the node's data and Stat, None if the node is absent. If `node` is None, return None.

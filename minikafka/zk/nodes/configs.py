@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Create, Delete, Node, Set
+from minikafka.base.ports import Create, Delete, Set, Znode
 from minikafka.zk import layout
 from minikafka.zk.nodes.faults import Faults
 from minikafka.zk.nodes.reader import NodeReader
@@ -36,7 +36,7 @@ def entities_of_broker(broker_id: BrokerId) -> tuple[Entity, Entity]:
     return Entity(BROKERS, layout.ALL_BROKERS), Entity(BROKERS, str(broker_id))
 
 
-def decode(entity: Entity, node: Node | None, faults: Faults) -> dict[str, str] | None:
+def decode(entity: Entity, node: Znode | None, faults: Faults) -> dict[str, str] | None:
     """Return the settings in an entity's settings node.
 
     Return {} if the node is absent. Return None, and report the fault, if the node is not readable.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from minikafka.controller.elections import (
-    Choice,
+    ChosenLeader,
     Refusal,
     controlled_shutdown,
     offline,
@@ -34,7 +34,7 @@ def test_offline_election_chooses_the_first_live_replica_in_the_isr() -> None:
         if not members:
             assert verdict is Refusal.NO_REPLICA_ONLINE
             continue
-        assert isinstance(verdict, Choice)
+        assert isinstance(verdict, ChosenLeader)
         assert verdict.leader == members[0]
         assert verdict.isr == tuple(r for r in isr if r in live)
         assert set(verdict.recipients) == {r for r in replicas if r in live}
@@ -50,7 +50,7 @@ def test_unclean_election_chooses_outside_the_isr_only_when_the_whole_isr_is_dea
         if clean is not Refusal.NO_REPLICA_ONLINE or not living:
             assert verdict == clean
             continue
-        assert isinstance(verdict, Choice)
+        assert isinstance(verdict, ChosenLeader)
         assert (verdict.leader, verdict.isr) == (living[0], (living[0],))
         assert verdict.unclean
 
@@ -63,7 +63,7 @@ def test_reassignment_election_chooses_the_first_live_target_in_the_isr() -> Non
         if not members:
             assert verdict is Refusal.NO_REASSIGNED_REPLICA_IN_SYNC
             continue
-        assert isinstance(verdict, Choice)
+        assert isinstance(verdict, ChosenLeader)
         assert (verdict.leader, verdict.isr) == (members[0], isr)
         assert set(verdict.recipients) <= set(target)
     assert reassigned((), (0,), (0,)) is Refusal.NO_REASSIGNED_REPLICAS
@@ -77,7 +77,7 @@ def test_preferred_election_chooses_the_first_replica_or_fails() -> None:
         if leader == first:
             assert verdict is Refusal.ELECTION_NOT_NEEDED
         elif first in isr and first in live:
-            assert isinstance(verdict, Choice)
+            assert isinstance(verdict, ChosenLeader)
             assert (verdict.leader, verdict.isr) == (first, isr)
         else:
             assert verdict is Refusal.PREFERRED_NOT_AVAILABLE
@@ -91,7 +91,7 @@ def test_controlled_shutdown_election_chooses_the_first_isr_member_that_stays_up
         if not staying:
             assert verdict is Refusal.NO_OTHER_REPLICA_IN_SYNC
             continue
-        assert isinstance(verdict, Choice)
+        assert isinstance(verdict, ChosenLeader)
         assert verdict.leader == staying[0]
         assert verdict.isr == tuple(r for r in isr if r not in going)
         assert set(verdict.recipients) == {r for r in replicas if r in live}

@@ -12,7 +12,7 @@ from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.client import Client, NewTopic
 from minikafka.ledger.reader import Line
 from minikafka.record.batch import Record
@@ -34,7 +34,7 @@ class Scene:
         self.sent: list[bytes] = []
 
     @property
-    def controller(self) -> Broker:
+    def controller(self) -> BrokerServer:
         [active] = [
             b for b in self.cluster.brokers.values() if b.capabilities.diagnostics.is_active
         ]

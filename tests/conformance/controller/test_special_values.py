@@ -9,13 +9,13 @@ from support.memory_cluster import MemoryCluster
 from support.until import until
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.config.keys import INT_MAX, LONG_MAX, Key, Kind
+from minikafka.base.config.keys import INT_MAX, LONG_MAX, ConfigType, Key
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.client import Client, NewTopic
 from minikafka.record.batch import Record
 
-NUMBERS = (Kind.INT, Kind.LONG, Kind.DOUBLE)
-HIGHEST = {Kind.INT: INT_MAX, Kind.LONG: LONG_MAX, Kind.DOUBLE: 1.0}
+NUMBERS = (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE)
+HIGHEST = {ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX, ConfigType.DOUBLE: 1.0}
 REFUSALS = {
     ("message.max.bytes", 0): ErrorCode.MESSAGE_TOO_LARGE,
     ("max.message.bytes", 0): ErrorCode.MESSAGE_TOO_LARGE,

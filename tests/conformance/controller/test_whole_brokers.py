@@ -17,7 +17,7 @@ from support.until import until
 from minikafka.base.errors import ConfigError, ErrorCode
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Check, Create, Set
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.client import Client, NewTopic
 from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.record.batch import Record
@@ -30,7 +30,7 @@ def values(count: int) -> list[Record]:
     return [Record(value=b"v%d" % i) for i in range(count)]
 
 
-def active_controller(cluster: MemoryCluster) -> Broker:
+def active_controller(cluster: MemoryCluster) -> BrokerServer:
     (broker,) = [b for b in cluster.brokers.values() if b.capabilities.diagnostics.is_active]
     return broker
 
@@ -396,7 +396,7 @@ class HeldCluster(MemoryCluster):
 
     hold = False
 
-    def created(self, broker: Broker) -> None:
+    def created(self, broker: BrokerServer) -> None:
         if self.hold:
             broker.gate.hold("broker.leader_and_isr")
 

@@ -40,7 +40,7 @@ from minikafka.leaders.model import (
     Replicas,
     StateChange,
 )
-from minikafka.leaders.reassignment import Reassignments
+from minikafka.leaders.reassignment import LedReassignments
 from minikafka.leaders.shrinking import Shrinking
 from minikafka.replication.partition import Partition
 from minikafka.zk.nodes.leaders import queues, reassignments, topics
@@ -288,14 +288,14 @@ def complete_in_the_order_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """
 
     def complete(
-        self: Reassignments, replica: Replica, view: PartitionView, target: Replicas
+        self: LedReassignments, replica: Replica, view: PartitionView, target: Replicas
     ) -> None:
         if replica.started_epoch != SENT:
             replica.started_epoch = SENT
             others = set(view.replicas or ()).difference(target, [self._context.broker_id])
             self._send(Operation.CLOSE, replica, view, sorted(others))
 
-    monkeypatch.setattr(Reassignments, "_complete", complete)
+    monkeypatch.setattr(LedReassignments, "_complete", complete)
 
 
 @pytest.mark.row("C30", "C31")

@@ -10,7 +10,7 @@ import pytest
 from minikafka.base.metrics import (
     QUANTILES,
     Histogram,
-    Kind,
+    MetricKind,
     Metrics,
     Sample,
     prometheus_name,
@@ -29,29 +29,29 @@ def text(metrics: Metrics) -> str:
     [
         (
             "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec",
-            Kind.COUNTER,
+            MetricKind.COUNTER,
             "kafka_server_brokertopicmetrics_bytesin_total",
         ),
         (
             "kafka.controller:type=KafkaController,name=ActiveControllerCount",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "kafka_controller_kafkacontroller_activecontrollercount",
         ),
         (
             "kafka.network:type=RequestMetrics,name=TotalTimeMs",
-            Kind.SUMMARY,
+            MetricKind.SUMMARY,
             "kafka_network_requestmetrics_totaltimems",
         ),
         (
             "kafka.coordinator.group:type=GroupMetadataManager,name=NumGroups",
-            Kind.GAUGE,
+            MetricKind.GAUGE,
             "kafka_coordinator_group_groupmetadatamanager_numgroups",
         ),
-        ("process_open_fds", Kind.GAUGE, "process_open_fds"),
+        ("process_open_fds", MetricKind.GAUGE, "process_open_fds"),
     ],
 )
 def test_prometheus_name_equals_the_name_in_the_jmx_exporter(
-    name: str, kind: Kind, expected: str
+    name: str, kind: MetricKind, expected: str
 ) -> None:
     assert prometheus_name(name, kind) == expected
 
@@ -87,7 +87,9 @@ def test_prometheus_text_shows_help_and_type_once_for_all_labels_of_a_metric() -
 
 def test_prometheus_text_escapes_label_values_and_help() -> None:
     metrics = Metrics()
-    metrics.collect("up", Kind.GAUGE, 'a\\b\n"c"', lambda: [Sample({"topic": 'a\\b\n"c"'}, 1)])
+    metrics.collect(
+        "up", MetricKind.GAUGE, 'a\\b\n"c"', lambda: [Sample({"topic": 'a\\b\n"c"'}, 1)]
+    )
     assert text(metrics) == (
         '# HELP up a\\\\b\\n"c"\n# TYPE up gauge\nup{topic="a\\\\b\\n\\"c\\""} 1\n'
     )
@@ -125,7 +127,9 @@ def test_metric_totals_have_short_names_and_omit_metrics_with_labels() -> None:
     metrics.gauge(BEAN + "LeaderCount", "L.", lambda: 3)
     metrics.computed_counter(BEAN + "IsrShrinksPerSec", "I.", lambda: 1)
     metrics.counter("requests", "R.", request="A")
-    metrics.collect(BEAN + "IsrShrinksPerSec", Kind.COUNTER, "I.", lambda: [Sample({"a": "b"}, 7)])
+    metrics.collect(
+        BEAN + "IsrShrinksPerSec", MetricKind.COUNTER, "I.", lambda: [Sample({"a": "b"}, 7)]
+    )
     assert metrics.totals() == {"LeaderCount": 3, "IsrShrinksPerSec": 1}
 
 

@@ -16,7 +16,7 @@ from support.until import until
 from minikafka.base.errors import Closed, ErrorCode, OutcomeUnknown, StaleSession, StorageFailed
 from minikafka.base.model import ReplicaAssignment, StopReplicaRequest, TopicPartition
 from minikafka.base.ports import Call
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.client import NewTopic
 from minikafka.record.batch import Record
@@ -180,7 +180,7 @@ async def test_another_broker_becomes_the_controller_when_the_controller_stops()
         assert await read_all(cluster, "t") == sorted(b"v%d" % i for i in range(100))
 
 
-def active(cluster: MemoryCluster) -> Broker:
+def active(cluster: MemoryCluster) -> BrokerServer:
     return next(
         broker for broker in cluster.brokers.values() if broker.capabilities.diagnostics.is_active
     )

@@ -10,7 +10,7 @@ from support.until import until
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import TopicPartition
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
@@ -32,7 +32,7 @@ class ModeCluster(MemoryCluster):
     def new_mode(self, config: BrokerConfig, ports: BrokerPorts) -> CoordinationMode:
         return MemoryMode(config.broker_id, self.state)
 
-    def created(self, broker: Broker) -> None:
+    def created(self, broker: BrokerServer) -> None:
         broker.replicas.roles.add(RoleNotes(broker, self.roles))
 
     async def produce(self) -> None:
@@ -47,7 +47,7 @@ class ModeCluster(MemoryCluster):
 class RoleNotes:
     """A RoleListener that notes whether the broker was registered when a replica got its role."""
 
-    def __init__(self, broker: Broker, notes: list[tuple[int, bool]]) -> None:
+    def __init__(self, broker: BrokerServer, notes: list[tuple[int, bool]]) -> None:
         self.broker, self.notes = broker, notes
 
     def became_leader(self, tp: TopicPartition, leader_epoch: int) -> None:

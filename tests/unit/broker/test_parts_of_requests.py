@@ -227,7 +227,7 @@ async def test_event_loop_turn_chooses_replicas_of_a_limited_number_of_new_parti
         asked = [partitions.MorePartitions("t", COUNT)]
         create = cold.admin.partitions.create_partitions
         results = await asyncio.gather(*(create(asked, 1000, validate_only=True) for _ in range(3)))
-    assert results == [[partitions.Result("t")]] * 3
+    assert results == [[partitions.CreatePartitionsResult("t")]] * 3
     assert turns.most <= PART_ITEMS
 
 

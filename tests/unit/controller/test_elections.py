@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from minikafka.controller.elections import (
-    Choice,
+    ChosenLeader,
     Refusal,
     controlled_shutdown,
     offline,
@@ -18,12 +18,14 @@ from minikafka.controller.elections import (
 
 @pytest.mark.row("H1", "X4")
 def test_offline_election_chooses_the_first_live_replica_in_the_isr() -> None:
-    assert offline([4, 1, 2], [2, 1], {1, 2, 4}, unclean=False) == Choice(1, (2, 1), (4, 1, 2))
+    assert offline([4, 1, 2], [2, 1], {1, 2, 4}, unclean=False) == ChosenLeader(
+        1, (2, 1), (4, 1, 2)
+    )
 
 
 @pytest.mark.row("H1")
 def test_offline_election_removes_dead_members_from_the_isr() -> None:
-    assert offline([0, 1, 2], [0, 1, 2], {1, 2}, unclean=False) == Choice(1, (1, 2), (1, 2))
+    assert offline([0, 1, 2], [0, 1, 2], {1, 2}, unclean=False) == ChosenLeader(1, (1, 2), (1, 2))
 
 
 @pytest.mark.row("H2")
@@ -33,12 +35,14 @@ def test_offline_election_fails_without_a_live_isr_member() -> None:
 
 @pytest.mark.row("H3", "X3")
 def test_offline_election_chooses_outside_the_isr_if_unclean_election_is_allowed() -> None:
-    assert offline([0, 1, 2], [0], {2, 1}, unclean=True) == Choice(1, (1,), (1, 2), unclean=True)
+    assert offline([0, 1, 2], [0], {2, 1}, unclean=True) == ChosenLeader(
+        1, (1,), (1, 2), unclean=True
+    )
 
 
 @pytest.mark.row("H3")
 def test_offline_election_prefers_a_live_isr_member_when_unclean_is_allowed() -> None:
-    assert offline([0, 1, 2], [2], {1, 2}, unclean=True) == Choice(2, (2,), (1, 2))
+    assert offline([0, 1, 2], [2], {1, 2}, unclean=True) == ChosenLeader(2, (2,), (1, 2))
 
 
 @pytest.mark.row("H3")
@@ -55,7 +59,7 @@ def test_offline_election_fails_without_assigned_replicas(unclean: bool) -> None
 
 @pytest.mark.row("H5")
 def test_reassignment_election_chooses_first_live_target_replica_and_keeps_the_isr() -> None:
-    assert reassigned([4, 5, 6], [1, 5, 6], {1, 5, 6}) == Choice(5, (1, 5, 6), (4, 5, 6))
+    assert reassigned([4, 5, 6], [1, 5, 6], {1, 5, 6}) == ChosenLeader(5, (1, 5, 6), (4, 5, 6))
 
 
 @pytest.mark.row("H5", "X5")
@@ -70,7 +74,7 @@ def test_reassignment_election_fails_without_target_replicas() -> None:
 
 @pytest.mark.row("H6")
 def test_preferred_election_chooses_the_first_replica() -> None:
-    assert preferred([1, 2, 3], [3, 1], {1, 3}, leader=3) == Choice(1, (3, 1), (1, 2, 3))
+    assert preferred([1, 2, 3], [3, 1], {1, 3}, leader=3) == ChosenLeader(1, (3, 1), (1, 2, 3))
 
 
 @pytest.mark.row("H6")
@@ -89,7 +93,7 @@ def test_preferred_election_fails_when_the_first_replica_is_dead_or_out_of_sync(
 @pytest.mark.row("H7", "X6")
 def test_controlled_shutdown_elects_a_remaining_replica_and_shrinks_the_isr() -> None:
     choice = controlled_shutdown([0, 1, 2], [0, 1, 2], {0, 1, 2}, {0, 1})
-    assert choice == Choice(2, (2,), (0, 1, 2))
+    assert choice == ChosenLeader(2, (2,), (0, 1, 2))
 
 
 @pytest.mark.row("H7")
@@ -110,7 +114,7 @@ def test_every_elected_leader_is_in_the_isr_and_every_isr_in_the_assignment() ->
             controlled_shutdown(replicas, isr, live, going),
         ]
         for verdict in verdicts:
-            if isinstance(verdict, Choice):
+            if isinstance(verdict, ChosenLeader):
                 assert verdict.leader in verdict.isr
                 assert verdict.leader in live
                 assert set(verdict.isr) <= set(replicas)

@@ -13,7 +13,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.controller.elections import (
-    Choice,
+    ChosenLeader,
     Refusal,
     controlled_shutdown,
     offline,
@@ -29,21 +29,21 @@ from minikafka.controller.events import (
 @pytest.mark.parametrize(
     ("isr", "candidates", "min_isr", "verdict"),
     [
-        ((0, 1, 2), (1, 2), 1, Choice(1, (1, 2), (0, 1, 2))),
-        ((0, 1, 2), (1, 2), 2, Choice(1, (1, 2), (0, 1, 2))),
-        ((0, 1, 2), (1, 2), 3, Choice(1, (0, 1, 2), (0, 1, 2))),
-        ((0, 1, 2), (1, 2), 9, Choice(1, (0, 1, 2), (0, 1, 2))),
-        ((0, 2), (1, 2), 1, Choice(2, (2,), (0, 1, 2))),
-        ((0, 2), (1, 2), 2, Choice(2, (0, 2), (0, 1, 2))),
-        ((0, 1, 2), (2,), 2, Choice(2, (0, 1, 2), (0, 1, 2))),
-        ((0, 1, 2), (2,), 1, Choice(2, (2,), (0, 1, 2))),
+        ((0, 1, 2), (1, 2), 1, ChosenLeader(1, (1, 2), (0, 1, 2))),
+        ((0, 1, 2), (1, 2), 2, ChosenLeader(1, (1, 2), (0, 1, 2))),
+        ((0, 1, 2), (1, 2), 3, ChosenLeader(1, (0, 1, 2), (0, 1, 2))),
+        ((0, 1, 2), (1, 2), 9, ChosenLeader(1, (0, 1, 2), (0, 1, 2))),
+        ((0, 2), (1, 2), 1, ChosenLeader(2, (2,), (0, 1, 2))),
+        ((0, 2), (1, 2), 2, ChosenLeader(2, (0, 2), (0, 1, 2))),
+        ((0, 1, 2), (2,), 2, ChosenLeader(2, (0, 1, 2), (0, 1, 2))),
+        ((0, 1, 2), (2,), 1, ChosenLeader(2, (2,), (0, 1, 2))),
         ((0,), (1, 2), 1, Refusal.ONLY_SUSPECTS_IN_SYNC),
         ((0, 1), (2,), 1, Refusal.ONLY_SUSPECTS_IN_SYNC),
         ((0, 1, 2), (), 1, Refusal.ONLY_SUSPECTS_IN_SYNC),
     ],
 )
 def test_suspect_leaves_the_isr_only_where_min_insync_replicas_stay(
-    isr: tuple[int, ...], candidates: tuple[int, ...], min_isr: int, verdict: Choice | Refusal
+    isr: tuple[int, ...], candidates: tuple[int, ...], min_isr: int, verdict: ChosenLeader | Refusal
 ) -> None:
     assert suspected((0, 1, 2), isr, candidates, (0, 1, 2), min_isr) == verdict
 
@@ -56,20 +56,20 @@ def test_live_suspect_in_the_isr_forbids_an_unclean_election() -> None:
     only = Refusal.ONLY_SUSPECTS_IN_SYNC
     assert offline([0, 1], [0], {0, 1}, {0}, unclean=True) is only
     assert offline([0, 1], [0, 1], {0, 1}, {0, 1}, unclean=True) is only
-    assert offline([0, 1], [0], {1}, (), unclean=True) == Choice(1, (1,), (1,), unclean=True)
+    assert offline([0, 1], [0], {1}, (), unclean=True) == ChosenLeader(1, (1,), (1,), unclean=True)
 
 
 def test_offline_election_never_chooses_a_suspect() -> None:
-    assert offline([0, 1], [0, 1], {0, 1}, {0}, unclean=False) == Choice(1, (0, 1), (0, 1))
+    assert offline([0, 1], [0, 1], {0, 1}, {0}, unclean=False) == ChosenLeader(1, (0, 1), (0, 1))
     chosen = offline([0, 1, 2], [3], {0, 1, 2}, {0}, unclean=True)
-    assert chosen == Choice(1, (1,), (0, 1, 2), unclean=True)
+    assert chosen == ChosenLeader(1, (1,), (0, 1, 2), unclean=True)
     assert offline([0], [3], {0}, {0}, unclean=True) is Refusal.NO_REPLICA_ONLINE
 
 
 def test_controlled_shutdown_never_hands_over_to_a_suspect() -> None:
     refused = Refusal.NO_OTHER_REPLICA_IN_SYNC
     assert controlled_shutdown([0, 1], [0, 1], {0, 1}, {0}, {1}) is refused
-    assert controlled_shutdown([0, 1, 2], [0, 1, 2], {0, 1, 2}, {0}, {1}) == Choice(
+    assert controlled_shutdown([0, 1, 2], [0, 1, 2], {0, 1, 2}, {0}, {1}) == ChosenLeader(
         2, (1, 2), (0, 1, 2)
     )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from support.leaders_views import view
 
-from minikafka.leaders.election import Candidate, Verdict, choose, next_epoch
+from minikafka.leaders.election import Candidate, ElectionVerdict, choose, next_epoch
 from minikafka.leaders.model import PartitionView, Replicas
 
-LEAD, WAIT, YIELD, STAY = Verdict
+LEAD, WAIT, YIELD, STAY = ElectionVerdict
 
 
 def candidate(
@@ -96,7 +96,7 @@ def candidate(
     ],
 )
 def test_candidate_gets_the_verdict_of_the_rules(
-    seen: PartitionView, who: Candidate, verdict: Verdict, isr: Replicas
+    seen: PartitionView, who: Candidate, verdict: ElectionVerdict, isr: Replicas
 ) -> None:
     choice = choose(seen, who)
     assert (choice.verdict, choice.isr) == (verdict, isr)

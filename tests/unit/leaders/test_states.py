@@ -10,23 +10,23 @@ from support.leaders_views import ID, T0
 
 from minikafka.leaders.commands import Note
 from minikafka.leaders.context import Context, Replica
-from minikafka.leaders.states import LEGAL_FROM, ReplicaStatus, is_legal
+from minikafka.leaders.states import LEGAL_FROM, HostedReplicaStatus, is_legal
 
-ABSENT, WAITING, ELECTING, FOLLOWING, OPENING, LEADING = ReplicaStatus
+ABSENT, WAITING, ELECTING, FOLLOWING, OPENING, LEADING = HostedReplicaStatus
 
 ILLEGAL = {
-    *((ABSENT, target) for target in ReplicaStatus if target is not WAITING),
+    *((ABSENT, target) for target in HostedReplicaStatus if target is not WAITING),
     *((source, OPENING) for source in (WAITING, FOLLOWING, LEADING)),
     *((source, LEADING) for source in (WAITING, ELECTING, FOLLOWING)),
     *((source, ELECTING) for source in (OPENING, LEADING)),
 }
-PAIRS = list(itertools.product(ReplicaStatus, ReplicaStatus))
+PAIRS = list(itertools.product(HostedReplicaStatus, HostedReplicaStatus))
 
 
 @pytest.mark.row("C41")
 @pytest.mark.parametrize(("source", "target"), PAIRS)
 def test_move_is_made_if_legal_and_noted_if_not(
-    source: ReplicaStatus, target: ReplicaStatus, caplog: pytest.LogCaptureFixture
+    source: HostedReplicaStatus, target: HostedReplicaStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
     context, replica = Context(1), Replica(T0, ID, is_new=False, status=source)
     legal = (source, target) not in ILLEGAL
@@ -47,6 +47,6 @@ def test_move_is_made_if_legal_and_noted_if_not(
 
 
 def test_every_status_can_be_left_and_reached() -> None:
-    assert set(LEGAL_FROM) == set(ReplicaStatus)
+    assert set(LEGAL_FROM) == set(HostedReplicaStatus)
     left = set().union(*LEGAL_FROM.values())
-    assert left == set(ReplicaStatus)
+    assert left == set(HostedReplicaStatus)

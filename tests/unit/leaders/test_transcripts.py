@@ -27,7 +27,7 @@ from minikafka.leaders.model import (
     Replicas,
     StateChange,
 )
-from minikafka.leaders.states import ReplicaStatus
+from minikafka.leaders.states import HostedReplicaStatus
 
 ABSENT = "-"
 TOPIC_IDS = {"same": ID, "other": OTHER_ID, "none": None}
@@ -159,7 +159,7 @@ class Player:
             isr = IsrNode(seen.isr.ids, seen.leader.epoch - 1, 0)
             alone = PartitionView(ID, seen.replicas, 0, None, isr, None)
             self.handle(e.Scanned({tp: alone}, {tp: ID}, EVERYONE))
-            if self.machine.status(tp) is ReplicaStatus.WAITING:
+            if self.machine.status(tp) is HostedReplicaStatus.WAITING:
                 self.handle(e.ElectionWaitEnded(tp, alone, EVERYONE))
             self.handle(e.PartitionRead(tp, seen, EVERYONE))
             if kind == "leader":

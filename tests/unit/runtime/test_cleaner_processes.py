@@ -22,7 +22,7 @@ from support.until import until
 from minikafka.base.errors import CleaningFailed, StorageFailed
 from minikafka.log.cleaner.task import CleaningTask
 from minikafka.runtime.cleaner_processes import CleanerProcesses
-from minikafka.runtime.cleaner_worker import Throttle
+from minikafka.runtime.cleaner_worker import CleanerThrottle
 from minikafka.runtime.storage import DiskStorage
 
 NOW = 20_000_000
@@ -175,7 +175,7 @@ async def test_killed_process_fails_the_cleaning(
 
 def test_throttle_spends_bytes_at_its_rate() -> None:
     with tempfile.TemporaryFile() as shared:
-        throttle = Throttle(shared.fileno())
+        throttle = CleanerThrottle(shared.fileno())
         assert throttle.pause_after(50, 100.0, 0.0) == 0.5
         assert throttle.pause_after(50, 100.0, 0.5) == 0.5
         assert throttle.pause_after(10, 100.0, 5.0) == pytest.approx(0.1)
@@ -183,7 +183,7 @@ def test_throttle_spends_bytes_at_its_rate() -> None:
 
 def test_throttles_with_one_shared_file_share_the_rate() -> None:
     with tempfile.TemporaryFile() as shared:
-        first, second = Throttle(shared.fileno()), Throttle(shared.fileno())
+        first, second = CleanerThrottle(shared.fileno()), CleanerThrottle(shared.fileno())
         assert first.pause_after(50, 100.0, 1.0) == 0.5
         assert second.pause_after(50, 100.0, 1.0) == 1.0
         assert first.pause_after(50, 100.0, 1.5) == 1.0

@@ -9,7 +9,7 @@ from minikafka.base.fetch_rows import PartitionData
 from minikafka.base.model import Node
 from minikafka.wire import fetch
 from minikafka.wire.codec import decode_request, decode_response, encode_request, request
-from minikafka.wire.current_leaders import Leaders
+from minikafka.wire.current_leaders import CurrentLeaders
 
 VERSIONS = range(4, 18)
 BODY = 14 + len("client")
@@ -175,7 +175,7 @@ def test_response_names_the_leaders_of_refused_partitions_and_their_addresses() 
     moved, lost = (PartitionData(number, 6, -1, -1, -1, (), 0) for number in (4, 5))
     diverging = PartitionData(6, 0, -1, -1, -1, (), 0, (3, 40))
     topic = b"i" * 16
-    leaders = Leaders()
+    leaders = CurrentLeaders()
     leaders.add(topic, 4, (2, 17), Node(2, "host", 9093, "cellar"))
     leaders.add(topic, 5, (-1, -1), None)
     rows = [(topic, [fine, moved, lost, diverging])]

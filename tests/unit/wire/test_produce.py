@@ -8,7 +8,7 @@ from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import Node
 from minikafka.wire import produce
 from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.current_leaders import Leaders
+from minikafka.wire.current_leaders import CurrentLeaders
 
 VERSIONS = range(3, 10)
 
@@ -122,7 +122,7 @@ def test_response_for_one_partition_has_the_bytes_of_the_general_encoder(version
 def test_response_has_the_bad_records_and_the_leader_of_each_partition(version: int) -> None:
     refused = produce.PartitionAnswer(5, 87, texts=("all", [(10, "first"), (90, "second")]))
     moved = produce.PartitionAnswer(6, 6)
-    leaders = Leaders()
+    leaders = CurrentLeaders()
     leaders.add(b"topic", 6, (2, 17), Node(2, "host", 9093, None))
     rows = [(b"topic", [refused, moved])]
     whole = produce.encode_response(9, version, rows, leaders if version >= 10 else None)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.base.ports import Check, Ledger, MultiOp, Node, ZooKeeper
+from minikafka.base.ports import Check, Ledger, MultiOp, Znode, ZooKeeper
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.terms.term_session import fenced_multi
 from minikafka.zk import layout
@@ -53,7 +53,7 @@ class ControllerConfigWrites:
         self._ledger = ledger
         self._own_writes = FencedWrites(zookeeper, controller, ledger)
 
-    def fence(self, nodes: Sequence[Node | None]) -> list[Check]:
+    def fence(self, nodes: Sequence[Znode | None]) -> list[Check]:
         """Return the check of the epoch that was read. Raises KafkaError if there has been no controller."""
         (epoch,) = nodes
         if epoch is None:

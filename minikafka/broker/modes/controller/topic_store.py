@@ -21,7 +21,7 @@ from minikafka.base.errors import (
     OutcomeUnknown,
 )
 from minikafka.base.model import ReplicaAssignment
-from minikafka.base.ports import Node, ZooKeeper
+from minikafka.base.ports import Znode, ZooKeeper
 from minikafka.broker.capabilities import PartitionPlan, TopicPlan
 from minikafka.broker.modes.controller.fenced_writes import FencedWrites
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
@@ -139,7 +139,7 @@ class ZooKeeperTopics:
             ErrorCode.REQUEST_TIMED_OUT, "the topic is being changed by other requests; retry"
         )
 
-    async def _read(self, topic: str) -> Node:
+    async def _read(self, topic: str) -> Znode:
         """Return the topic's node. Raises KafkaError if the topic is unknown or marked for deletion."""
         if not topic or "/" in topic:
             raise _unknown(topic)

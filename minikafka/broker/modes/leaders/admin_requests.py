@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, Epoch, TopicPartition
 from minikafka.base.ports import MultiOp
-from minikafka.broker.modes.leaders.queue import Entry, StateChangeQueue
+from minikafka.broker.modes.leaders.queue import QueuedRequest, StateChangeQueue
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.leaders import notes
 from minikafka.leaders.commands import Note
@@ -88,7 +88,9 @@ class AdminRequests:
         names, _ = await self._zookeeper.children(queues.DIRECTORY)
         return queues.brokers(names, self._faults)
 
-    async def send(self, changes: Sequence[MultiOp], requests: Sequence[Addressed]) -> list[Entry]:
+    async def send(
+        self, changes: Sequence[MultiOp], requests: Sequence[Addressed]
+    ) -> list[QueuedRequest]:
         """Write the changes and the requests in one multi; return the entries to wait for.
 
         Without changes, it may be several multis. A request to a broker that was removed from the cluster is dropped.
@@ -114,7 +116,7 @@ class AdminRequests:
         for first in range(0, len(sent), size):
             yield sent[first : first + size]
 
-    async def _entries(self, sent: Sequence[Addressed]) -> list[Entry]:
+    async def _entries(self, sent: Sequence[Addressed]) -> list[QueuedRequest]:
         """Return the entries to wait for: one per request and per node of the queues.
 
         The names of the new nodes are unknown: the requests are among these nodes.
@@ -128,12 +130,14 @@ class AdminRequests:
             there = queues.in_order(receiver, names or (), self._faults)
             count = max(len(requests), len(there)) if there else 0
             entries += [
-                Entry(receiver, there[min(n, len(there) - 1)], requests[min(n, len(requests) - 1)])
+                QueuedRequest(
+                    receiver, there[min(n, len(there) - 1)], requests[min(n, len(requests) - 1)]
+                )
                 for n in range(count)
             ]
         return entries
 
-    async def wait(self, entries: Iterable[Entry], timeout_ms: int) -> list[Entry]:
+    async def wait(self, entries: Iterable[QueuedRequest], timeout_ms: int) -> list[QueuedRequest]:
         """Wait until the live receivers have carried out these requests; return those still open after `timeout_ms`.
 
         Raises CoordinationError.

@@ -39,7 +39,7 @@ from minikafka.broker.side_by_side import AT_ONCE, all_of
 from minikafka.leaders.model import PartitionView
 from minikafka.leaders.steps import REASSIGNMENT
 from minikafka.rpc import coordination
-from minikafka.rpc.coordination import PARTITIONS_MAX, Look
+from minikafka.rpc.coordination import PARTITIONS_MAX, LookReason
 from minikafka.zk.nodes.leaders import partitions, reassignments
 
 logger = logging.getLogger(__name__)
@@ -261,16 +261,16 @@ class RequestedElections:
 
     async def preferred(self, chosen: Sequence[TopicPartition] | None) -> _Results:
         """Let the leaders give up for the preferred replicas. Raises CoordinationError."""
-        return await self._hold(chosen, Look.PREFERRED, _for_preferred)
+        return await self._hold(chosen, LookReason.PREFERRED, _for_preferred)
 
     async def unclean(self, chosen: Sequence[TopicPartition] | None) -> _Results:
         """Let a live replica lead each partition without a leader. Raises CoordinationError."""
-        return await self._hold(chosen, Look.UNCLEAN, _for_unclean)
+        return await self._hold(chosen, LookReason.UNCLEAN, _for_unclean)
 
     async def _hold(
         self,
         chosen: Sequence[TopicPartition] | None,
-        look: Look,
+        look: LookReason,
         choose: Callable[[TopicPartition, PartitionView, Mapping[BrokerId, Broker]], _Choice],
     ) -> _Results:
         if chosen is None:
@@ -288,7 +288,7 @@ class RequestedElections:
                 asked.setdefault(choice, []).append(tp)
         for broker_id, tps in asked.items():
             results |= await self._ask(live[broker_id], look, tps)
-        if look is Look.PREFERRED:
+        if look is LookReason.PREFERRED:
             results |= await self._kept(asked, results)
         return results
 
@@ -301,12 +301,14 @@ class RequestedElections:
         session_id = self._zookeeper.session_id
         views = await partitions.read_views(self._zookeeper, chosen, session_id, self._faults)
         return {
-            tp: _unavailable(Look.PREFERRED, f"the leader {leaders[tp]} {_CANNOT_GIVE_UP}")
+            tp: _unavailable(LookReason.PREFERRED, f"the leader {leaders[tp]} {_CANNOT_GIVE_UP}")
             for tp in chosen
             if (leader := views[tp].leader) is not None and leader.broker_id == leaders[tp]
         }
 
-    async def _ask(self, broker: Broker, look: Look, tps: Sequence[TopicPartition]) -> _Results:
+    async def _ask(
+        self, broker: Broker, look: LookReason, tps: Sequence[TopicPartition]
+    ) -> _Results:
         results: _Results = {}
         for first in range(0, len(tps), PARTITIONS_MAX):
             part = tps[first : first + PARTITIONS_MAX]
@@ -340,7 +342,7 @@ def _for_preferred(
     elif leader is not None and leader.broker_id not in live:
         reason = f"the leader {leader.broker_id} is not alive, and its session has not ended yet"
     if reason:
-        return _unavailable(Look.PREFERRED, reason)
+        return _unavailable(LookReason.PREFERRED, reason)
     return _ELECTED if leader is None else leader.broker_id  # without a leader, it elects itself
 
 
@@ -354,11 +356,11 @@ def _for_unclean(
     if any(member in live for member in isr):
         return _ELECTED  # this member elects itself
     able = [replica for replica in view.replicas if replica in live]
-    return able[0] if able else _unavailable(Look.UNCLEAN, "no replica is alive")
+    return able[0] if able else _unavailable(LookReason.UNCLEAN, "no replica is alive")
 
 
-def _unavailable(look: Look, reason: str) -> PartitionResult:
-    is_unclean = look is Look.UNCLEAN
+def _unavailable(look: LookReason, reason: str) -> PartitionResult:
+    is_unclean = look is LookReason.UNCLEAN
     code = (
         ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         if is_unclean

@@ -32,7 +32,7 @@ from minikafka.base.ports import Delete, MultiOp
 from minikafka.broker.modes.leaders import admin_requests
 from minikafka.broker.modes.leaders.admin_requests import AT_ONCE, AdminRequests
 from minikafka.broker.modes.leaders.peers import Peers
-from minikafka.broker.modes.leaders.queue import Entry
+from minikafka.broker.modes.leaders.queue import QueuedRequest
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.leaders.model import PartitionView
 from minikafka.leaders.steps import CREATION, DELETION
@@ -54,7 +54,7 @@ _POLL_MS: Final = 200
 _RETRY_MS: Final = 2_000
 
 
-class Deletions:
+class OwnDeletions:
     """The deletions of one broker. `refresh(topics)` reads their metadata again when they are gone."""
 
     def __init__(
@@ -128,7 +128,7 @@ class Deletions:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
         await self._remove(view.name, half_made)
 
-    async def _mark(self, view: TopicView, tps: Collection[TopicPartition]) -> list[Entry]:
+    async def _mark(self, view: TopicView, tps: Collection[TopicPartition]) -> list[QueuedRequest]:
         """Make the requests of these partitions empty; return the close requests that were sent with that.
 
         A request that names replicas outside the replica list is the only trace of them, so that their close
@@ -136,7 +136,7 @@ class Deletions:
         """
         check_readable(view)
         await reassignments.ensure_parent(self._zookeeper, view.name)
-        entries: list[Entry] = []
+        entries: list[QueuedRequest] = []
         version = view.version
         chosen = list(tps)
         for first in range(0, max(len(chosen), 1), AT_ONCE):
@@ -218,7 +218,7 @@ class Deletions:
             return
         check_readable(view)
         await self._gate.reached(DELETION, "close")
-        entries: list[Entry] = []
+        entries: list[QueuedRequest] = []
         for first in range(0, len(marked), AT_ONCE):
             closes = _closes(view, marked[first : first + AT_ONCE])
             entries += await self._requests.send((), closes)

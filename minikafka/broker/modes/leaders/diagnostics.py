@@ -12,7 +12,7 @@ from minikafka.base.ports import Clock
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.leaders.machine import LeadersMachine
-from minikafka.leaders.states import ReplicaStatus
+from minikafka.leaders.states import HostedReplicaStatus
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class LeadersDiagnostics:
         if replica is None:
             return None
         refusal = replica.last_refusal
-        is_leader = replica.status in (ReplicaStatus.OPENING, ReplicaStatus.LEADING)
+        is_leader = replica.status in (HostedReplicaStatus.OPENING, HostedReplicaStatus.LEADING)
         requested = replica.view.reassignment if is_leader and replica.view else None
         return {
             "status": replica.status.value,

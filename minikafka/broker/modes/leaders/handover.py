@@ -17,7 +17,7 @@ from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.side_by_side import all_of
 from minikafka.leaders.model import PartitionView
 from minikafka.leaders.steps import CONTROLLED_SHUTDOWN
-from minikafka.rpc.coordination import Look
+from minikafka.rpc.coordination import LookReason
 from minikafka.zk.nodes import registrations
 from minikafka.zk.nodes.leaders import partitions
 from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
@@ -99,7 +99,8 @@ class Handover:
                 by_leader.setdefault(view.leader.broker_id, []).append(tp)
         by_leader.pop(broker_id, None)
         await all_of(
-            self._peers.look_again(live[leader], Look.ISR, tps) for leader, tps in by_leader.items()
+            self._peers.look_again(live[leader], LookReason.ISR, tps)
+            for leader, tps in by_leader.items()
         )
 
     async def _views(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionView]:

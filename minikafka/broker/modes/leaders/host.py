@@ -23,8 +23,8 @@ from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import (
     PartitionReads,
+    PartitionSnapshot,
     PartitionWatches,
-    Read,
     ReassignmentWatches,
 )
 from minikafka.broker.modes.zookeeper.lost_answers import compare_and_set
@@ -65,15 +65,15 @@ from minikafka.leaders.events import (
 )
 from minikafka.leaders.machine import LeadersMachine
 from minikafka.leaders.model import Operation, PartitionView, Replicas, StateChange
-from minikafka.leaders.states import LEADERS, ReplicaStatus
+from minikafka.leaders.states import LEADERS, HostedReplicaStatus
 from minikafka.leaders.steps import step_of
 from minikafka.ledger.record import STATE_CHANGE
-from minikafka.rpc.coordination import Look
+from minikafka.rpc.coordination import LookReason
 from minikafka.zk.nodes.leaders import partitions
 
 logger = logging.getLogger(__name__)
 
-MakeEvent: TypeAlias = Callable[[Read], Event]
+MakeEvent: TypeAlias = Callable[[PartitionSnapshot], Event]
 _NOTHING: Final = PartitionView(None, None, -1, None, None, None)
 """The view of no partition, for a request that names none."""
 _NO_PARTITION: Final = TopicPartition("", -1)
@@ -160,7 +160,7 @@ class LeadersHost:
         self._is_registered = True
         self._pass_on(Registered())
         for tp in list(self.machine.replicas):
-            if self._lease is not None and self.machine.status(tp) is ReplicaStatus.WAITING:
+            if self._lease is not None and self.machine.status(tp) is HostedReplicaStatus.WAITING:
                 self.schedule_read(self._lease, tp)
 
     def _handle(self, event: Event) -> list[Command]:
@@ -199,7 +199,7 @@ class LeadersHost:
         if not lease.is_over:
             lease.lanes.add(tp, partial(self._decide, lease, tp, make))
 
-    async def _read(self, lease: Lease, tp: TopicPartition) -> Read | None:
+    async def _read(self, lease: Lease, tp: TopicPartition) -> PartitionSnapshot | None:
         """Set the watches of a partition, then read it; None if the lease is over.
 
         The watches come first: a change after the read fires them.
@@ -305,7 +305,7 @@ class LeadersHost:
         live = await self._reads.read_live()
         self._pass_on(BalanceDue(views, live, may_move))
 
-    async def look_again(self, look: Look, tps: Sequence[TopicPartition]) -> None:
+    async def look_again(self, look: LookReason, tps: Sequence[TopicPartition]) -> None:
         """Read partitions again for a reason that ZooKeeper does not show; return when that has had its effects.
 
         Raises CoordinationError.
@@ -314,13 +314,13 @@ class LeadersHost:
         if lease is None:
             return
         hosted = [tp for tp in tps if tp in self.machine.replicas]
-        if look is Look.PREFERRED:
+        if look is LookReason.PREFERRED:
             views = await self._reads.many(hosted)
             self._pass_on(BalanceDue(views, await self._reads.read_live()))
         for tp in hosted:
-            if look is Look.ISR:
+            if look is LookReason.ISR:
                 self.isr_written(tp, IsrOutcome.CONFLICT)
-            elif look is Look.UNCLEAN:
+            elif look is LookReason.UNCLEAN:
                 self._reads.allow_unclean(tp)
                 self.schedule_read(lease, tp)
         await lease.lanes.wait_for(hosted)
@@ -440,7 +440,7 @@ class LeadersHost:
         replica = self.machine.replicas.get(tp)
         return (
             replica is not None
-            and replica.status is ReplicaStatus.OPENING
+            and replica.status is HostedReplicaStatus.OPENING
             and replica.epoch == epoch
         )
 
@@ -544,7 +544,7 @@ def _is_led_with_reassignment(view: PartitionView) -> bool:
     return view.reassignment is not None and view.leader is not None and view.leader.is_ours
 
 
-def _caught_up(tp: TopicPartition, in_sync: Replicas, _: Read) -> CaughtUp:
+def _caught_up(tp: TopicPartition, in_sync: Replicas, _: PartitionSnapshot) -> CaughtUp:
     return CaughtUp(tp, in_sync)
 
 

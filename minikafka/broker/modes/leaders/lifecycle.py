@@ -25,7 +25,7 @@ from minikafka.base.ports import (
 from minikafka.broker.capabilities import Orders
 from minikafka.broker.modes.leaders.host import LeadersHost
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
-from minikafka.broker.modes.leaders.queue import ReceivedRequests, StateChangeQueue
+from minikafka.broker.modes.leaders.queue import RequestQueue, StateChangeQueue
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
@@ -66,7 +66,7 @@ class LeadersRoles:
         self._queue = queue
         self._host = host
         self._metadata = metadata
-        self._requests = ReceivedRequests(queue, ports.clock, ports.tasks, host.handle_request)
+        self._requests = RequestQueue(queue, ports.clock, ports.tasks, host.handle_request)
         self.on_restarted: Callable[[], Awaitable[None]] = _nothing
         self._has_started = False
         self._is_closed = False

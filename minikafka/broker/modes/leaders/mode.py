@@ -14,16 +14,16 @@ from minikafka.base.ports import (
     Gate,
     Ledger,
     MultiOp,
-    Node,
     Rng,
     Storage,
     Tasks,
+    Znode,
     ZooKeeper,
 )
 from minikafka.broker.capabilities import Capabilities
 from minikafka.broker.modes.leaders.admin_requests import AdminRequests
 from minikafka.broker.modes.leaders.administration import LeadersAdministration
-from minikafka.broker.modes.leaders.deletion import Deletions
+from minikafka.broker.modes.leaders.deletion import OwnDeletions
 from minikafka.broker.modes.leaders.diagnostics import LeadersDiagnostics
 from minikafka.broker.modes.leaders.host import LeadersHost, LeadersIsrs
 from minikafka.broker.modes.leaders.lifecycle import LeadersLifecycle, LeadersRoles
@@ -115,7 +115,7 @@ def _topics(
     ports: Ports, requests: AdminRequests, peers: Peers, metadata: LeadersMetadata
 ) -> LeadersTopics:
     """Return the store of topics. Each read of all metadata shows it the deletions that nobody performs."""
-    deletions = Deletions(ports, requests, peers, metadata.refresh_topics)
+    deletions = OwnDeletions(ports, requests, peers, metadata.refresh_topics)
     metadata.on_read = deletions.noticed
     return LeadersTopics(ports, requests, deletions, peers, metadata.refresh_topics)
 
@@ -133,7 +133,7 @@ class LeadersConfigWrites:
         self._zookeeper = zookeeper
         self._host = host
 
-    def fence(self, nodes: Sequence[Node | None]) -> list[Check]:
+    def fence(self, nodes: Sequence[Znode | None]) -> list[Check]:
         """Return no check: the version of the settings node is enough."""
         return []
 

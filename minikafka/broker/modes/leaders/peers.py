@@ -14,7 +14,7 @@ from minikafka.base.ports import Call, ControlPlane
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.side_by_side import all_of
 from minikafka.rpc import coordination
-from minikafka.rpc.coordination import Look
+from minikafka.rpc.coordination import LookReason
 from minikafka.zk.nodes import registrations
 from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
 
@@ -59,7 +59,7 @@ class Peers:
             return False
 
     async def look_again(
-        self, broker: Broker, look: Look, partitions: Iterable[TopicPartition]
+        self, broker: Broker, look: LookReason, partitions: Iterable[TopicPartition]
     ) -> bool:
         """Let a broker read partitions again; return False if it does not answer."""
         try:

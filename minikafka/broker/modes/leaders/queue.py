@@ -51,7 +51,7 @@ _POLL_MS: Final = 500
 """Time after which a waiting sender looks again which brokers are alive."""
 
 
-class Entry(NamedTuple):
+class QueuedRequest(NamedTuple):
     """A request that this broker has added to a queue, and the name of its node."""
 
     broker_id: BrokerId
@@ -160,7 +160,7 @@ class StateChangeQueue:
 
     # The queues of other brokers.
 
-    async def enqueue(self, broker_id: BrokerId, request: StateChange) -> Entry:
+    async def enqueue(self, broker_id: BrokerId, request: StateChange) -> QueuedRequest:
         """Add a request to the queue of a broker, which may be this one; shrink a full queue first.
 
         After a lost answer, the request is added again. Raises KafkaError if the broker has no queue, and
@@ -180,7 +180,7 @@ class StateChangeQueue:
                 if await self._zookeeper.connected() != generation:
                     raise StaleSession("the request may not have been added to the queue") from None
             else:
-                return Entry(broker_id, path.rpartition("/")[2], request)
+                return QueuedRequest(broker_id, path.rpartition("/")[2], request)
 
     async def has_close(
         self, broker_id: BrokerId, tps: Collection[TopicPartition], topic_id: bytes
@@ -252,7 +252,9 @@ class StateChangeQueue:
 
     # Waiting and monitoring.
 
-    async def wait_until_consumed(self, entries: Iterable[Entry], timeout_ms: int) -> list[Entry]:
+    async def wait_until_consumed(
+        self, entries: Iterable[QueuedRequest], timeout_ms: int
+    ) -> list[QueuedRequest]:
         """Wait until every live receiver has carried out these requests; return those that were not in time.
 
         For a broker that is not registered, the durable request is enough. A request that a shrinking has removed was
@@ -276,11 +278,13 @@ class StateChangeQueue:
             await self._unwatch(receivers)
         return left
 
-    async def _not_consumed(self, entries: Sequence[Entry], changed: asyncio.Event) -> list[Entry]:
+    async def _not_consumed(
+        self, entries: Sequence[QueuedRequest], changed: asyncio.Event
+    ) -> list[QueuedRequest]:
         """Return the requests that a live broker has not consumed. `changed` is set when one of the queues changes."""
         names, _ = await self._zookeeper.children(tree.REGISTRATIONS)
         live = registrations.ids(names, self._faults, tree.REGISTRATIONS)
-        left: list[Entry] = []
+        left: list[QueuedRequest] = []
         for broker_id in sorted({entry.broker_id for entry in entries}.intersection(live)):
             sent = [entry for entry in entries if entry.broker_id == broker_id]
             watch, there = await self._watched(broker_id)
@@ -289,8 +293,8 @@ class StateChangeQueue:
         return left
 
     async def _pending(
-        self, broker_id: BrokerId, sent: Sequence[Entry], there: Collection[str]
-    ) -> list[Entry]:
+        self, broker_id: BrokerId, sent: Sequence[QueuedRequest], there: Collection[str]
+    ) -> list[QueuedRequest]:
         """Return the requests in `sent` that are not consumed. `there`: the names of the queue's entries, just read."""
         here = frozenset(there)
         own = {entry.name: entry.request for entry in sent}
@@ -371,7 +375,7 @@ def _unknown(broker_id: BrokerId) -> KafkaError:
 _RETRY_MS: Final = 200
 
 
-class ReceivedRequests:
+class RequestQueue:
     """Follows the queue of one broker. `carry_out(lease, entry, request)` returns when the request has been handled."""
 
     def __init__(

@@ -28,14 +28,14 @@ from minikafka.zk.nodes.leaders import partitions, reassignments
 from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
 
 
-class Read(NamedTuple):
+class PartitionSnapshot(NamedTuple):
     """One partition as it was read, and the brokers that are registered."""
 
     view: PartitionView
     live: frozenset[BrokerId]
 
 
-_Waiting: TypeAlias = dict[TopicPartition, list[asyncio.Future[Read]]]
+_Waiting: TypeAlias = dict[TopicPartition, list[asyncio.Future[PartitionSnapshot]]]
 
 
 class PartitionReads:
@@ -57,11 +57,11 @@ class PartitionReads:
         """Let this broker lead a partition although it may lack records, until the partition has a leader."""
         self._unclean.add(tp)
 
-    async def one(self, tp: TopicPartition) -> Read:
+    async def one(self, tp: TopicPartition) -> PartitionSnapshot:
         """Return a partition and the registered brokers. Raises CoordinationError."""
         if not self._waiting:
             self._tasks.spawn(self._read_waiting(), "partition-reads")
-        answer: asyncio.Future[Read] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[PartitionSnapshot] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tp, []).append(answer)
         return await answer
 
@@ -78,7 +78,7 @@ class PartitionReads:
         for tp, answers in waiting.items():
             for answer in answers:
                 if not answer.done():
-                    answer.set_result(Read(views[tp], live))
+                    answer.set_result(PartitionSnapshot(views[tp], live))
 
     async def many(
         self, tps: _Waiting | list[TopicPartition]
@@ -111,7 +111,7 @@ class PartitionReads:
         return self.live
 
 
-def _all(waiting: _Waiting) -> list[asyncio.Future[Read]]:
+def _all(waiting: _Waiting) -> list[asyncio.Future[PartitionSnapshot]]:
     return [answer for answers in waiting.values() for answer in answers]
 
 

@@ -37,7 +37,7 @@ from minikafka.base.ports import Create, MultiOp
 from minikafka.broker.capabilities import Assignment, PartitionPlan, TopicPlan
 from minikafka.broker.modes.leaders import admin_requests
 from minikafka.broker.modes.leaders.admin_requests import AT_ONCE, AdminRequests
-from minikafka.broker.modes.leaders.deletion import Deletions, check_readable
+from minikafka.broker.modes.leaders.deletion import OwnDeletions, check_readable
 from minikafka.broker.modes.leaders.peers import Peers, in_work
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
 from minikafka.broker.modes.zookeeper.ports import Ports
@@ -62,7 +62,7 @@ class LeadersTopics:
         self,
         ports: Ports,
         requests: AdminRequests,
-        deletions: Deletions,
+        deletions: OwnDeletions,
         peers: Peers,
         refresh: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:

@@ -19,10 +19,10 @@ from minikafka.base.ports import (
     Check,
     Clock,
     MultiOp,
-    Node,
     Tasks,
     WatchKind,
     WatchSignal,
+    Znode,
     ZooKeeper,
 )
 from minikafka.broker.capabilities import ConfigListener
@@ -46,7 +46,7 @@ class ConfigWrites(Protocol):
     def fence_paths(self) -> Sequence[str]:
         """Nodes that are read together with the settings before a write."""
 
-    def fence(self, nodes: Sequence[Node | None]) -> list[Check]:
+    def fence(self, nodes: Sequence[Znode | None]) -> list[Check]:
         """Return the checks of a write. `nodes`: the nodes `fence_paths`, as they were read with the settings.
 
         Raises KafkaError if settings cannot be written yet.

@@ -12,7 +12,7 @@ from minikafka.base.errors import (
     OutcomeUnknown,
     StaleSession,
 )
-from minikafka.base.ports import Node, Set, ZooKeeper
+from minikafka.base.ports import Set, Znode, ZooKeeper
 from minikafka.broker.capabilities import IsrOutcome, IsrWrite
 from minikafka.zk.nodes.reader import get_one
 
@@ -58,7 +58,7 @@ async def compare_and_set(
     return IsrWrite(IsrOutcome.ABANDONED)
 
 
-async def _read_until_answered(zookeeper: ZooKeeper, path: str) -> Node:
+async def _read_until_answered(zookeeper: ZooKeeper, path: str) -> Znode:
     """Return data and Stat of the node, read after a sync, with retries. Raises NoNode, Closed."""
     while True:
         await zookeeper.connected()

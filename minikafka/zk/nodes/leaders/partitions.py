@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from minikafka.base.model import BrokerId, Epoch, TopicPartition
 from minikafka.base.names import parse_number, parse_topic
-from minikafka.base.ports import Check, Create, Delete, MultiOp, Node, Set, ZooKeeper
+from minikafka.base.ports import Check, Create, Delete, MultiOp, Set, Znode, ZooKeeper
 from minikafka.leaders.model import (
     IsrNode,
     LeaderNode,
@@ -125,7 +125,7 @@ def _paths_of_topic(entity: configs.Entity) -> tuple[str, str]:
 
 def _view(
     tp: TopicPartition,
-    nodes: Sequence[Node | None],
+    nodes: Sequence[Znode | None],
     session_id: int,
     faults: Faults,
     unclean: bool,
@@ -160,7 +160,7 @@ class _Decoding:
         self.has_succeeded = True
         """False after an unreadable node."""
 
-    def node(self, path: str, node: Node | None, decode: Callable[[bytes], Value]) -> Value | None:
+    def node(self, path: str, node: Znode | None, decode: Callable[[bytes], Value]) -> Value | None:
         """Return the content of a node, None if it does not exist or is not readable."""
         try:
             return None if node is None else decode(node.data)
@@ -170,7 +170,7 @@ class _Decoding:
             return None
 
 
-def _version(node: Node | None) -> int:
+def _version(node: Znode | None) -> int:
     return -1 if node is None else node.stat.version
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.config.keys import Kind
+from minikafka.base.config.keys import ConfigType
 from minikafka.base.errors import ConfigError
 
 ONE = {"broker.id": 1}
@@ -140,7 +140,8 @@ def test_file_of_numbers_that_kafka_accepts_has_a_line_for_every_numeric_key():
         numeric = {
             name
             for name, key in config.keys().items()
-            if key.kind in (Kind.INT, Kind.LONG, Kind.DOUBLE) and not name.startswith("minikafka")
+            if key.kind in (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE)
+            and not name.startswith("minikafka")
         }
         assert {(kind, name) for name in numeric} <= compared
 
@@ -281,7 +282,7 @@ def test_broker_file_with_anything_but_a_broker_table_is_refused(text):
 
 
 def test_types_of_config_keys_have_the_type_numbers_of_describe_configs():
-    assert {kind.name: int(kind) for kind in Kind} == {
+    assert {kind.name: int(kind) for kind in ConfigType} == {
         "UNKNOWN": 0, "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7,
         "PASSWORD": 9,
     }  # fmt: skip

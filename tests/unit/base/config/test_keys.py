@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.base.config.keys import INT_MAX, LONG_MAX, Key, Kind, flatten, parse_all
+from minikafka.base.config.keys import INT_MAX, LONG_MAX, ConfigType, Key, flatten, parse_all
 from minikafka.base.errors import ConfigError
 
 
-def key(kind: Kind, **rest) -> Key:
+def key(kind: ConfigType, **rest) -> Key:
     return Key(kind, None, "", name="some.key", **rest)
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "parsed"),
     [
-        (Kind.BOOLEAN, True, True),
-        (Kind.BOOLEAN, " False ", False),
-        (Kind.INT, "12", 12),
-        (Kind.INT, -1, -1),
-        (Kind.LONG, str(LONG_MAX), LONG_MAX),
-        (Kind.DOUBLE, "0.25", 0.25),
-        (Kind.DOUBLE, 1, 1.0),
-        (Kind.LIST, "a, b,,c", ("a", "b", "c")),
-        (Kind.LIST, ["a", "b"], ("a", "b")),
-        (Kind.LIST, "", ()),
-        (Kind.STRING, "", ""),
-        (Kind.PASSWORD, "x", "x"),
+        (ConfigType.BOOLEAN, True, True),
+        (ConfigType.BOOLEAN, " False ", False),
+        (ConfigType.INT, "12", 12),
+        (ConfigType.INT, -1, -1),
+        (ConfigType.LONG, str(LONG_MAX), LONG_MAX),
+        (ConfigType.DOUBLE, "0.25", 0.25),
+        (ConfigType.DOUBLE, 1, 1.0),
+        (ConfigType.LIST, "a, b,,c", ("a", "b", "c")),
+        (ConfigType.LIST, ["a", "b"], ("a", "b")),
+        (ConfigType.LIST, "", ()),
+        (ConfigType.STRING, "", ""),
+        (ConfigType.PASSWORD, "x", "x"),
     ],
 )
 def test_values_of_toml_and_of_kafkas_text_form_are_accepted(kind, value, parsed):
@@ -39,30 +39,30 @@ def test_values_of_toml_and_of_kafkas_text_form_are_accepted(kind, value, parsed
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        (Kind.BOOLEAN, 1),
-        (Kind.BOOLEAN, "yes"),
-        (Kind.INT, True),
-        (Kind.INT, "2.5"),
-        (Kind.INT, 1.5),
-        (Kind.INT, 3.0),
-        (Kind.LONG, 3.0),
-        (Kind.INT, "4.0"),
-        (Kind.INT, ""),
-        (Kind.INT, "1_000"),
-        (Kind.LONG, "1_000"),
-        (Kind.DOUBLE, "1_0.5"),
-        (Kind.INT, "²"),
-        (Kind.INT, float("inf")),
-        (Kind.INT, float("nan")),
-        (Kind.INT, INT_MAX + 1),
-        (Kind.INT, -INT_MAX - 2),
-        (Kind.LONG, LONG_MAX + 1),
-        (Kind.INT, "9" * 5000),
-        (Kind.DOUBLE, "much"),
-        (Kind.LIST, 5),
-        (Kind.STRING, 5),
-        (Kind.STRING, None),
-        (Kind.PASSWORD, 12),
+        (ConfigType.BOOLEAN, 1),
+        (ConfigType.BOOLEAN, "yes"),
+        (ConfigType.INT, True),
+        (ConfigType.INT, "2.5"),
+        (ConfigType.INT, 1.5),
+        (ConfigType.INT, 3.0),
+        (ConfigType.LONG, 3.0),
+        (ConfigType.INT, "4.0"),
+        (ConfigType.INT, ""),
+        (ConfigType.INT, "1_000"),
+        (ConfigType.LONG, "1_000"),
+        (ConfigType.DOUBLE, "1_0.5"),
+        (ConfigType.INT, "²"),
+        (ConfigType.INT, float("inf")),
+        (ConfigType.INT, float("nan")),
+        (ConfigType.INT, INT_MAX + 1),
+        (ConfigType.INT, -INT_MAX - 2),
+        (ConfigType.LONG, LONG_MAX + 1),
+        (ConfigType.INT, "9" * 5000),
+        (ConfigType.DOUBLE, "much"),
+        (ConfigType.LIST, 5),
+        (ConfigType.STRING, 5),
+        (ConfigType.STRING, None),
+        (ConfigType.PASSWORD, 12),
     ],
 )
 def test_value_of_a_wrong_type_is_refused_with_the_name_of_the_key(kind, value):
@@ -73,11 +73,11 @@ def test_value_of_a_wrong_type_is_refused_with_the_name_of_the_key(kind, value):
 @pytest.mark.parametrize("value", [-0.1, 1.1, "nan"])
 def test_fraction_or_nan_outside_the_bounds_of_a_key_is_refused(value):
     with pytest.raises(ConfigError, match="from 0 to 1"):
-        key(Kind.DOUBLE, low=0, high=1).parse(value)
+        key(ConfigType.DOUBLE, low=0, high=1).parse(value)
 
 
 def test_bounds_of_a_key_are_inclusive():
-    row = key(Kind.INT, low=-1, high=9)
+    row = key(ConfigType.INT, low=-1, high=9)
 
     assert [row.parse(-1), row.parse(9)] == [-1, 9]
     for value in (-2, 10):
@@ -86,7 +86,7 @@ def test_bounds_of_a_key_are_inclusive():
 
 
 def test_list_may_be_empty_but_each_of_its_items_must_be_an_allowed_value():
-    row = key(Kind.LIST, choices=("delete", "compact"))
+    row = key(ConfigType.LIST, choices=("delete", "compact"))
 
     assert row.parse(" compact , delete ") == ("compact", "delete")
     assert row.parse(" ") == row.parse([]) == ()
@@ -96,7 +96,7 @@ def test_list_may_be_empty_but_each_of_its_items_must_be_an_allowed_value():
 
 
 def test_secret_is_never_shown_even_in_an_error():
-    row = key(Kind.PASSWORD, low=16)
+    row = key(ConfigType.PASSWORD, low=16)
 
     with pytest.raises(ConfigError) as short:
         row.parse("hunter2")
@@ -110,11 +110,11 @@ def test_secret_is_never_shown_even_in_an_error():
 @pytest.mark.parametrize(
     ("kind", "value", "text"),
     [
-        (Kind.BOOLEAN, True, "true"),
-        (Kind.LONG, -1, "-1"),
-        (Kind.LIST, ("a", "b"), "a,b"),
-        (Kind.STRING, None, None),
-        (Kind.DOUBLE, 0.5, "0.5"),
+        (ConfigType.BOOLEAN, True, "true"),
+        (ConfigType.LONG, -1, "-1"),
+        (ConfigType.LIST, ("a", "b"), "a,b"),
+        (ConfigType.STRING, None, None),
+        (ConfigType.DOUBLE, 0.5, "0.5"),
     ],
 )
 def test_value_is_converted_to_kafkas_text_form(kind, value, text):
@@ -122,7 +122,7 @@ def test_value_is_converted_to_kafkas_text_form(kind, value, text):
 
 
 def test_unknown_key_is_refused_with_the_most_similar_key():
-    keys = {"log.segment.bytes": key(Kind.INT), "log.dirs": key(Kind.LIST)}
+    keys = {"log.segment.bytes": key(ConfigType.INT), "log.dirs": key(ConfigType.LIST)}
 
     with pytest.raises(
         ConfigError, match=r"^unknown key log\.segment\.byte; did you mean log\.segment\.bytes\?$"
@@ -132,8 +132,8 @@ def test_unknown_key_is_refused_with_the_most_similar_key():
 
 @pytest.mark.parametrize("name", ["完全に違う", "xyzzy.foo"])
 def test_unknown_key_without_a_similar_one_is_refused_without_a_suggestion(name):
-    few = {"log.segment.bytes": key(Kind.INT), "log.dirs": key(Kind.LIST)}
-    many = {f"zookeeper.connect.{number}": key(Kind.INT) for number in range(9)}
+    few = {"log.segment.bytes": key(ConfigType.INT), "log.dirs": key(ConfigType.LIST)}
+    many = {f"zookeeper.connect.{number}": key(ConfigType.INT) for number in range(9)}
 
     with pytest.raises(ConfigError, match=r"; known keys are log\.segment\.bytes, log\.dirs$"):
         parse_all(few, {name: 1})
@@ -158,7 +158,7 @@ def test_key_written_both_dotted_and_as_a_nested_table_is_refused():
 
 @pytest.mark.parametrize("text", ["", "*", "0:1", "0:1, 12:34"])
 def test_list_items_must_match_the_pattern_of_the_key_unless_the_list_is_a_star(text):
-    row = Key(Kind.LIST, (), "", form="[0-9]+:[0-9]+", name="k")
+    row = Key(ConfigType.LIST, (), "", form="[0-9]+:[0-9]+", name="k")
     assert row.text(row.parse(text)) == text.replace(" ", "")
     for wrong in ("a", "0:1,*", "0", "0:1:2"):
         with pytest.raises(ConfigError, match="k must be"):

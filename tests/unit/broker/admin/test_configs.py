@@ -13,10 +13,10 @@ from minikafka.base.errors import ErrorCode, StaleSession
 from minikafka.base.ports import Check, Create, Set
 from minikafka.broker.admin.configs import (
     Alteration,
+    AlterOperation,
+    AlterResult,
     Change,
-    Operation,
     ResourceType,
-    Result,
     logger,
 )
 from minikafka.broker.settings.config_entries import log_levels
@@ -38,12 +38,12 @@ class World:
 
     async def alter(
         self, type: int, name: str, *changes: Change, replaces: bool = False, **rest: Any
-    ) -> Result:
+    ) -> AlterResult:
         item = Alteration(type, name, changes, replaces)
         (result,) = await self.cold.admin.configs.alter([item], **rest)
         return result
 
-    async def topic(self, *changes: Change, **rest: Any) -> Result:
+    async def topic(self, *changes: Change, **rest: Any) -> AlterResult:
         return await self.alter(TOPIC, "t", *changes, **rest)
 
     def stored(self, path: str = layout.topic_config_path("t")) -> dict[str, str]:
@@ -75,7 +75,7 @@ def levels() -> Iterator[Levels]:
 @pytest.mark.row("R71")
 async def test_settings_and_notification_are_written_in_one_fenced_multi() -> None:
     world = World()
-    assert await world.topic(Change("retention.ms", "5")) == Result(TOPIC, "t")
+    assert await world.topic(Change("retention.ms", "5")) == AlterResult(TOPIC, "t")
     (ops,) = world.session.multis
     path = layout.topic_config_path("t")
     assert ops == [
@@ -97,7 +97,7 @@ async def test_settings_and_notification_are_written_in_one_fenced_multi() -> No
 
 async def test_append_and_subtract_change_the_current_or_default_value_of_a_list_setting() -> None:
     world = World()
-    append, subtract = Operation.APPEND, Operation.SUBTRACT
+    append, subtract = AlterOperation.APPEND, AlterOperation.SUBTRACT
     await world.topic(Change("cleanup.policy", "compact", append))
     assert world.stored() == {"cleanup.policy": "delete,compact"}
     await world.topic(Change("cleanup.policy", "compact", append))
@@ -106,7 +106,9 @@ async def test_append_and_subtract_change_the_current_or_default_value_of_a_list
     assert world.stored() == {"cleanup.policy": "compact", THROTTLED: "0:1"}
     await world.topic(Change(THROTTLED, "0:1", subtract))
     assert world.stored()[THROTTLED] == ""
-    await world.topic(Change("cleanup.policy", None, Operation.DELETE), Change(THROTTLED, None, 1))
+    await world.topic(
+        Change("cleanup.policy", None, AlterOperation.DELETE), Change(THROTTLED, None, 1)
+    )
     assert world.stored() == {}
 
 
@@ -188,14 +190,14 @@ async def test_throttled_replicas_setting_may_be_all_none_or_a_list(value: str) 
         (
             TOPIC,
             "t",
-            [Change("retention.ms", "1", Operation.APPEND)],
+            [Change("retention.ms", "1", AlterOperation.APPEND)],
             ErrorCode.INVALID_CONFIG,
             "append is not allowed for config key: retention.ms",
         ),
         (
             TOPIC,
             "t",
-            [Change("nothing", "1", Operation.SUBTRACT)],
+            [Change("nothing", "1", AlterOperation.SUBTRACT)],
             ErrorCode.INVALID_CONFIG,
             "Unknown config name: nothing",
         ),
@@ -215,14 +217,14 @@ async def test_throttled_replicas_setting_may_be_all_none_or_a_list(value: str) 
         (
             LOGGER,
             "1",
-            [Change("root", None, Operation.DELETE)],
+            [Change("root", None, AlterOperation.DELETE)],
             ErrorCode.INVALID_REQUEST,
             "root logger",
         ),
         (
             LOGGER,
             "1",
-            [Change("root", "DEBUG", Operation.APPEND)],
+            [Change("root", "DEBUG", AlterOperation.APPEND)],
             ErrorCode.INVALID_REQUEST,
             "APPEND operation is not allowed",
         ),
@@ -250,7 +252,7 @@ async def test_log_levels_change_together_or_not_at_all(levels: Levels) -> None:
     assert levels(package, module) == ["ERROR", "ERROR"]
     await world.alter(LOGGER, "1", Change(module, "TRACE"))
     assert levels(package, module) == ["ERROR", "TRACE"]
-    await world.alter(LOGGER, "1", Change(module, None, Operation.DELETE))
+    await world.alter(LOGGER, "1", Change(module, None, AlterOperation.DELETE))
     assert levels(package, module) == ["ERROR", "ERROR"]
     assert world.session.multis == []
     assert world.cold.config_changes.applied == 0
@@ -355,7 +357,7 @@ async def test_settings_write_with_a_lost_response_is_resolved_by_reading_the_no
 ) -> None:
     world = World()
     world.session.faults = [fault]
-    assert (await world.topic(Change(THROTTLED, "0:1", Operation.APPEND))).error == code
+    assert (await world.topic(Change(THROTTLED, "0:1", AlterOperation.APPEND))).error == code
 
 
 async def test_request_times_out_when_zookeeper_session_ends_after_a_lost_response() -> None:

@@ -13,7 +13,7 @@ from minikafka.base.errors import BadArguments, ErrorCode
 from minikafka.base.model import ReplicaAssignment
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Check, Set
-from minikafka.broker.admin.partitions import MorePartitions, Result
+from minikafka.broker.admin.partitions import CreatePartitionsResult, MorePartitions
 from minikafka.zk import layout
 
 ID = bytes(range(16))
@@ -34,7 +34,9 @@ class World:
         assert topic_id == ID
         return assignment
 
-    async def add(self, count: int, *by_hand: tuple[int, ...], **rest: Any) -> Result:
+    async def add(
+        self, count: int, *by_hand: tuple[int, ...], **rest: Any
+    ) -> CreatePartitionsResult:
         """Add partitions to t, elect leaders for the new partitions, and return the result."""
         asked = [MorePartitions("t", count, by_hand or None)]
         adding = asyncio.ensure_future(
@@ -49,7 +51,7 @@ class World:
 @pytest.mark.row("I9")
 async def test_new_partitions_are_written_in_one_multi_that_checks_epoch_and_version() -> None:
     world = World()
-    assert await world.add(4) == Result("t")
+    assert await world.add(4) == CreatePartitionsResult("t")
     (ops,) = world.session.multis
     assert ops[0] == Check(layout.CONTROLLER_EPOCH, 0)
     assert isinstance(ops[1], Set)
@@ -59,7 +61,7 @@ async def test_new_partitions_are_written_in_one_multi_that_checks_epoch_and_ver
 @pytest.mark.row("R70")
 async def test_new_partitions_continue_the_round_robin_assignment_as_in_kafka() -> None:
     world = World()
-    assert await world.add(5) == Result("t")
+    assert await world.add(5) == CreatePartitionsResult("t")
     assert {p: entry.replicas for p, entry in world.written().items()} == {
         0: (2, 3),
         1: (3, 1),
@@ -71,7 +73,7 @@ async def test_new_partitions_continue_the_round_robin_assignment_as_in_kafka() 
 
 async def test_replicas_given_for_new_partitions_are_used() -> None:
     world = World()
-    assert await world.add(4, (3, 2), (1, 2)) == Result("t")
+    assert await world.add(4, (3, 2), (1, 2)) == CreatePartitionsResult("t")
     assert [world.written()[p].replicas for p in (2, 3)] == [(3, 2), (1, 2)]
 
 
@@ -156,7 +158,7 @@ async def test_new_partitions_are_refused_when_the_topic_is_queued_for_deletion(
     world = World()
     world.ensemble.put(layout.delete_topic_path("t"))
     result = await world.add(3)
-    assert result == Result(
+    assert result == CreatePartitionsResult(
         "t", ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion."
     )
 
@@ -188,7 +190,7 @@ async def test_topic_named_twice_gets_no_new_partitions() -> None:
     world = World()
     asked = [MorePartitions("t", 3), MorePartitions("t", 4)]
     assert await world.cold.admin.partitions.create_partitions(asked, 0) == [
-        Result("t", ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        CreatePartitionsResult("t", ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
     ]
 
 
@@ -201,7 +203,7 @@ async def test_replicas_that_another_broker_writes_concurrently_are_kept() -> No
         world.ensemble.put(layout.topic_path("t"), layout.encode_topic(ID, changed))
 
     world.session.before_multi = reorder
-    assert await world.add(3) == Result("t")
+    assert await world.add(3) == CreatePartitionsResult("t")
     assert world.written()[0].replicas == (3, 2)
     assert len(world.written()) == 3
 
@@ -239,7 +241,7 @@ async def test_request_times_out_when_new_partitions_get_no_leaders_in_time() ->
 
 async def test_validate_only_adds_no_partitions() -> None:
     world = World()
-    assert await world.add(3, validate_only=True) == Result("t")
+    assert await world.add(3, validate_only=True) == CreatePartitionsResult("t")
     assert world.session.multis == []
 
 

@@ -12,7 +12,7 @@ from support.entities import entity
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.apis.logdirs import alter_replica_log_dirs, describe_log_dirs
-from minikafka.log.manager import Directory, Replica
+from minikafka.log.manager import Directory, ReplicaLogInfo
 from minikafka.wire import codec
 from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 
@@ -33,8 +33,8 @@ def with_directories() -> Any:
     cold = Cold()
     has_directories(
         cold,
-        Directory("/a", (Replica(T0, 100, 7), Replica(U0, 0, 0))),
-        Directory("/b", (Replica(T1, 5, 10),)),
+        Directory("/a", (ReplicaLogInfo(T0, 100, 7), ReplicaLogInfo(U0, 0, 0))),
+        Directory("/b", (ReplicaLogInfo(T1, 5, 10),)),
         Directory("/broken", None),
     )
     cold.replicas.partitions = {T0: Hosted(), T1: Hosted()}
@@ -73,7 +73,7 @@ def test_only_requested_replicas_are_described() -> None:
 
 def test_describe_log_dirs_yields_to_the_event_loop_after_at_most_64_replicas() -> None:
     cold = Cold()
-    replicas = (Replica(TopicPartition("t", number), 1, 1) for number in range(640))
+    replicas = (ReplicaLogInfo(TopicPartition("t", number), 1, 1) for number in range(640))
     has_directories(cold, Directory("/a", tuple(replicas)))
     request = entity(DESCRIBE_LOG_DIRS, 4, topics=None)
     assert sum(1 for _ in describe_log_dirs(cold.services, request, context(4))) >= 10

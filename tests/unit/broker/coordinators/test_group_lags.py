@@ -10,7 +10,7 @@ from support.memory_cluster import MemoryCluster
 
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import TopicPartition
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.broker.coordinators import group_lags as lags
 from minikafka.broker.coordinators.group_lags import REFRESH_MS, GroupLags
 from minikafka.client import NewTopic
@@ -21,7 +21,7 @@ from minikafka.record.batch import Record
 Pairs = dict[tuple[str, str, str], int]
 
 
-async def page_of(broker: Broker) -> str:
+async def page_of(broker: BrokerServer) -> str:
     return "\n".join([piece async for piece in broker._metrics_page()])
 
 

@@ -16,7 +16,7 @@ from support.seeded_loop import run_seeded
 from minikafka.base.coordinators import TransactionEnded, partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.broker.coordinators.host import CoordinatorHost
 from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.broker.replicas.roles import Roles
@@ -43,7 +43,7 @@ class Cluster(MemoryCluster):
         super().__init__(3)
         self.registries: dict[int, Any] = {}
 
-    def created(self, broker: Broker) -> None:
+    def created(self, broker: BrokerServer) -> None:
         self.registries[broker.config.broker_id] = NAMES["host_registry"](broker)
 
     async def coordinator(self, key: str) -> int:

@@ -13,7 +13,7 @@ from support.silent_client import Silent
 from support.until import until
 
 from minikafka.base.errors import ConfigError, ErrorCode
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.broker.services import RequestContext, Services
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.network import Address, Network
@@ -29,13 +29,13 @@ KEYS = {
 }
 
 
-def port(broker: Broker, listener: str) -> int:
+def port(broker: BrokerServer, listener: str) -> int:
     endpoint = broker.info.endpoint(listener)
     assert endpoint is not None
     return endpoint.port
 
 
-def client(cluster: MemoryCluster, broker: Broker, listener: str) -> Client:
+def client(cluster: MemoryCluster, broker: BrokerServer, listener: str) -> Client:
     return Client(f"127.0.0.1:{port(broker, listener)}", transport=cluster.transport)
 
 
@@ -107,7 +107,7 @@ async def test_broker_with_an_ssl_listener_fails_before_it_listens() -> None:
 class Coordinator:
     """A component of one broker whose bound method handles FindCoordinator."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerServer) -> None:
         self.node_id = broker.info.id
         broker.listener.handlers[FIND_COORDINATOR] = self.find
 
@@ -118,7 +118,7 @@ class Coordinator:
 class Coordinators(MemoryCluster):
     """A cluster in which each broker has its own `Coordinator`."""
 
-    def created(self, broker: Broker) -> None:
+    def created(self, broker: BrokerServer) -> None:
         Coordinator(broker)
 
 

@@ -15,7 +15,7 @@ from support.until import until
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.broker.capabilities import CoordinationMode, Orders
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
@@ -53,7 +53,7 @@ class Opening(MemoryCluster):
     def new_mode(self, config: BrokerConfig, ports: BrokerPorts) -> CoordinationMode:
         return MemoryMode(config.broker_id, self.state)
 
-    def created(self, broker: Broker) -> None:
+    def created(self, broker: BrokerServer) -> None:
         if broker.info.id == 0:
             broker.replicas.roles.add(RoleNotes(self.roles))
 

@@ -13,7 +13,7 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import PartitionState, TopicPartition
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.client import NewTopic
 from minikafka.record.batch import CorruptBatch, Record, build, records
 
@@ -162,7 +162,7 @@ async def test_role_listener_cannot_be_added_after_the_first_reported_role_chang
 class Registry:
     """A RoleListener that keeps the last value of every key of one partition in memory."""
 
-    def __init__(self, broker: Broker, tp: TopicPartition) -> None:
+    def __init__(self, broker: BrokerServer, tp: TopicPartition) -> None:
         self.broker, self.tp = broker, tp
         self.values: dict[bytes, bytes] | None = None  # None: not leader, or still loading
         broker.replicas.roles.add(self)
@@ -201,7 +201,7 @@ class Registry:
 class Registries(MemoryCluster):
     """A cluster in which each broker has a `Registry`."""
 
-    def created(self, broker: Broker) -> None:
+    def created(self, broker: BrokerServer) -> None:
         self.registries = getattr(self, "registries", {})
         self.registries[broker.info.id] = Registry(broker, REGISTRY)
 

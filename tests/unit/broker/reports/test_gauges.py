@@ -14,7 +14,7 @@ from support.until import until
 from minikafka.base.deciders import Outcome
 from minikafka.base.metrics import Number, prometheus_text
 from minikafka.base.model import TopicPartition
-from minikafka.broker.broker import Broker
+from minikafka.broker.broker import BrokerServer
 from minikafka.broker.modes.controller.terms.reader import Signal
 from minikafka.broker.modes.controller.terms.view import summary_of
 from minikafka.broker.reports.controller_gauges import CONTROLLER_STATES
@@ -26,14 +26,14 @@ TRAFFIC = "kafka_server_brokertopicmetrics_"
 REQUESTS = "kafka_network_requestmetrics_"
 
 
-def read(broker: Broker) -> dict[str, float]:
+def read(broker: BrokerServer) -> dict[str, float]:
     """Return the samples of a broker's Prometheus text, by name with labels."""
     lines = "".join(prometheus_text(broker.metrics)).splitlines()
     samples = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     return {name: float(value) for name, value in samples}
 
 
-def totals(broker: Broker) -> dict[str, Number]:
+def totals(broker: BrokerServer) -> dict[str, Number]:
     return broker.metrics.totals()
 
 
@@ -134,7 +134,7 @@ async def test_produce_requests_without_acks_are_counted() -> None:
 
 
 async def test_metrics_count_the_replicas_of_a_topic_whose_deletion_waits() -> None:
-    def counts(broker: Broker) -> tuple[Number, Number]:
+    def counts(broker: BrokerServer) -> tuple[Number, Number]:
         seen = totals(broker)
         return seen["ReplicasToDeleteCount"], seen["ReplicasIneligibleToDeleteCount"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.config.keys import Kind
+from minikafka.base.config.keys import ConfigType
 from minikafka.broker.settings.config_entries import (
     ConfigEntry,
-    Source,
+    ConfigSource,
     broker_entries,
     cluster_entries,
     topic_entries,
@@ -32,10 +32,13 @@ def test_topic_config_value_comes_from_the_topic_or_the_broker_or_the_default() 
     entries = by_name(
         topic_entries(TopicConfig.from_broker(BROKER, {"retention.ms": "5"}), SETTINGS)
     )
-    assert (entries["retention.ms"].value, entries["retention.ms"].source) == ("5", Source.TOPIC)
+    assert (entries["retention.ms"].value, entries["retention.ms"].source) == (
+        "5",
+        ConfigSource.TOPIC,
+    )
     least = entries["min.insync.replicas"]
-    assert (least.value, least.source) == ("2", Source.STATIC_BROKER)
-    assert entries["segment.bytes"].source == Source.DEFAULT
+    assert (least.value, least.source) == ("2", ConfigSource.STATIC_BROKER)
+    assert entries["segment.bytes"].source == ConfigSource.DEFAULT
     assert entries["segment.ms"].value == "7200000"
     assert not least.read_only
 
@@ -44,9 +47,9 @@ def test_synonyms_are_listed_in_order_of_precedence() -> None:
     config = TopicConfig.from_broker(BROKER, {"min.insync.replicas": "1"})
     synonyms = by_name(topic_entries(config, SETTINGS))["min.insync.replicas"].synonyms
     assert synonyms == (
-        ("min.insync.replicas", "1", Source.TOPIC),
-        ("min.insync.replicas", "2", Source.STATIC_BROKER),
-        ("min.insync.replicas", "1", Source.DEFAULT),
+        ("min.insync.replicas", "1", ConfigSource.TOPIC),
+        ("min.insync.replicas", "2", ConfigSource.STATIC_BROKER),
+        ("min.insync.replicas", "1", ConfigSource.DEFAULT),
     )
 
 
@@ -54,7 +57,7 @@ def test_broker_config_entries_have_the_values_and_flags_that_user_interfaces_re
     entries = by_name(broker_entries(SETTINGS))
     assert entries["inter.broker.protocol.version"].value == "3.3-IV3"
     assert entries["delete.topic.enable"].value == "true"
-    assert entries["broker.id"].source == Source.STATIC_BROKER
+    assert entries["broker.id"].source == ConfigSource.STATIC_BROKER
     assert entries["broker.id"].read_only
     assert not entries["log.retention.ms"].read_only
 
@@ -62,7 +65,7 @@ def test_broker_config_entries_have_the_values_and_flags_that_user_interfaces_re
 def test_config_entry_of_the_cluster_secret_has_no_value() -> None:
     secret = by_name(broker_entries(SETTINGS))["minikafka.cluster.secret"]
     assert secret.key.sensitive
-    assert secret.source == Source.STATIC_BROKER
+    assert secret.source == ConfigSource.STATIC_BROKER
     assert secret.value is None
     assert all(synonym.value is None for synonym in secret.synonyms)
 
@@ -70,13 +73,17 @@ def test_config_entry_of_the_cluster_secret_has_no_value() -> None:
 def test_user_defined_setting_is_shown_without_its_value() -> None:
     settings = DynamicConfig(BROKER)
     settings.load({"team.contact": "a@b"}, {"team.contact": "c@d"})
-    sources = [Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT_BROKER]
+    sources = [ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT_BROKER]
     for entries, expected in (
         (broker_entries(settings), sources),
         (cluster_entries(settings), sources[1:]),
     ):
         entry = by_name(entries)["team.contact"]
-        assert (entry.key.kind, entry.value, entry.source) == (Kind.UNKNOWN, None, expected[0])
+        assert (entry.key.kind, entry.value, entry.source) == (
+            ConfigType.UNKNOWN,
+            None,
+            expected[0],
+        )
         assert entry.key.sensitive
         assert entry.read_only
         assert entry.synonyms == tuple(("team.contact", None, source) for source in expected)

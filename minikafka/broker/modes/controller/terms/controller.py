@@ -45,7 +45,7 @@ from minikafka.broker.modes.controller.terms.probes import BrokerProbes, Prober
 from minikafka.broker.modes.controller.terms.reader import Signal
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.modes.controller.terms.takeover import Attendance, Attender
-from minikafka.broker.modes.controller.terms.term import Channels, Term
+from minikafka.broker.modes.controller.terms.term import RequestChannels, Term
 from minikafka.broker.modes.controller.terms.term_session import TermSession
 from minikafka.broker.modes.controller.terms.view import summary_of, view_of
 from minikafka.broker.modes.zookeeper.ports import Ports
@@ -81,7 +81,7 @@ class ZooKeeperController:
     def __init__(
         self,
         ports: Ports,
-        channels: Channels,
+        channels: RequestChannels,
         probe: Prober,
         attend: Attender,
     ) -> None:

@@ -26,13 +26,13 @@ from minikafka.base.ports import (
     Create,
     Delete,
     MultiOp,
-    Node,
     SessionEvent,
     SessionState,
     Set,
     Stat,
     WatchKind,
     WatchSignal,
+    Znode,
     ZooKeeper,
 )
 from minikafka.zk import calls
@@ -76,7 +76,7 @@ class _Overlay:
         self._tree = Tree.empty()
         self._zxid = 0
 
-    def place(self, path: str, node: Node | None, children: Sequence[str]) -> None:
+    def place(self, path: str, node: Znode | None, children: Sequence[str]) -> None:
         """Add a node as it was read, None for an absent node. A path that is known already keeps its changes."""
         if path in self.known:
             return
@@ -85,10 +85,10 @@ class _Overlay:
             self._tree.place(path, node.data, node.stat, children)
             self._zxid = max(self._zxid, node.stat.mzxid, node.stat.pzxid)
 
-    def node(self, path: str) -> Node | None:
+    def node(self, path: str) -> Znode | None:
         """Return the node at a known path, None if it does not exist."""
         node = self._tree.nodes.get(path)
-        return None if node is None else Node(node.data or b"", node.stat())
+        return None if node is None else Znode(node.data or b"", node.stat())
 
     def children(self, path: str) -> list[str] | None:
         """Return the sorted names of the children of the node at a known path, None if it does not exist."""
@@ -191,12 +191,12 @@ class ImaginedStore:
 
     # Reads of the real nodes, with the plan's changes.
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
         """Return the nodes with the plan's changes applied, None for each absent node."""
         await self._read(paths)
         return [self._overlay.node(path) for path in paths]
 
-    async def get(self, path: str, *, watch: bool = False) -> Node:
+    async def get(self, path: str, *, watch: bool = False) -> Znode:
         """Return a node with the plan's changes applied. Raises NoNode."""
         (node,) = await self.get_many([path])
         if node is None:

@@ -15,7 +15,7 @@ from typing import Final
 from minikafka.base.errors import CoordinationError, NoNode
 from minikafka.base.model import Broker, BrokerId, LeaderAndIsr, TopicPartition
 from minikafka.base.names import parse_topic
-from minikafka.base.ports import Node, Watch, WatchKind, ZooKeeper
+from minikafka.base.ports import Watch, WatchKind, Znode, ZooKeeper
 from minikafka.broker.modes.controller.terms.probes import BrokerProbes
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.side_by_side import all_of
@@ -291,15 +291,15 @@ class ClusterReader:
         names, _ = await self._session.steady(lambda: self._zookeeper.children(path, watch=arm))
         return names
 
-    async def read_watched(self, signal: Signal, paths: Sequence[str]) -> list[Node | None]:
+    async def read_watched(self, signal: Signal, paths: Sequence[str]) -> list[Znode | None]:
         """Return data and Stat of each node, None for an absent node. Also watch each existing node."""
-        nodes: list[Node | None] = []
+        nodes: list[Znode | None] = []
         for start in range(0, len(paths), _READS_IN_FLIGHT):
             window = paths[start : start + _READS_IN_FLIGHT]
             nodes += await all_of(self._get(signal, path) for path in window)
         return nodes
 
-    async def _get(self, signal: Signal, path: str) -> Node | None:
+    async def _get(self, signal: Signal, path: str) -> Znode | None:
         arm = self._arm(WatchKind.DATA, path, signal)
         try:
             return await self._session.steady(lambda: self._zookeeper.get(path, watch=arm))
@@ -308,7 +308,7 @@ class ClusterReader:
                 await self._unwatch(WatchKind.DATA, path)
             return None
 
-    async def _node(self, signal: Signal, path: str) -> Node | None:
+    async def _node(self, signal: Signal, path: str) -> Znode | None:
         """Set a watch that fires when the node is created or changed; return the node, None if absent."""
         arm = self._arm(WatchKind.EXISTS, path, signal)
         stat = await self._session.steady(lambda: self._zookeeper.exists(path, watch=arm))
@@ -365,7 +365,7 @@ class _WatchedNodes:
         self._reader = reader
         self._signal = signal
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
         """Return data and Stat of each node, None for an absent node. Also watch each existing node."""
         return await self._reader.read_watched(self._signal, paths)
 

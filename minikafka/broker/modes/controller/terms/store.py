@@ -22,7 +22,7 @@ from minikafka.base.errors import (
     TooLarge,
 )
 from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
-from minikafka.base.ports import Check, Delete, MultiOp, Node, Stat
+from minikafka.base.ports import Check, Delete, MultiOp, Stat, Znode
 from minikafka.broker.modes.controller.terms.term_session import TermSession, batches, raise_unless
 from minikafka.broker.side_by_side import all_of
 from minikafka.controller.commands import ElectionSettings
@@ -225,7 +225,7 @@ class ControllerStore:
             configs.path_of(configs.Entity(configs.TOPICS, topic)),
             layout.delete_topic_path(topic),
         ]
-        seen: list[Node | None] = []
+        seen: list[Znode | None] = []
         """The topic's node as it was read at each attempt."""
 
         async def operations() -> list[MultiOp]:
@@ -242,7 +242,7 @@ class ControllerStore:
         await self.session.compare_and_set(operations, before_retry)
 
 
-def _decoded(node: Node) -> Topic:
+def _decoded(node: Znode) -> Topic:
     try:
         return topics.decode(node.data)
     except ValueError as error:
@@ -259,6 +259,6 @@ def _merged(node: Topic, changes: Mapping[int, ReplicaAssignment | None]) -> Top
     )
 
 
-def _was_created_since(node: Node | None, before: Node | None) -> bool:
+def _was_created_since(node: Znode | None, before: Znode | None) -> bool:
     """True if `node` was created after the earlier read that returned `before` (None: no node)."""
     return node is not None and (before is None or node.stat.czxid != before.stat.czxid)

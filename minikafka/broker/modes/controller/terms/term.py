@@ -85,7 +85,7 @@ from minikafka.zk.nodes import admin_requests, notifications, partition_states
 logger = logging.getLogger(__name__)
 
 
-class Channels(Protocol):
+class RequestChannels(Protocol):
     """The ordered queues of requests to brokers (`rpc/channels.py`)."""
 
     def add(self, broker: Broker) -> None:
@@ -123,7 +123,7 @@ class Term:
         self,
         zookeeper: ZooKeeper,
         store: ControllerStore,
-        channels: Channels,
+        channels: RequestChannels,
         clock: Clock,
         machine: ControllerMachine,
         holds_node: Callable[[], Awaitable[bool]],

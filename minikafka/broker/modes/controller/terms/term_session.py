@@ -25,7 +25,7 @@ from minikafka.base.errors import (
     ServerVerdict,
     StaleSession,
 )
-from minikafka.base.ports import Check, Delete, Ledger, MultiOp, Node, Stat, ZooKeeper
+from minikafka.base.ports import Check, Delete, Ledger, MultiOp, Stat, Znode, ZooKeeper
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.ledger.record import NOTHING, WRITE
 from minikafka.zk import layout
@@ -88,7 +88,7 @@ class TermSession:
                 f"a new session has replaced the ZooKeeper session of generation {self.generation}"
             )
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
         """Return data and Stat of each node, None for an absent node. Raises StaleSession."""
         return await self.steady(lambda: self._zookeeper.get_many(paths))
 

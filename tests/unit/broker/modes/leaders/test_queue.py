@@ -19,7 +19,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import MultiOp, WatchKind
-from minikafka.broker.modes.leaders.queue import Entry, StateChangeQueue
+from minikafka.broker.modes.leaders.queue import QueuedRequest, StateChangeQueue
 from minikafka.leaders.model import Operation, StateChange
 from minikafka.leaders.shrinking import rescan
 from minikafka.zk.nodes.leaders import layout, tree
@@ -69,7 +69,7 @@ class World:
         nodes = [self.ensemble.nodes[f"{QUEUE}/{name}"] for name in names]
         return [layout.decode_request(node.data) for node in nodes]
 
-    async def send(self, *requests: StateChange) -> list[Entry]:
+    async def send(self, *requests: StateChange) -> list[QueuedRequest]:
         return [await self.sender.enqueue(RECEIVER, request) for request in requests]
 
     async def consume(self) -> StateChange:
@@ -388,7 +388,7 @@ async def test_wait_returns_the_requests_that_were_not_consumed_in_time(world: W
     assert world.sessions[SENDER].watched() == set()
 
 
-async def _advance(world: World, waiting: asyncio.Future[list[Entry]]) -> None:
+async def _advance(world: World, waiting: asyncio.Future[list[QueuedRequest]]) -> None:
     for _ in range(50):
         await asyncio.sleep(0)
         if not waiting.done():

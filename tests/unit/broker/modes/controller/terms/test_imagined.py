@@ -38,9 +38,9 @@ from minikafka.base.ports import (
     Create,
     Delete,
     MultiOp,
-    Node,
     Set,
     WatchKind,
+    Znode,
     ZooKeeper,
 )
 from minikafka.broker.modes.controller.terms.imagined import ImaginedChannels, ImaginedStore
@@ -165,7 +165,7 @@ async def test_imagined_store_keeps_a_write_that_overtakes_a_read_of_the_same_no
 ) -> None:
     get_many, gate = real.get_many, asyncio.Event()
 
-    async def held(paths: Sequence[str]) -> list[Node | None]:
+    async def held(paths: Sequence[str]) -> list[Znode | None]:
         nodes = await get_many(paths)
         await gate.wait()
         return nodes

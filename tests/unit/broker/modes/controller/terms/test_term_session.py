@@ -8,7 +8,7 @@ import pytest
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, StaleSession
-from minikafka.base.ports import Node
+from minikafka.base.ports import Znode
 from minikafka.broker.modes.controller.terms.term_session import TermSession
 
 
@@ -18,7 +18,7 @@ async def test_zookeeper_read_is_not_repeated_in_a_later_session() -> None:
     session = TermSession(zookeeper, zookeeper.generation, 0)
     reads: list[Sequence[str]] = []
 
-    async def get_many(paths: Sequence[str]) -> list[Node | None]:
+    async def get_many(paths: Sequence[str]) -> list[Znode | None]:
         reads.append(paths)
         if len(reads) > 1:
             return [None]
