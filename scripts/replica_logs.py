@@ -38,7 +38,7 @@ def read_logs(
     return logs
 
 
-def _checkpointed(found: Iterable[replicas.Replica]) -> dict[TopicPartition, int]:
+def _checkpointed(found: Iterable[replicas.CheckedReplica]) -> dict[TopicPartition, int]:
     ends: dict[TopicPartition, int] = {}
     for replica in found:
         if replica.high_watermark is not None:

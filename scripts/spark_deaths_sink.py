@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from minikafka.spark.datasource import MinikafkaDataSource
 from minikafka.spark.sink.once import commit, staged
-from minikafka.spark.sink.once.transaction import Transaction
+from minikafka.spark.sink.once.transaction import SinkTransaction
 from minikafka.spark.sink.writers import StreamWriter
 
 DIRECTORY = "SPARK_DEATHS_DIRECTORY"
@@ -85,10 +85,10 @@ def arm() -> None:
     begin, rows, marker, end = DRIVER_MOMENTS
     changes: tuple[tuple[Any, str, Any, str, Callable[[], None]], ...] = (
         (staged, "encoded", before, IN_A_TASK, kill_task),
-        (commit, "Transaction", before, begin, kill_driver),
-        (Transaction, "mark", before, rows, kill_driver),
-        (Transaction, "commit", before, marker, kill_driver),
-        (Transaction, "commit", after, end, kill_driver),
+        (commit, "SinkTransaction", before, begin, kill_driver),
+        (SinkTransaction, "mark", before, rows, kill_driver),
+        (SinkTransaction, "commit", before, marker, kill_driver),
+        (SinkTransaction, "commit", after, end, kill_driver),
     )
     for owner, name, when, moment, kill in changes:
         setattr(owner, name, when(moment, kill, getattr(owner, name)))

@@ -11,7 +11,7 @@ from typing import Any
 from display import Display
 
 from minikafka.base.model import TopicPartition
-from minikafka.client.history import Verdict
+from minikafka.client.history import HistoryComparison
 from minikafka.cluster import LocalCluster
 
 WATCH_SECONDS = 0.2
@@ -50,7 +50,7 @@ class IsrWatch:
         display.table("ISR history (* leads)", ("partition", "from second … [ISR]"), rows)
 
 
-def show_verdict(display: Display, verdict: Verdict) -> None:
+def show_verdict(display: Display, verdict: HistoryComparison) -> None:
     """Show the counts as a table, with extra columns for rare kinds of anomalies that occurred."""
     anomalies = verdict.anomalies()
     names = [*_COUNTS, *(kind for kind in anomalies if kind not in _COUNTS)]

@@ -24,7 +24,7 @@ from minikafka.broker.capabilities import MetadataSource
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class MetadataSnapshot:
     """The metadata at one moment. A snapshot is immutable except for the cache `encoded`."""
 
     version: int = 0
@@ -54,7 +54,7 @@ class MetadataCache:
         """The mode's source of metadata, None if the mode passes on every change at once."""
         self._waiters: dict[asyncio.Future[bool], Callable[[], bool]] = {}
         self._deletion_listeners: list[Callable[[Collection[str]], None]] = []
-        self.snapshot = Snapshot()
+        self.snapshot = MetadataSnapshot()
 
     def on_topics_deleted(self, listener: Callable[[Collection[str]], None]) -> None:
         """Register a function that is called with the topics that an update has removed or shown as recreated."""
@@ -108,7 +108,7 @@ class MetadataCache:
         if topics.keys() != old.topics.keys() or any(ids.get(t) != given[t] for t in given):
             ids = {t: id_ for t, id_ in {**ids, **given}.items() if t in topics}
             names = {topic_id: topic for topic, topic_id in ids.items()}
-        self.snapshot = Snapshot(
+        self.snapshot = MetadataSnapshot(
             version=old.version + 1,
             controller_id=update.controller_id,
             brokers={broker.id: broker for broker in update.live_brokers},
@@ -122,7 +122,7 @@ class MetadataCache:
         self._report_deletions(old)
         self._wake()
 
-    def _report_deletions(self, old: Snapshot) -> None:
+    def _report_deletions(self, old: MetadataSnapshot) -> None:
         new = self.snapshot
         if new.topic_ids is old.topic_ids and new.topics.keys() == old.topics.keys():
             return
@@ -177,7 +177,7 @@ def _resolve(future: asyncio.Future[bool], outcome: bool) -> None:
 
 
 def _unchanged_encodings(
-    old: Snapshot, topics: Mapping[str, Mapping[int, PartitionState]]
+    old: MetadataSnapshot, topics: Mapping[str, Mapping[int, PartitionState]]
 ) -> Iterator[tuple[tuple[int, str, int, str], bytes]]:
     """Yield each entry (key, bytes) of the cache `old.encoded` that belongs to an unchanged topic."""
     for key, answer in old.encoded.items():
@@ -186,7 +186,7 @@ def _unchanged_encodings(
 
 
 def _without_recreated(
-    old: Snapshot, given: Mapping[str, bytes], changes: tuple[PartitionState, ...]
+    old: MetadataSnapshot, given: Mapping[str, bytes], changes: tuple[PartitionState, ...]
 ) -> Mapping[str, Mapping[int, PartitionState]]:
     """Return the topics of the old snapshot without the topics that were recreated.
 

@@ -14,7 +14,7 @@ from minikafka.cli.arguments import completion
 from minikafka.cli.arguments.find_cluster import zookeeper_servers
 from minikafka.cli.arguments.options import data_option, not_blank, timeout_option
 from minikafka.cli.execution.running import run
-from minikafka.cli.terminal.command_group import Group
+from minikafka.cli.terminal.command_group import CommandGroup
 from minikafka.cli.terminal.echo import json_option, show
 
 _ID_MAX: Final = 2**31 - 1
@@ -33,7 +33,7 @@ _zookeeper_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def brokers() -> None:
     """Add or remove a broker of a cluster without a controller (minikafka.coordination=leaders)."""
 

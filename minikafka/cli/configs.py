@@ -24,7 +24,7 @@ from minikafka.cli.arguments.options import (
     timeout_option,
 )
 from minikafka.cli.execution.running import run_with_client
-from minikafka.cli.terminal.command_group import Group
+from minikafka.cli.terminal.command_group import CommandGroup
 from minikafka.cli.terminal.echo import echo, json_option, show
 from minikafka.cli.terminal.topic_errors import require_topics
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from minikafka.client.administration.results import Resource, Setting, Settings
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def configs() -> None:
     """Show and change settings of topics and brokers without a restart."""
 

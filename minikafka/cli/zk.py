@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from minikafka.cli.recover import recover
-from minikafka.cli.terminal.command_group import Group
+from minikafka.cli.terminal.command_group import CommandGroup
 from minikafka.cli.terminal.echo import json_option, show, wants_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ log_dir_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def zk() -> None:
     """Move ZooKeeper's data to and from Apache ZooKeeper, or rebuild them."""
 

@@ -27,7 +27,7 @@ from minikafka.client.log_offsets import (
 from minikafka.client.metadata import Leader, Metadata, error_code
 from minikafka.client.network import VERSIONS, Address, Network, decode, request
 from minikafka.client.retries import RETRY_BACKOFF_MS
-from minikafka.client.waits import Wait
+from minikafka.client.waits import PendingCall
 from minikafka.record.batch import Record, records
 from minikafka.record.header import (
     ATTRIBUTES,
@@ -117,7 +117,7 @@ class Consumer:
         """By partition: the offset after the last returned record, or EARLIEST or LATEST until that is looked up."""
         self._ends: Mapping[TopicPartition, int] | None = None
         self._in_flight: dict[Address, _Fetch] = {}
-        self._waits: dict[TopicPartition, Wait] = {}
+        self._waits: dict[TopicPartition, PendingCall] = {}
         """By partition: the wait for its leader, from the first fetch or failure until a fetch succeeds."""
 
     async def read(

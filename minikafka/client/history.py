@@ -84,7 +84,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HistoryComparison:
     """The result of a comparison: five counts of records, then one count for each kind of anomaly."""
 
     sent: int
@@ -128,7 +128,7 @@ class Verdict:
         return f"{self.acked} acked, {self.failed} failed, {self.unknown} unknown, {self.read} read: {found}"
 
 
-def verdict(histories: Sequence[History], reading: Reading) -> Verdict:
+def verdict(histories: Sequence[History], reading: Reading) -> HistoryComparison:
     """Compare all records sent to one topic with one complete reading of the topic.
 
     `histories` must cover all producers of the topic; the order is checked within each history.
@@ -144,7 +144,7 @@ def verdict(histories: Sequence[History], reading: Reading) -> Verdict:
     for deliveries in reading.values():
         skipped, repeated = _count_gaps(offset for offset, _ in deliveries)
         totals.update(read=len(deliveries), skipped=skipped, repeated=repeated)
-    return Verdict(*(totals[field.name] for field in fields(Verdict)))
+    return HistoryComparison(*(totals[field.name] for field in fields(HistoryComparison)))
 
 
 class _Comparison:

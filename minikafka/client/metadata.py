@@ -14,7 +14,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.known_cluster import KnownCluster
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import Node, TopicPartition
-from minikafka.client.network import Address, Network, Unreachable, request
+from minikafka.client.network import Address, AddressUnreachable, Network, request
 from minikafka.client.waits import Waits
 from minikafka.messages.decoder import Entity
 from minikafka.wire.versions import METADATA
@@ -196,7 +196,7 @@ class Metadata:
                 return await self._network.call(address, METADATA, REFRESH_TIMEOUT_MS, body)
             except OSError as error:
                 failure = error
-                is_reachable = is_reachable or not isinstance(error, Unreachable)
+                is_reachable = is_reachable or not isinstance(error, AddressUnreachable)
         tried = ",".join(f"{address.host}:{address.port}" for address in candidates)
         raise NoBrokerAnswers(
             f"no broker answers at {tried} ({failure.strerror or failure}): "

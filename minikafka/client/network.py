@@ -63,7 +63,7 @@ class Address(NamedTuple):
     port: int
 
 
-class Unreachable(ConnectionError):
+class AddressUnreachable(ConnectionError):
     """The address refuses connections, or does not exist."""
 
 
@@ -130,9 +130,9 @@ class Network:
         except TimeoutError:
             raise
         except ConnectionRefusedError as error:
-            raise Unreachable(error.errno, "connection refused") from error
+            raise AddressUnreachable(error.errno, "connection refused") from error
         except OSError as error:
-            raise Unreachable(error.errno, error.strerror or str(error)) from error
+            raise AddressUnreachable(error.errno, error.strerror or str(error)) from error
         assert isinstance(handler, BrokerConnection)
         return handler
 

@@ -15,7 +15,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.base.retry_plan import RetryPlan
 from minikafka.client.metadata import Metadata, NoBrokerAnswers
-from minikafka.client.waits import Wait
+from minikafka.client.waits import PendingCall
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +49,12 @@ class Retries:
     ) -> T:
         """Call `attempt`; repeat the call after a retriable error. Return its result. Raises KafkaError.
 
-        `about` and `tp`: what the call waits for, see `Wait`.
+        `about` and `tp`: what the call waits for, see `PendingCall`.
         """
         with self._metadata.waits.during(about, self._clock.now(), tp) as wait:
             return await self._repeat(attempt, wait)
 
-    async def _repeat(self, attempt: Callable[[], Awaitable[T]], wait: Wait) -> T:
+    async def _repeat(self, attempt: Callable[[], Awaitable[T]], wait: PendingCall) -> T:
         has_warned = False
         plan = RetryPlan(wait.since, self._time_limit_ms, RETRY_BACKOFF_MS, RETRY_BACKOFF_MS)
         while True:

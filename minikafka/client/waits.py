@@ -11,7 +11,7 @@ from minikafka.base.model import TopicPartition
 
 
 @dataclass(slots=True, eq=False)
-class Wait:
+class PendingCall:
     """A call that has not returned. `about`: what it waits for. `since`: when it began, monotonic ms.
 
     `tp`: the partition whose leader must answer, if there is one. `error`: the last error after which the call was
@@ -28,20 +28,22 @@ class Waits:
     """The waits of one client."""
 
     def __init__(self) -> None:
-        self._current: dict[Wait, None] = {}
+        self._current: dict[PendingCall, None] = {}
 
-    def begin(self, about: str, since: int, tp: TopicPartition | None = None) -> Wait:
+    def begin(self, about: str, since: int, tp: TopicPartition | None = None) -> PendingCall:
         """Add a wait; the caller ends it with `end`."""
-        wait = Wait(about, since, tp)
+        wait = PendingCall(about, since, tp)
         self._current[wait] = None
         return wait
 
-    def end(self, wait: Wait) -> None:
+    def end(self, wait: PendingCall) -> None:
         """Remove a wait; a second call has no effect."""
         self._current.pop(wait, None)
 
     @contextmanager
-    def during(self, about: str, since: int, tp: TopicPartition | None = None) -> Iterator[Wait]:
+    def during(
+        self, about: str, since: int, tp: TopicPartition | None = None
+    ) -> Iterator[PendingCall]:
         """Add a wait for the time of a `with` block."""
         wait = self.begin(about, since, tp)
         try:
@@ -49,6 +51,6 @@ class Waits:
         finally:
             self.end(wait)
 
-    def oldest(self) -> Wait | None:
+    def oldest(self) -> PendingCall | None:
         """Return the wait that began first; None if the client waits for nothing."""
         return min(self._current, key=lambda wait: wait.since, default=None)

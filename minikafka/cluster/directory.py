@@ -271,9 +271,9 @@ class ClusterDirectory:
         """Write the record to `cluster.json`."""
         write_private(self._record_file, json.dumps(_encode(record), indent=1) + "\n")
 
-    def remember(self) -> Memory:
-        """Return a snapshot of the directory, which `Memory.restore` can restore."""
-        return Memory(self)
+    def remember(self) -> DirectorySnapshot:
+        """Return a snapshot of the directory, which `DirectorySnapshot.restore` can restore."""
+        return DirectorySnapshot(self)
 
     def configuration_files(self) -> list[Path]:
         """Return the files that exist: the record, the secret, and the configuration files of brokers."""
@@ -374,7 +374,7 @@ def _is_text(path: Path) -> bool:
     return True
 
 
-class Memory:
+class DirectorySnapshot:
     """A snapshot of a data directory before a start: its configuration files, and a list of data directories."""
 
     def __init__(self, directory: ClusterDirectory) -> None:

@@ -24,7 +24,7 @@ from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.cluster.launch.broker_keys import kept_settings
 from minikafka.cluster.launch.launcher import DYING_MS, POLL_MS, Launcher
-from minikafka.cluster.launch.plan import BROKERS_MAX, PORT_MAX, Request, check_number
+from minikafka.cluster.launch.plan import BROKERS_MAX, PORT_MAX, LaunchRequest, check_number
 from minikafka.cluster.observation.observed import WAIT_MS, ObservedCluster
 from minikafka.cluster.observation.state import STATE_TIMEOUT_MS, ClusterState
 from minikafka.cluster.observation.step_watch import find_blocked_broker
@@ -116,7 +116,7 @@ class LocalCluster(ObservedCluster):
             keys = {**LOCAL_KEYS, **(config or {})}
             config = ClusterConfig(port=0, broker=keys, is_default=not config)
         owner = identify(os.getpid()) if attached else None
-        self._request = Request(
+        self._request = LaunchRequest(
             brokers,
             port,
             config,

@@ -50,7 +50,7 @@ def reference(line: Line) -> Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenState:
     """A partition state whose write ZooKeeper accepted, with the ledger line about the write."""
 
     zxid: int
@@ -323,7 +323,7 @@ def _ids(row: list[Any]) -> tuple[int, ...]:
     return tuple(row)
 
 
-def written_states(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Written]:
+def written_states(lines: Iterable[Line], tp: TopicPartition) -> Iterable[WrittenState]:
     """Yield the partition states that were written to ZooKeeper successfully, according to these ledger lines."""
     path = re.compile(rf"/brokers/topics/{re.escape(tp.topic)}/partitions/{tp.partition}/state")
     for line in lines:
@@ -331,9 +331,9 @@ def written_states(lines: Iterable[Line], tp: TopicPartition) -> Iterable[Writte
             continue
         if line["kind"] == ISR:
             isr = tuple(line["isr"])
-            yield Written(line["zxid"], line["broker"], line["leader_epoch"], isr, line)
+            yield WrittenState(line["zxid"], line["broker"], line["leader_epoch"], isr, line)
         elif line["kind"] == WRITE:
             for operation in line["operations"]:
                 is_state = path.fullmatch(operation["path"])
                 if is_state and (leadership := leadership_in(operation["data"])):
-                    yield Written(line["zxid"], *leadership, line)
+                    yield WrittenState(line["zxid"], *leadership, line)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
 from minikafka.explain.past import (
-    Written,
+    WrittenState,
     assignments_in,
     became_leader,
     suspects_of,
@@ -78,7 +78,7 @@ class Story:
 
         The summary of a chain without a noteworthy change is "".
         """
-        state: Written | None = None
+        state: WrittenState | None = None
         for chain in history:
             states = sorted(written_states(chain.lines, self._tp), key=lambda s: s.zxid)
             chain.summary = self._sentence(chain, state, states)
@@ -145,7 +145,9 @@ class Story:
         wrote = f"its last line in the ledger is from {_clock(spoke)}"
         return f"broker {broker} does not answer; {wrote}, and no line shows that it stopped"
 
-    def _sentence(self, chain: Chain, before: Written | None, states: list[Written]) -> str:
+    def _sentence(
+        self, chain: Chain, before: WrittenState | None, states: list[WrittenState]
+    ) -> str:
         first = chain.lines[0]
         if first["kind"] == ISR:
             return _isr_change(first)
@@ -311,7 +313,11 @@ class Story:
     # Outcomes.
 
     def _outcome(
-        self, chain: Chain, before: Written | None, states: list[Written], lost: int | None
+        self,
+        chain: Chain,
+        before: WrittenState | None,
+        states: list[WrittenState],
+        lost: int | None,
     ) -> Iterator[str]:
         """Yield sentences about the controller's decisions on the leader and the ISR.
 
@@ -337,7 +343,7 @@ class Story:
             yield from self._readiness(chain, elected, former, lost)
 
     def _readiness(
-        self, chain: Chain, state: Written, former: Written | None, lost: int | None
+        self, chain: Chain, state: WrittenState, former: WrittenState | None, lost: int | None
     ) -> Iterator[str]:
         """Yield sentences about when the new leader began to accept writes, and which writes it refuses."""
         for line in chain.lines:
@@ -405,7 +411,7 @@ def _isr_change(line: Line) -> str:
     return f"{change}, which is {ids(line['isr'])} now"
 
 
-def _source(state: Written, before: Written | None) -> str:
+def _source(state: WrittenState, before: WrittenState | None) -> str:
     """Return a phrase that states whether the new leader was in the ISR."""
     if before is None or state.leader in before.isr:
         return (

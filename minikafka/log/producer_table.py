@@ -28,7 +28,7 @@ _BATCH: Final = Struct(">iiq")
 """Fields: first sequence, last sequence, base offset."""
 
 
-class ProducerState:
+class ProducerStateEntry:
     """State of one producer id: its epoch, and its last batches as (first sequence, last sequence, base offset).
 
     `run` counts the consecutive sequence numbers, up to `last_sequence`, that are known to be in the log. `round`
@@ -74,7 +74,7 @@ class ProducerState:
         return base_offset + (last - first & LAST_SEQUENCE)
 
 
-def _pack(state: ProducerState) -> bytes:
+def _pack(state: ProducerStateEntry) -> bytes:
     head = _HEAD.pack(
         state.timestamp,
         state.round,
@@ -86,9 +86,9 @@ def _pack(state: ProducerState) -> bytes:
     return head + b"".join(starmap(_BATCH.pack, state.batches))
 
 
-def _unpack(data: bytes) -> ProducerState:
+def _unpack(data: bytes) -> ProducerStateEntry:
     timestamp, round_, epoch, run, coordinator_epoch, transaction_start = _HEAD.unpack_from(data)
-    state = ProducerState(epoch)
+    state = ProducerStateEntry(epoch)
     state.timestamp, state.round, state.run = timestamp, round_, run
     state.coordinator_epoch, state.transaction_start = coordinator_epoch, transaction_start
     state.batches = list(_BATCH.iter_unpack(data[_HEAD.size :]))
@@ -140,7 +140,7 @@ class ProducerTable:
     def __init__(self, room: ProducerRoom) -> None:
         self.room = room
         self.round = 0
-        self._unpacked: dict[int, ProducerState] = {}
+        self._unpacked: dict[int, ProducerStateEntry] = {}
         self._packed: dict[int, bytes] = {}
         """The packed states. Except for the last `UNPACKED_MAX`, they are in the order of the last append."""
         self._oldest = 0
@@ -149,7 +149,7 @@ class ProducerTable:
     def __len__(self) -> int:
         return len(self._unpacked) + len(self._packed)
 
-    def get(self, producer_id: int) -> ProducerState | None:
+    def get(self, producer_id: int) -> ProducerStateEntry | None:
         """Return the state of a producer, None if the producer is unknown."""
         state = self._unpacked.get(producer_id)
         if state is None and producer_id in self._packed:
@@ -157,7 +157,7 @@ class ProducerTable:
             self._add(producer_id, state)
         return state
 
-    def put(self, producer_id: int, state: ProducerState) -> None:
+    def put(self, producer_id: int, state: ProducerStateEntry) -> None:
         """Set the state of a producer, which may be new."""
         if producer_id in self._unpacked:
             self._unpacked[producer_id] = state
@@ -166,7 +166,7 @@ class ProducerTable:
             self.room.count += 1
         self._add(producer_id, state)
 
-    def _add(self, producer_id: int, state: ProducerState) -> None:
+    def _add(self, producer_id: int, state: ProducerStateEntry) -> None:
         if len(self._unpacked) >= UNPACKED_MAX:
             oldest = min(known.timestamp for known in self._unpacked.values())
             self._oldest = min(self._oldest, oldest) if self._packed else oldest
@@ -175,7 +175,7 @@ class ProducerTable:
             self._unpacked.clear()
         self._unpacked[producer_id] = state
 
-    def items(self) -> Iterator[tuple[int, ProducerState]]:
+    def items(self) -> Iterator[tuple[int, ProducerStateEntry]]:
         """Yield (producer id, state) of each producer that is known from the beginning of the iteration to its end."""
         for producer_id in [*self._packed, *self._unpacked]:
             state = self._unpacked.get(producer_id)

@@ -30,7 +30,7 @@ from minikafka.log.producer_table import (
     BATCHES_KEPT,
     LAST_SEQUENCE,
     ProducerRoom,
-    ProducerState,
+    ProducerStateEntry,
     ProducerTable,
 )
 from minikafka.record.codecs import crc32c
@@ -207,7 +207,7 @@ class ProducerStates:
         epoch = header[PRODUCER_EPOCH]
         state = self._states.get(header[PRODUCER_ID])
         if state is None or state.epoch != epoch:
-            former, state = state, ProducerState(epoch)
+            former, state = state, ProducerStateEntry(epoch)
             self._states.put(header[PRODUCER_ID], state)
             if former is not None:
                 state.transaction_start = former.transaction_start
@@ -227,7 +227,9 @@ class ProducerStates:
         if len(batches) > BATCHES_KEPT:
             del batches[0]
 
-    def _update_transaction(self, state: ProducerState, header: Header, base_offset: int) -> None:
+    def _update_transaction(
+        self, state: ProducerStateEntry, header: Header, base_offset: int
+    ) -> None:
         """Update the producer's transaction: its first transactional batch opens the transaction, a marker ends it."""
         if not header[ATTRIBUTES] & CONTROL:
             if state.transaction_start < 0:
@@ -344,7 +346,7 @@ class ProducerStates:
         """Return the content of a snapshot file: Kafka's format, version 1, with an extension at the end.
 
         Kafka's entries hold the last batch of each producer. The extension holds each producer's earlier batches,
-        and its number of consecutive sequence numbers (`ProducerState.run`).
+        and its number of consecutive sequence numbers (`ProducerStateEntry.run`).
         """
         entries, earlier = bytearray(), bytearray()
         for producer_id, state in self._states.items():
@@ -357,7 +359,7 @@ class ProducerStates:
             + entries
         )
 
-    def _read(self, offset: int) -> dict[int, ProducerState] | None:
+    def _read(self, offset: int) -> dict[int, ProducerStateEntry] | None:
         """Return the states in the snapshot at this offset, None if the file is missing or invalid."""
         try:
             return _decode(self._storage.read(self._path(offset)))
@@ -392,7 +394,7 @@ class ProducerStates:
         return f"{self._directory}/{offset:020d}{SUFFIX}"
 
 
-def _encode(producer_id: int, state: ProducerState) -> bytes:
+def _encode(producer_id: int, state: ProducerStateEntry) -> bytes:
     first, last, base_offset = state.batches[-1] if state.batches else (_NONE, _NONE, _NONE)
     delta = last - first & LAST_SEQUENCE
     return _SNAPSHOT_ENTRY.pack(
@@ -407,7 +409,7 @@ def _encode(producer_id: int, state: ProducerState) -> bytes:
     )
 
 
-def _encode_earlier(producer_id: int, state: ProducerState) -> bytes:
+def _encode_earlier(producer_id: int, state: ProducerStateEntry) -> bytes:
     """Return the entry of one producer in the extension of a snapshot (the part after Kafka's entries).
 
     The entry contains `state.run` and all batches except the last, which Kafka's entry contains. Return b"" if the
@@ -422,7 +424,7 @@ def _encode_earlier(producer_id: int, state: ProducerState) -> bytes:
     return _EARLIER_ENTRY.pack(producer_id, state.run, len(earlier)) + batches
 
 
-def _decode(data: bytes) -> dict[int, ProducerState]:
+def _decode(data: bytes) -> dict[int, ProducerStateEntry]:
     if len(data) < _SNAPSHOT_HEAD.size:
         raise ValueError("it is too short")
     version, crc, count = _SNAPSHOT_HEAD.unpack_from(data)
@@ -434,7 +436,7 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
     states = {}
     for entry in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size : end]):
         producer_id, epoch, last, last_offset, delta, timestamp, coordinator_epoch, start = entry
-        state = states[producer_id] = ProducerState(epoch)
+        state = states[producer_id] = ProducerStateEntry(epoch)
         state.timestamp = timestamp
         state.coordinator_epoch = coordinator_epoch
         state.transaction_start = start
@@ -446,10 +448,10 @@ def _decode(data: bytes) -> dict[int, ProducerState]:
     return states
 
 
-def _decode_earlier(states: dict[int, ProducerState], data: bytes, position: int) -> None:
+def _decode_earlier(states: dict[int, ProducerStateEntry], data: bytes, position: int) -> None:
     """Read a snapshot's extension, and add its content to `states`.
 
-    The extension has, for each producer, `ProducerState.run` and all remembered batches but the last.
+    The extension has, for each producer, `ProducerStateEntry.run` and all remembered batches but the last.
     `position`: where the extension begins in `data`. Raises ValueError if the extension is invalid.
     """
     try:

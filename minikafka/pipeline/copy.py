@@ -9,7 +9,13 @@ from pyspark.sql import SparkSession
 
 from minikafka.base.errors import ConfigError
 from minikafka.pipeline.run import pipeline
-from minikafka.pipeline.run.definition import Definition, Source, Step, TopicSink, source_defaults
+from minikafka.pipeline.run.definition import (
+    Definition,
+    SourceView,
+    Step,
+    TopicSink,
+    source_defaults,
+)
 from minikafka.pipeline.session.report import Report, Summary
 from minikafka.pipeline.streams.streams import AVAILABLE_NOW, Trigger
 from minikafka.spark.option_map import SERVERS
@@ -72,7 +78,7 @@ def definition_of(settings: CopySettings) -> Definition:
     unchanged = _UNCHANGED.format(partition=", partition" if settings.keep_partitions else "")
     return Definition(
         name=f"copy {', '.join(settings.topics)} to {settings.to}",
-        sources=(Source("source", reading),),
+        sources=(SourceView("source", reading),),
         steps=(Step("result", settings.sql or unchanged),),
         sink=TopicSink(writing),
         trigger=settings.trigger,

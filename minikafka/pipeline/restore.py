@@ -26,7 +26,7 @@ from minikafka.pipeline.times import date_of, printed
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.parquet.archive_directory import ArchiveDirectory, gaps
-from minikafka.spark.parquet.archive_load import RestoreTask, Verify, load, verify
+from minikafka.spark.parquet.archive_load import RestoreTask, VerifyTask, load, verify
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import TOPIC
 from minikafka.spark.source import planning
@@ -85,7 +85,7 @@ def run(spark: SparkSession, settings: RestoreSettings, report: Report) -> Summa
         written = run_tasks(spark, load, works)
     with report.stage(f"verify {settings.to}"):
         checks = [
-            Verify(options, OffsetRange(work.target, work.first, work.first + found["records"]))
+            VerifyTask(options, OffsetRange(work.target, work.first, work.first + found["records"]))
             for work, found in zip(works, written, strict=True)
         ]
         read = run_tasks(spark, verify, checks)

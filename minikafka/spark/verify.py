@@ -33,7 +33,7 @@ from minikafka.spark.session import session
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerifiedFiles:
     """Counts over all files. `differing`: records whose value is not a line of their file."""
 
     lines: int
@@ -50,7 +50,9 @@ class Verdict:
         return not (self.lost or self.duplicated or self.reordered or self.differing)
 
 
-def verify(spark: SparkSession, bootstrap: str, topic: str, source: str, output: str) -> Verdict:
+def verify(
+    spark: SparkSession, bootstrap: str, topic: str, source: str, output: str
+) -> VerifiedFiles:
     """Compare the topic with the lines in the Parquet file `source`, and return the counts.
 
     The join of lines and records is written to the directory `output`, which is replaced.
@@ -69,7 +71,7 @@ def verify(spark: SparkSession, bootstrap: str, topic: str, source: str, output:
     observed.write.mode("overwrite").parquet(output)
     numbers = metrics_of(counts)
     differences = _differences(spark.read.parquet(output)) if numbers.get("suspects") else []
-    return Verdict(
+    return VerifiedFiles(
         lines=numbers.get("lines", 0),
         records=numbers.get("records", 0),
         lost=sum(found.lost for found in differences),

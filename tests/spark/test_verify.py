@@ -14,7 +14,7 @@ from minikafka.client import Client, NewTopic
 from minikafka.cluster import LocalCluster
 from minikafka.record.batch import Record
 from minikafka.spark import verify as module
-from minikafka.spark.verify import Verdict, verify
+from minikafka.spark.verify import VerifiedFiles, verify
 
 LINES = {
     "a.py": [b"import os", b"", b"", b"print(os)", b""],
@@ -25,14 +25,14 @@ LINES = {
 
 
 @pytest.fixture
-def judge(spark, cluster: LocalCluster, tmp_path) -> Callable[..., Awaitable[Verdict]]:
+def judge(spark, cluster: LocalCluster, tmp_path) -> Callable[..., Awaitable[VerifiedFiles]]:
     """Return a function that writes lines to a new topic and returns the verdict of its comparison with `LINES`."""
     source, output = tmp_path / "lines.parquet", tmp_path / "result"
     rows = [(name, at, line) for name, lines in LINES.items() for at, line in enumerate(lines, 1)]
     names = ("file", "line_no", "text")
     pq.write_table(pa.table(dict(zip(names, zip(*rows, strict=True), strict=True))), source)
 
-    async def run(topic: str, sent: Mapping[str, list[bytes]]) -> Verdict:
+    async def run(topic: str, sent: Mapping[str, list[bytes]]) -> VerifiedFiles:
         async with Client(cluster.bootstrap) as client:
             await client.create_topics(NewTopic(topic, 2, 3))
             for index, (name, lines) in enumerate(sent.items()):
@@ -48,7 +48,7 @@ def judge(spark, cluster: LocalCluster, tmp_path) -> Callable[..., Awaitable[Ver
 async def test_verify_passes_and_writes_each_line_with_its_record_when_none_differs(
     spark, judge, tmp_path
 ):
-    assert await judge("complete", LINES) == Verdict(409, 409, 0, 0, 0, 0, 0)
+    assert await judge("complete", LINES) == VerifiedFiles(409, 409, 0, 0, 0, 0, 0)
     result = spark.read.parquet(str(tmp_path / "result")).toArrow()
     assert set(result.column("state").to_pylist()) == {"same"}
     assert result.column("text").to_pylist() == result.column("value").to_pylist()
@@ -68,7 +68,7 @@ async def test_verify_counts_every_kind_of_difference_between_lines_and_records(
     }
     verdict = await judge("faulty", faulty)
     assert not verdict.ok
-    assert verdict == Verdict(
+    assert verdict == VerifiedFiles(
         lines=409,
         records=409 - 1 + 10 + 1,
         lost=2,
@@ -80,7 +80,7 @@ async def test_verify_counts_every_kind_of_difference_between_lines_and_records(
 
 
 async def test_verify_counts_every_source_line_as_lost_when_the_topic_is_empty(judge):
-    assert await judge("without-lines", {}) == Verdict(409, 0, 409, 0, 0, 0, 4)
+    assert await judge("without-lines", {}) == VerifiedFiles(409, 0, 409, 0, 0, 0, 4)
 
 
 async def test_verify_command_prints_its_counts_as_json(

@@ -8,7 +8,7 @@ from typing import Any
 from support.group_world import GROUP, GroupWorld
 
 from minikafka.explain.finding import Finding
-from minikafka.explain.groups.history import Entry, history
+from minikafka.explain.groups.history import HistoryEntry, history
 from minikafka.explain.groups.picture import GroupPicture
 from minikafka.explain.groups.why import explain_group
 from minikafka.groups.commands import Command, Note
@@ -44,7 +44,7 @@ class GroupLedgerWorld(GroupWorld):
                 self.lines.append(json.loads(json.dumps(line)))
         super().run(commands)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[HistoryEntry]:
         return history(self.lines)
 
     def picture(self, **more: Any) -> GroupPicture:

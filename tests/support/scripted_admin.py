@@ -16,7 +16,7 @@ from minikafka.client.administration.admin import Admin
 from minikafka.client.administration.probe import Probed
 from minikafka.client.administration.results import (
     ConfigSource,
-    Deleted,
+    DeletedRecords,
     LogDir,
     Resource,
     ResourceType,
@@ -136,17 +136,17 @@ class ScriptedAdmin(Admin):
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, Deleted]:
+    ) -> dict[TopicPartition, DeletedRecords]:
         """Set the log start offsets. An offset beyond the log end offset in `ends` is refused."""
         results = {}
         for tp, offset in before.items():
             end = self.ends.get(tp, 0)
             wanted = end if offset < 0 else offset
             if wanted > end:
-                results[tp] = Deleted(Outcome(ErrorCode.OFFSET_OUT_OF_RANGE), -1)
+                results[tp] = DeletedRecords(Outcome(ErrorCode.OFFSET_OUT_OF_RANGE), -1)
             else:
                 self.starts[tp] = wanted
-                results[tp] = Deleted(DONE, wanted)
+                results[tp] = DeletedRecords(DONE, wanted)
         return results
 
     async def describe_configs(

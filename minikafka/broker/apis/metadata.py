@@ -30,7 +30,7 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Node
 from minikafka.broker.admin.names import error_for_unknown
-from minikafka.broker.metadata import Snapshot
+from minikafka.broker.metadata import MetadataSnapshot
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.messages.table import NULL_UUID
 from minikafka.wire.codec import response
@@ -99,7 +99,7 @@ def _metadata(services: Services, request: Entity, context: RequestContext) -> S
 
 
 def _asked(
-    services: Services, snapshot: Snapshot, request: Entity, context: RequestContext
+    services: Services, snapshot: MetadataSnapshot, request: Entity, context: RequestContext
 ) -> Generator[None, None, list[bytes]]:
     version = context.version
     topics: dict[Any, bytes] = {}
@@ -124,7 +124,9 @@ def _asked(
     return list(topics.values())
 
 
-def _by_id(snapshot: Snapshot, topic_id: bytes, request: Entity, context: RequestContext) -> bytes:
+def _by_id(
+    snapshot: MetadataSnapshot, topic_id: bytes, request: Entity, context: RequestContext
+) -> bytes:
     name = snapshot.topic_names.get(topic_id)
     if name is None:
         return _failed(context.version, None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
@@ -144,7 +146,9 @@ def _created(
     return {}
 
 
-def _known(snapshot: Snapshot, name: str, request: Entity, context: RequestContext) -> bytes:
+def _known(
+    snapshot: MetadataSnapshot, name: str, request: Entity, context: RequestContext
+) -> bytes:
     with_operations = request.include_topic_authorized_operations
     operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
     key = (context.version, name, operations, context.connection.listener)
@@ -155,7 +159,7 @@ def _known(snapshot: Snapshot, name: str, request: Entity, context: RequestConte
 
 
 def _encode_known(
-    snapshot: Snapshot, version: int, name: str, operations: int, listener: str
+    snapshot: MetadataSnapshot, version: int, name: str, operations: int, listener: str
 ) -> bytes:
     states = snapshot.topics[name]
     reachable = {node.id for node in snapshot.nodes(listener)}

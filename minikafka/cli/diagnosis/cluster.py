@@ -21,7 +21,7 @@ from minikafka.cli.arguments.options import (
 from minikafka.cli.diagnosis.health import health
 from minikafka.cli.diagnosis.views import coordination_of
 from minikafka.cli.execution.running import run_with_client
-from minikafka.cli.terminal.command_group import Group
+from minikafka.cli.terminal.command_group import CommandGroup
 from minikafka.cli.terminal.echo import echo, json_option, show
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from minikafka.cluster.observation.state import ClusterState
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Describe the cluster, or check its health."""
 
 
-class View(NamedTuple):
+class ClusterView(NamedTuple):
     """The data that `cluster describe` shows.
 
     `dirs`: the log directories of each broker that answered. `state`: the state of the cluster as read over the
@@ -58,18 +58,18 @@ def describe(bootstrap: str | None, data: str | None) -> None:
     """Show the cluster id, controller, brokers, racks, epochs and log directories."""
     local = None if bootstrap else find_cluster(data)
 
-    async def work(client: Client) -> View:
+    async def work(client: Client) -> ClusterView:
         info = await client.admin.describe_cluster()
         dirs = await client.admin.describe_log_dirs()
         mode = local.record.coordination if local else await coordination_of(client.admin, info)
-        return View(info, dirs, await local.state() if local else None, mode)
+        return ClusterView(info, dirs, await local.state() if local else None, mode)
 
     view = run_with_client(work, bootstrap_servers(bootstrap, data))
     shown = as_json_view(view, local)
     show(shown, lambda: _print(shown))
 
 
-def as_json_view(view: View, local: LocalCluster | None) -> dict[str, Any]:
+def as_json_view(view: ClusterView, local: LocalCluster | None) -> dict[str, Any]:
     """Return the JSON object of `cluster describe`.
 
     With `local`, the object also contains the brokers that are down, with `alive` false. In the mode leaders the

@@ -23,7 +23,7 @@ from minikafka.cli.arguments.options import (
 from minikafka.cli.arguments.partition_arguments import Named, partitions_argument
 from minikafka.cli.arguments.placement import given_plan, plan_file
 from minikafka.cli.execution.running import run
-from minikafka.cli.terminal.command_group import Group
+from minikafka.cli.terminal.command_group import CommandGroup
 from minikafka.cli.terminal.echo import echo, json_option, show
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ verbose_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def plan() -> None:
     """Show, in order, the writes and requests that an operation would cause. The operation is not carried out."""
 

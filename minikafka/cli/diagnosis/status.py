@@ -23,7 +23,7 @@ from minikafka.cli.terminal.watch import watch_options
 if TYPE_CHECKING:
     from minikafka.cluster.local import LocalCluster
     from minikafka.cluster.observation.causes import Cause
-    from minikafka.cluster.observation.state import ClusterState, PartitionView
+    from minikafka.cluster.observation.state import ClusterState, ObservedPartition
 
 
 @click.command()
@@ -142,7 +142,7 @@ def _reported(
     }
 
 
-def _partition(tp: TopicPartition, view: PartitionView) -> dict[str, Any]:
+def _partition(tp: TopicPartition, view: ObservedPartition) -> dict[str, Any]:
     return {
         "topic": tp.topic,
         "partition": tp.partition,

@@ -22,7 +22,7 @@ from minikafka.cli.terminal.topic_errors import similar_local_group, similar_par
 
 if TYPE_CHECKING:
     from minikafka.cluster.observation.state import ClusterState
-    from minikafka.explain.groups.history import Entry
+    from minikafka.explain.groups.history import HistoryEntry
     from minikafka.explain.trace import Chain
     from minikafka.ledger.lifecycle import Stage
 
@@ -172,7 +172,7 @@ def _trace_group(data: str | None, group: str, last: int | None, verbose: bool) 
     show({**now.as_json(), "entries": [entry.as_json() for entry in shown]}, print_text)
 
 
-def _print_entry(entry: Entry, verbose: bool) -> None:
+def _print_entry(entry: HistoryEntry, verbose: bool) -> None:
     from minikafka.explain.groups.words import describe
 
     echo(f"{clock_time(entry.time)}  {entry.summary()}")

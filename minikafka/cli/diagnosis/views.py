@@ -23,7 +23,7 @@ ASK_MS: Final = 1_000
 _MODE: Final = "minikafka.coordination"
 
 
-class View(NamedTuple):
+class BrokerView(NamedTuple):
     """The metadata of one broker. `address`: host:port of the broker."""
 
     address: str
@@ -31,7 +31,7 @@ class View(NamedTuple):
     topics: Sequence[TopicInfo]
 
 
-async def read_views(addresses: Iterable[str]) -> list[View]:
+async def read_views(addresses: Iterable[str]) -> list[BrokerView]:
     """Return the views of the brokers at these addresses, and of all brokers that they name, as far as they answer."""
     import asyncio
 
@@ -44,7 +44,7 @@ async def read_views(addresses: Iterable[str]) -> list[View]:
     return [*views, *(view for view in more if view is not None)]
 
 
-async def _view(address: str) -> View | None:
+async def _view(address: str) -> BrokerView | None:
     """Return the view of a broker; None if it does not answer within ASK_MS. A paused broker accepts connections."""
     import asyncio
 
@@ -55,12 +55,12 @@ async def _view(address: str) -> View | None:
             asyncio.timeout(ASK_MS / 1000),
             Client(address, api_timeout_ms=ASK_MS) as client,
         ):
-            return View(address, *await client.admin.describe())
+            return BrokerView(address, *await client.admin.describe())
     except (KafkaError, OSError, TimeoutError):
         return None
 
 
-def newest(views: Sequence[View]) -> tuple[ClusterInfo, list[TopicInfo]]:
+def newest(views: Sequence[BrokerView]) -> tuple[ClusterInfo, list[TopicInfo]]:
     """Return the metadata that counts: that of most brokers, with each partition in the newest leader epoch of any."""
     controllers = Counter(view.info.controller_id for view in views)
     base = max(views, key=lambda view: (controllers[view.info.controller_id], _epochs(view)))
@@ -83,12 +83,12 @@ def newest(views: Sequence[View]) -> tuple[ClusterInfo, list[TopicInfo]]:
     ]
 
 
-def _epochs(view: View) -> int:
+def _epochs(view: BrokerView) -> int:
     """Return the sum of all leader epochs: newer metadata have a larger one."""
     return sum(one.leader_epoch for topic in view.topics for one in topic.partitions.values())
 
 
-def contradictions(views: Sequence[View], coordination: str) -> Iterator[str]:
+def contradictions(views: Sequence[BrokerView], coordination: str) -> Iterator[str]:
     """Yield a sentence about each fact in which the views contradict each other and only one can be right."""
     ids = _grouped((view.address, view.info.cluster_id) for view in views)
     if len(ids) > 1:
@@ -105,7 +105,7 @@ def contradictions(views: Sequence[View], coordination: str) -> Iterator[str]:
         )
 
 
-def differing_lists(views: Sequence[View]) -> Iterator[str]:
+def differing_lists(views: Sequence[BrokerView]) -> Iterator[str]:
     """Yield a note if the brokers list different brokers as alive, which is normal for a moment."""
     lists = _grouped(
         (view.address, ", ".join(map(str, sorted(view.info.brokers)))) for view in views

@@ -19,7 +19,7 @@ from minikafka.cli.terminal.topic_errors import VALID, UnknownTopics, did_you_me
 if TYPE_CHECKING:
     import asyncio
 
-    from minikafka.cli.execution.waiting import ClientWaits, Reason, Waiting
+    from minikafka.cli.execution.waiting import ClientWaits, CommandWatch, Reason
     from minikafka.client import Client, Outcome
 
 
@@ -40,11 +40,11 @@ def run(
     when the work has lasted for more than a second. Until this call, Ctrl-C kills the process by SIGINT's default
     action, because Python can lose a KeyboardInterrupt that is raised during an import.
     """
-    from minikafka.cli.execution.waiting import WORK_MS, ClientWaits, Waiting
+    from minikafka.cli.execution.waiting import WORK_MS, ClientWaits, CommandWatch
 
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    waiting = Waiting(reason, WORK_MS) if reason is not None else None
+    waiting = CommandWatch(reason, WORK_MS) if reason is not None else None
     explained = _explaining(work, ClientWaits(None))
     return run_cancellable(_within(limit or time_limit(), explained, late, waiting))
 
@@ -128,7 +128,7 @@ def _waking_signals() -> Iterator[None]:
 
 
 async def _within(
-    limit: float | None, work: Coroutine[Any, Any, T], late: str, waiting: Waiting | None
+    limit: float | None, work: Coroutine[Any, Any, T], late: str, waiting: CommandWatch | None
 ) -> T:
     import asyncio
 
@@ -193,7 +193,7 @@ def run_with_client(
     limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text.
     `read_committed`: the client reads only committed records. Raises UsageError if `servers` is malformed.
     """
-    from minikafka.cli.execution.waiting import ClientWaits, Waiting
+    from minikafka.cli.execution.waiting import ClientWaits, CommandWatch
     from minikafka.client import Client
 
     limit = limit or time_limit()
@@ -213,7 +213,7 @@ def run_with_client(
             return await _explaining(work(waits.client), waits)
 
     late = late or f"no complete answer from {servers}"
-    return run_cancellable(_within(limit, connected(), late, Waiting(waits.reason)))
+    return run_cancellable(_within(limit, connected(), late, CommandWatch(waits.reason)))
 
 
 def interrupt(*_: object) -> None:

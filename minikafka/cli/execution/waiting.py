@@ -22,7 +22,7 @@ from minikafka.runtime.clock import SystemClock, SystemRng
 
 if TYPE_CHECKING:
     from minikafka.client import Client
-    from minikafka.client.waits import Wait
+    from minikafka.client.waits import PendingCall
     from minikafka.cluster.local import LocalCluster
 
 FIRST_MS: Final = 400
@@ -55,7 +55,7 @@ Reason = Callable[[], Awaitable[str]]
 """Returns the sentence to print while a command waits, without the words "waiting for"; "" for none."""
 
 
-class Waiting:
+class CommandWatch:
     """The watch over one command. `reason`: examines what the command waits for; called while the command runs.
 
     `after_ms`: the time before the first examination.
@@ -107,9 +107,9 @@ class ClientWaits:
         error = "there is no answer yet" if wait.error is None else str(wait.error)
         return f"{wait.about}: {why or error}"
 
-    def _lasting(self) -> Wait | None:
+    def _lasting(self) -> PendingCall | None:
         waits = getattr(self.client, "waits", None)
-        wait: Wait | None = waits.oldest() if waits is not None else None
+        wait: PendingCall | None = waits.oldest() if waits is not None else None
         limit = FIRST_MS // 2 if self._known else FIRST_MS
         if wait is None or SystemClock().now() - wait.since < limit:
             return None

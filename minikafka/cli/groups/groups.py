@@ -34,7 +34,7 @@ from minikafka.cli.groups.offset_resets import (
     plan_lines,
     write_csv,
 )
-from minikafka.cli.terminal.command_group import Group
+from minikafka.cli.terminal.command_group import CommandGroup
 from minikafka.cli.terminal.echo import echo, echo_data, json_option, show, wants_json
 from minikafka.cli.terminal.topic_errors import similar_groups
 from minikafka.cli.terminal.watch import watch_options
@@ -52,7 +52,7 @@ REASONS: Final = {
 }
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def groups() -> None:
     """Show consumer groups and their lag, delete them, and reset or delete their offsets."""
 
@@ -125,14 +125,14 @@ def describe(
     With --json, print one line: an array with an object for each group. With --json and --watch, print such a
     line at each interval.
     """
-    from minikafka.cli.groups.view import Aspect, Look, watch_groups
+    from minikafka.cli.groups.view import Aspect, GroupSelection, watch_groups
 
     if [offsets, members, state].count(True) > 1:
         raise click.UsageError("choose one of --offsets, --members and --state")
     if verbose and not members:
         raise click.UsageError("--verbose can only be used with --members")
     aspect = Aspect.MEMBERS if members else Aspect.STATE if state else Aspect.OFFSETS
-    look = Look(groups, aspect, verbose)
+    look = GroupSelection(groups, aspect, verbose)
 
     async def work(client: Client) -> bool:
         if watch is not None:

@@ -240,7 +240,7 @@ class Looked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GroupSelection:
     """The arguments of `groups describe`. `groups`: () for all groups."""
 
     groups: tuple[str, ...]
@@ -281,7 +281,7 @@ class Look:
         return state_lines(group)
 
 
-async def watch_groups(client: Client, look: Look, interval_seconds: float) -> NoReturn:
+async def watch_groups(client: Client, look: GroupSelection, interval_seconds: float) -> NoReturn:
     """Show the groups again after each interval, until the task is cancelled."""
     from rich.text import Text
 

@@ -108,7 +108,7 @@ async def _follow(reader: LogReader) -> None:
         await clock.sleep(POLL_MS)
 
 
-class Log:
+class ProcessLog:
     """The log of one process, read from the beginning. `offset`: number of bytes read so far."""
 
     def __init__(self, name: str, file: Path) -> None:
@@ -141,9 +141,9 @@ class LogReader:
     def __init__(self, directory: ClusterDirectory, process: ProcessName | None) -> None:
         self._directory = directory
         self._process = process
-        self._logs: dict[str, Log] = {}
+        self._logs: dict[str, ProcessLog] = {}
 
-    def logs(self) -> Sequence[Log]:
+    def logs(self) -> Sequence[ProcessLog]:
         """Return the logs to show. Raises ClusterError if the cluster or the broker does not exist."""
         record = self._directory.read_existing()
         if self._process == ZOOKEEPER:
@@ -153,7 +153,7 @@ class LogReader:
         else:
             names = [*(f"broker-{broker.id}" for broker in record.brokers), "zookeeper"]
         for name in names:
-            self._logs.setdefault(name, Log(name, self._directory.logs / f"{name}.log"))
+            self._logs.setdefault(name, ProcessLog(name, self._directory.logs / f"{name}.log"))
         return [self._logs[name] for name in names]
 
     def shown(self, line: Line) -> str:

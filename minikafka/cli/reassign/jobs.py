@@ -89,7 +89,7 @@ class ReassignOptions(NamedTuple):
             raise click.UsageError("--file cannot be combined with partitions or --replicas")
 
 
-class Verify:
+class VerifyJob:
     """The job that prints whether moves have completed. It removes the throttle if no move is in progress."""
 
     def __init__(self, options: ReassignOptions, wanted: Plan | list[TopicPartition]) -> None:

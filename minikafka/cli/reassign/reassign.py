@@ -177,7 +177,7 @@ class _Job(Protocol):
 
 def _job(action: str | None, options: ReassignOptions) -> _Job:
     """Return the job for `action`; None moves partitions. Raises UsageError if the options do not fit the action."""
-    from minikafka.cli.reassign.jobs import Cancel, ListMoves, Propose, Verify
+    from minikafka.cli.reassign.jobs import Cancel, ListMoves, Propose, VerifyJob
     from minikafka.cli.reassign.moves import MoveByController
 
     if action != "generate" and (options.spread or options.brokers):
@@ -185,7 +185,7 @@ def _job(action: str | None, options: ReassignOptions) -> _Job:
     if action and options.throttle:
         raise click.UsageError(f"--throttle cannot be combined with --{action}")
     if action == "verify":
-        return Verify(
+        return VerifyJob(
             options,
             options.plan() if options.replicas or options.file else options.named_partitions(),
         )

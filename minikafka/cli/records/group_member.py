@@ -103,7 +103,7 @@ class GroupReading:
             partition_assignment_strategy=(assignor,),
             **SETTINGS,
         )
-        member = Member(self, client, consumer, show)
+        member = MemberPartitions(self, client, consumer, show)
         async with _started(consumer, self.group):
             pattern = rf"(?:{'|'.join(map(re.escape, topics))})\Z"
             consumer.subscribe(pattern=pattern, listener=member)
@@ -125,7 +125,7 @@ class GroupReading:
         return sorted({tp.topic for tp in known})
 
 
-class Member(ConsumerRebalanceListener):  # type: ignore[misc]
+class MemberPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
     """The member's partitions: from the end of a rebalance until the next one, a task prints their records.
 
     A line on standard error tells each change of the partitions, unless the session is quiet. From the start of a

@@ -23,7 +23,7 @@ from minikafka.cli.records.record_format import unescape
 from minikafka.cli.records.record_input import (
     STDIN,
     Header,
-    Item,
+    InputRecord,
     Part,
     Shape,
     check_files,
@@ -203,7 +203,7 @@ class ProduceSummary:
     size: int = 0
     seconds: float = 0.0
 
-    def add(self, items: Sequence[Item]) -> None:
+    def add(self, items: Sequence[InputRecord]) -> None:
         """Count records that were sent."""
         self.records += len(items)
         self.size += sum(
@@ -276,7 +276,7 @@ class Sending:
         summary.seconds = (clock.now() - began) / 1_000
         return summary
 
-    async def _send(self, client: Client, items: Sequence[Item], done: int) -> None:
+    async def _send(self, client: Client, items: Sequence[InputRecord], done: int) -> None:
         """Produce these records. `done`: number of records that earlier calls have stored. Raises KafkaError."""
         from minikafka.client import NotProduced
 
@@ -338,7 +338,9 @@ async def _created(client: Client, topic: str) -> str:
     return f"created topic {topic}: {count}, replication factor {replicas}"
 
 
-def not_stored(error: NotProduced, topic: str, items: Sequence[Item], done: int) -> KafkaError:
+def not_stored(
+    error: NotProduced, topic: str, items: Sequence[InputRecord], done: int
+) -> KafkaError:
     """Return the error for a record that was refused. `done`: number of records that earlier calls stored."""
     item, stored = items[error.index], _count(done + error.stored)
     place = item.place

@@ -33,7 +33,7 @@ _PARTITIONS: Final = range(2**31)
 Header: TypeAlias = tuple[str, bytes | None]
 
 
-class Item(NamedTuple):
+class InputRecord(NamedTuple):
     """One record with its partition (None: the client chooses). `place`: line or file, for error messages."""
 
     record: Record
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     the text of the error names the line.
     """
 
-    items: list[Item]
+    items: list[InputRecord]
     size: int
     problem: MinikafkaError | None = None
 
@@ -70,13 +70,13 @@ class Shape:
     empty_is_null: bool = False
     partition: int | None = None
 
-    def of_line(self, line: bytes, place: str) -> Item:
+    def of_line(self, line: bytes, place: str) -> InputRecord:
         """Return a line as a record. If the line does not contain the delimiter, the record has no key."""
         delimiter = self.delimiter
         key, separator, value = line.partition(delimiter) if delimiter else (b"", b"", line)
         return self.item(key if separator else None, value if separator else line, place)
 
-    def of_json(self, line: bytes, place: str) -> Item:
+    def of_json(self, line: bytes, place: str) -> InputRecord:
         """Return a line of JSON as a record. Raises InvalidLine."""
         fields = _json_object(line)
         unknown = fields.keys() - _FIELDS - _IGNORED
@@ -97,16 +97,16 @@ class Shape:
 
     def item(
         self, key: bytes | None, value: bytes | None, place: str, headers: tuple[Header, ...] = ()
-    ) -> Item:
+    ) -> InputRecord:
         """Return a record with this key and value, the headers `headers + self.headers`, and the default partition."""
         from minikafka.client import Record
 
         value = None if self.empty_is_null and not value else value
         record = Record(key=key, value=value, headers=headers + self.headers)
-        return Item(record, self.partition, place)
+        return InputRecord(record, self.partition, place)
 
 
-Parse: TypeAlias = Callable[[bytes, str], Item]
+Parse: TypeAlias = Callable[[bytes, str], InputRecord]
 
 
 async def line_items(

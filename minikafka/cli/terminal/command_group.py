@@ -13,7 +13,7 @@ _NEAR: Final = 0.6
 """Minimum similarity (difflib ratio) of a misspelt name and a suggested command."""
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A command group whose error for an unknown command suggests the most similar commands."""
 
     def resolve_command(
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     summary: str
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """The group of the commands in `table`; a command's module is imported when the command is used."""
 
     def __init__(self, *args: Any, table: Mapping[str, Entry], package: str, **more: Any) -> None:

@@ -27,13 +27,13 @@ from minikafka.cli.arguments.options import (
 )
 from minikafka.cli.arguments.partition_arguments import Named, partitions_argument, partitions_of
 from minikafka.cli.execution.running import fail_unless, run_with_client, tell_causes_of
-from minikafka.cli.terminal.command_group import Group
+from minikafka.cli.terminal.command_group import CommandGroup
 from minikafka.cli.terminal.echo import echo, json_option, show, wants_json
 from minikafka.cli.terminal.topic_errors import require_partitions, with_similar_topics
 
 if TYPE_CHECKING:
     from minikafka.client import Client
-    from minikafka.client.administration.results import Deleted, Outcome
+    from minikafka.client.administration.results import DeletedRecords, Outcome
 
 _HIGH_WATERMARK: Final = -1
 
@@ -68,7 +68,7 @@ def delete_records(
     _check(named, before_offset, file)
     before = placement.offsets_file(file) if file else {}
 
-    async def work(client: Client) -> dict[TopicPartition, Deleted]:
+    async def work(client: Client) -> dict[TopicPartition, DeletedRecords]:
         if before_offset is not None:
             whole = await partitions_of(client.admin, named.topics) if named.topics else ()
             before.update(dict.fromkeys((*named.partitions, *whole), before_offset))
@@ -95,7 +95,7 @@ def _check(named: Named, before_offset: int | None, file: str | None) -> None:
         )
 
 
-def _row(tp: TopicPartition, deleted: Deleted) -> dict[str, object]:
+def _row(tp: TopicPartition, deleted: DeletedRecords) -> dict[str, object]:
     outcome = deleted.outcome
     return {
         "topic": tp.topic,
@@ -106,7 +106,9 @@ def _row(tp: TopicPartition, deleted: Deleted) -> dict[str, object]:
     }
 
 
-def _print(results: Mapping[TopicPartition, Deleted], before: Mapping[TopicPartition, int]) -> None:
+def _print(
+    results: Mapping[TopicPartition, DeletedRecords], before: Mapping[TopicPartition, int]
+) -> None:
     """Print one line per partition, in the format of kafka-delete-records; remarks on standard error.
 
     `before`: the requested offsets.
@@ -142,7 +144,7 @@ assignment_option = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def topics() -> None:
     """Create, list, describe, alter and delete topics."""
 
@@ -247,9 +249,9 @@ def describe(
     data: str | None,
 ) -> None:
     """Show partitions, leaders, replicas and ISRs of each TOPIC (default: all)."""
-    from minikafka.cli.topics.view import TopicView, as_json_topic, lines, read_topics
+    from minikafka.cli.topics.view import TopicsView, as_json_topic, lines, read_topics
 
-    async def work(client: Client) -> TopicView:
+    async def work(client: Client) -> TopicsView:
         return await read_topics(client.admin, topics)
 
     view = run_with_client(work, bootstrap_servers(bootstrap, data))

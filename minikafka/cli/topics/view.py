@@ -20,14 +20,14 @@ from minikafka.client.administration.results import ConfigSource, Resource, Reso
 NOT_MOVING = ReplicaAssignment(())
 
 
-class TopicView(NamedTuple):
+class TopicsView(NamedTuple):
     """Topics, the topic-level settings of each topic, and the reassignments in progress."""
 
     topics: Sequence[TopicInfo]
     configs: Mapping[str, Mapping[str, str]]
     moving: Mapping[TopicPartition, ReplicaAssignment]
 
-    def only(self, *, under_replicated: bool, unavailable: bool) -> TopicView:
+    def only(self, *, under_replicated: bool, unavailable: bool) -> TopicsView:
         """Return a view with only the partitions that match one of the given conditions, and their topics."""
         topics = []
         for topic in self.topics:
@@ -51,7 +51,7 @@ class TopicView(NamedTuple):
         return self.moving.get(TopicPartition(topic, number), NOT_MOVING)
 
 
-async def read_topics(admin: Admin, names: Sequence[str]) -> TopicView:
+async def read_topics(admin: Admin, names: Sequence[str]) -> TopicsView:
     """Return these topics; if `names` is empty, all topics. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION).
 
     Without a controller the view contains only the metadata of one broker, no settings and no reassignments.
@@ -65,7 +65,7 @@ async def read_topics(admin: Admin, names: Sequence[str]) -> TopicView:
         raise unknown_topics(missing)
     topics = [known[name] for name in dict.fromkeys(names)] if names else list(known.values())
     if cluster.controller_id < 0:
-        return TopicView(topics, {}, {})
+        return TopicsView(topics, {}, {})
     resources = [Resource(ResourceType.TOPIC, topic.name) for topic in topics]
     settings = await admin.describe_configs(resources)
     configs = {
@@ -76,7 +76,7 @@ async def read_topics(admin: Admin, names: Sequence[str]) -> TopicView:
         }
         for resource, held in settings.items()
     }
-    return TopicView(topics, configs, await admin.list_reassignments())
+    return TopicsView(topics, configs, await admin.list_reassignments())
 
 
 def topic_id(topic: TopicInfo) -> str:
@@ -84,7 +84,7 @@ def topic_id(topic: TopicInfo) -> str:
     return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
 
 
-def as_json_topic(topic: TopicInfo, view: TopicView) -> dict[str, Any]:
+def as_json_topic(topic: TopicInfo, view: TopicsView) -> dict[str, Any]:
     """Return the JSON object of one topic; `leader` is null in partitions without a leader."""
     return {
         "topic": topic.name,
@@ -106,7 +106,7 @@ def as_json_topic(topic: TopicInfo, view: TopicView) -> dict[str, Any]:
     }
 
 
-def lines(topic: TopicInfo, view: TopicView, *, with_header: bool) -> Iterator[str]:
+def lines(topic: TopicInfo, view: TopicsView, *, with_header: bool) -> Iterator[str]:
     """Yield lines in the format of kafka-topics.sh, so that existing scripts can parse the lines."""
     if with_header:
         factor = max((len(p.replicas) for p in topic.partitions.values()), default=0)

@@ -21,7 +21,7 @@ from minikafka.cli.arguments.options import bootstrap_option, data_option, timeo
 from minikafka.cli.arguments.partition_arguments import partition_argument
 from minikafka.cli.arguments.placement import parse_partition
 from minikafka.cli.execution.running import fail_unless, run_with_client
-from minikafka.cli.terminal.command_group import Group
+from minikafka.cli.terminal.command_group import CommandGroup
 from minikafka.cli.terminal.echo import echo, json_option, show
 from minikafka.cli.terminal.topic_errors import (
     did_you_mean,
@@ -31,10 +31,10 @@ from minikafka.cli.terminal.topic_errors import (
 from minikafka.transactions.states import TransactionState
 
 if TYPE_CHECKING:
-    from minikafka.cli.transactions.hanging import Found, Scope
+    from minikafka.cli.transactions.hanging import HangingTransactions, Scope
     from minikafka.client import Client, Outcome
     from minikafka.client.administration.transaction_admin import (
-        DescribedTransaction,
+        DescribeTransactionsResult,
         ProducerState,
         TransactionListing,
     )
@@ -45,7 +45,7 @@ _OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpoch
 """The states of ids with a transaction that is open or ending."""
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def transactions() -> None:
     """Show transactions, find those that no coordinator knows, and abort them in a partition."""
 
@@ -149,7 +149,7 @@ def describe(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> N
     from minikafka.cli.transactions.view import as_json_description, description_lines
     from minikafka.runtime.clock import SystemClock
 
-    async def work(client: Client) -> tuple[dict[str, DescribedTransaction], str]:
+    async def work(client: Client) -> tuple[dict[str, DescribeTransactionsResult], str]:
         found = await client.transactions.describe(ids)
         unknown = [
             name
@@ -410,7 +410,7 @@ def find_hanging(
     scope = hanging.Scope(*_searched(named, topic, partition), broker_id)
     now = SystemClock().wall_ms()
 
-    async def work(client: Client) -> Found:
+    async def work(client: Client) -> HangingTransactions:
         await _require(client, scope)
         return await hanging.find_hanging(client, scope, now - minutes * _MINUTE_MS)
 

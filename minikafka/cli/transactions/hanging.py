@@ -15,7 +15,7 @@ from minikafka.client.administration.transaction_admin import ProducerState, Tra
 from minikafka.client.metadata import PartitionInfo, TopicInfo
 
 
-class OpenTransaction(NamedTuple):
+class HangingTransaction(NamedTuple):
     """A transaction that has no marker in a partition yet."""
 
     tp: TopicPartition
@@ -47,14 +47,14 @@ class Scope(NamedTuple):
         }
 
 
-class Found(NamedTuple):
+class HangingTransactions(NamedTuple):
     """The hanging transactions, and the partitions that could not be examined, with the reasons."""
 
-    hanging: list[OpenTransaction]
+    hanging: list[HangingTransaction]
     failed: dict[TopicPartition, str]
 
 
-async def find_hanging(client: Client, scope: Scope, open_since: int) -> Found:
+async def find_hanging(client: Client, scope: Scope, open_since: int) -> HangingTransactions:
     """Return the hanging transactions of the scope whose last record is older than `open_since`, Unix ms.
 
     Partitions are read again at the end, because a transaction may end between the questions. Raises KafkaError.
@@ -73,16 +73,16 @@ async def find_hanging(client: Client, scope: Scope, open_since: int) -> Found:
     remaining = [
         one for one in hanging if (one.tp, one.producer.producer_id, one.start_offset) in starts
     ]
-    return Found(remaining, failed)
+    return HangingTransactions(remaining, failed)
 
 
 async def _read_open(
     client: Client, partitions: Sequence[TopicPartition], broker: BrokerId | None, open_since: int
-) -> tuple[list[OpenTransaction], dict[TopicPartition, str]]:
+) -> tuple[list[HangingTransaction], dict[TopicPartition, str]]:
     """Return the open transactions that are old enough, and the partitions that could not be read, with reasons."""
     described = await client.transactions.describe_producers(partitions, broker)
     found = [
-        OpenTransaction(tp, producer)
+        HangingTransaction(tp, producer)
         for tp, result in described.items()
         for producer in result.producers
         if producer.start_offset is not None and producer.last_timestamp < open_since
@@ -110,16 +110,18 @@ async def _known_partitions(
     return {one.producer_id: one.partitions for one in found}
 
 
-async def find_open(client: Client, tp: TopicPartition) -> list[OpenTransaction]:
+async def find_open(client: Client, tp: TopicPartition) -> list[HangingTransaction]:
     """Return the open transactions of a partition, the oldest first. Raises KafkaError."""
     result = (await client.transactions.describe_producers([tp]))[tp]
     if not result.outcome.ok:
         raise KafkaError(result.outcome.code, result.outcome.reason)
-    found = [OpenTransaction(tp, one) for one in result.producers if one.start_offset is not None]
+    found = [
+        HangingTransaction(tp, one) for one in result.producers if one.start_offset is not None
+    ]
     return sorted(found, key=lambda one: one.start_offset)
 
 
-async def find_owner(client: Client, one: OpenTransaction) -> TransactionDescription | None:
+async def find_owner(client: Client, one: HangingTransaction) -> TransactionDescription | None:
     """Return the transaction to which the coordinator still counts the partition; None if it hangs."""
     for listed in await client.transactions.list_transactions(
         producer_ids=[one.producer.producer_id]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from minikafka.base.model import TopicPartition
 from minikafka.cli.terminal.columns import fitted_lines
-from minikafka.cli.transactions.hanging import OpenTransaction
+from minikafka.cli.transactions.hanging import HangingTransaction
 from minikafka.client.administration.transaction_admin import (
     ProducerState,
     TransactionDescription,
@@ -71,7 +71,7 @@ def producer_lines(producers: Sequence[ProducerState]) -> Iterator[str]:
     return fitted_lines(header, rows)
 
 
-def hanging_lines(found: Sequence[OpenTransaction], now: int) -> Iterator[str]:
+def hanging_lines(found: Sequence[HangingTransaction], now: int) -> Iterator[str]:
     """Yield the header and a line for each hanging transaction. `now`: Unix ms."""
     header = (
         *("Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset"),
@@ -108,7 +108,7 @@ def as_json_description(one: TransactionDescription, now: int) -> dict[str, Any]
     }
 
 
-def as_json_open(one: OpenTransaction) -> dict[str, Any]:
+def as_json_open(one: HangingTransaction) -> dict[str, Any]:
     """Return the JSON object of a transaction that is open in a partition."""
     return {
         **_as_json_partition(one.tp),

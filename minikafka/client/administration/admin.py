@@ -27,7 +27,7 @@ from minikafka.client.administration.controller_requests import (
 )
 from minikafka.client.administration.probe import Probed, probe
 from minikafka.client.administration.results import (
-    Deleted,
+    DeletedRecords,
     LogDir,
     Outcome,
     Resource,
@@ -348,12 +348,12 @@ class Admin:
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, Deleted]:
+    ) -> dict[TopicPartition, DeletedRecords]:
         """Delete the records of each partition below an offset; -1 means the high watermark (KIP-107)."""
         results = await asyncio.gather(*(self._delete(tp, before[tp]) for tp in before))
         return dict(zip(before, results, strict=True))
 
-    async def _delete(self, tp: TopicPartition, offset: int) -> Deleted:
+    async def _delete(self, tp: TopicPartition, offset: int) -> DeletedRecords:
         row = {"partition_index": tp.partition, "offset": offset}
         body = request(
             versions.DELETE_RECORDS,
@@ -361,7 +361,7 @@ class Admin:
             timeout_ms=self._request_timeout_ms,
         )
 
-        async def attempt() -> Deleted:
+        async def attempt() -> DeletedRecords:
             leader = await self._metadata.leader(*tp)
             timeout_ms = self._request_timeout_ms + GRACE_MS
             api = versions.DELETE_RECORDS
@@ -370,7 +370,7 @@ class Admin:
             code = error_code(answer.error_code)
             if code is not ErrorCode.NONE:
                 raise AnsweredError(code, str(tp))
-            return Deleted(Outcome(code), int(answer.low_watermark))
+            return DeletedRecords(Outcome(code), int(answer.low_watermark))
 
         try:
             return await self._retries(attempt, f"the leader of {tp}", tp)
@@ -378,7 +378,7 @@ class Admin:
             reason = error.reason
             if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                 reason = await self._valid_offsets(tp, offset)
-            return Deleted(Outcome(error.code, reason), -1)
+            return DeletedRecords(Outcome(error.code, reason), -1)
 
     async def _valid_offsets(self, tp: TopicPartition, offset: int) -> str:
         """Return a sentence with the offsets that DeleteRecords accepts for this partition."""

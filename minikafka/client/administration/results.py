@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
         return f"{self.code.name}: {self.reason}" if self.reason else self.code.name
 
 
-class Deleted(NamedTuple):
+class DeletedRecords(NamedTuple):
     """The result of DeleteRecords for one partition.
 
     `low_watermark`: the smallest log start offset of the live replicas, -1 if the request failed.

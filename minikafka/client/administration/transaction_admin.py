@@ -47,7 +47,7 @@ class TransactionDescription(NamedTuple):
     partitions: tuple[TopicPartition, ...]
 
 
-class DescribedTransaction(NamedTuple):
+class DescribeTransactionsResult(NamedTuple):
     """The result of DescribeTransactions for one transactional id; `found` is None if the request failed."""
 
     outcome: Outcome
@@ -123,7 +123,9 @@ class TransactionAdmin:
             for state in answer.transaction_states
         )
 
-    async def describe(self, transactional_ids: Iterable[str]) -> dict[str, DescribedTransaction]:
+    async def describe(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, DescribeTransactionsResult]:
         """Return the state of these transactional ids. TRANSACTIONAL_ID_NOT_FOUND means that there is no such id."""
         found: dict[str, TransactionDescription] = {}
 
@@ -139,7 +141,7 @@ class TransactionAdmin:
             transactional_ids, api, lambda some: request(api, transactional_ids=some), read
         )
         return {
-            name: DescribedTransaction(outcome, found[name] if outcome.ok else None)
+            name: DescribeTransactionsResult(outcome, found[name] if outcome.ok else None)
             for name, outcome in outcomes.items()
         }
 

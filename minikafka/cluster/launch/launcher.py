@@ -30,7 +30,7 @@ from minikafka.cluster.launch.broker_keys import (
     settings_after,
     settings_in,
 )
-from minikafka.cluster.launch.plan import Plan, Request, Running, coordination_of, plan
+from minikafka.cluster.launch.plan import LaunchPlan, LaunchRequest, Running, coordination_of, plan
 from minikafka.cluster.ports import HeldPorts, is_free
 from minikafka.cluster.processes import (
     ProcessId,
@@ -69,7 +69,7 @@ class Launcher:
 
     directory: ClusterDirectory
     running: RunningProcesses
-    request: Request
+    request: LaunchRequest
     clock: Clock
     rng: Rng
     held: HeldPorts = field(default_factory=HeldPorts)
@@ -212,14 +212,14 @@ class Launcher:
                     text = f"broker {broker.id} {ports} now: stop the cluster first"
                     raise ClusterError(text, "minikafka down")
 
-    def plan(self, before: ClusterRecord | None) -> Plan:
+    def plan(self, before: ClusterRecord | None) -> LaunchPlan:
         """Return the plan of the cluster to start; write nothing. Raises ClusterError and ConfigError."""
         planned = self._planned(before, self.held)
         if before is not None:
             self._check_running(before, planned.record)
         return planned
 
-    def _planned(self, before: ClusterRecord | None, held: HeldPorts) -> Plan:
+    def _planned(self, before: ClusterRecord | None, held: HeldPorts) -> LaunchPlan:
         planned = plan(before, self.request, self.rng, self._running_now(before), held)
         former = None if before is None else self._former_settings(before)
         settings = settings_after(former, self.request.config, len(planned.record.brokers))
@@ -243,7 +243,7 @@ class Launcher:
         ids = self.running.running_ids(record)
         return Running(ids, bool(ids) or self.running.zookeeper(record) is not None)
 
-    def write(self, planned: Plan) -> None:
+    def write(self, planned: LaunchPlan) -> None:
         """Write the cluster record (`cluster.json`) and the configuration files of the brokers."""
         self.postponed.extend(planned.postponed)
         running = self.running.running_ids(planned.record)

@@ -35,7 +35,7 @@ _METRICS_PORT: Final = "cluster.metrics.port"
 _CONNECT: Final = "zookeeper.connect"
 
 
-class Request(NamedTuple):
+class LaunchRequest(NamedTuple):
     """The arguments of LocalCluster.
 
     If `brokers`, `port` or `metrics_port` is None, the value comes from another source (see the docstring of this
@@ -53,7 +53,7 @@ class Request(NamedTuple):
     coordination: str | None = None
 
 
-class Plan(NamedTuple):
+class LaunchPlan(NamedTuple):
     """The cluster to start. `postponed`: a text for each setting that cannot take effect while processes run."""
 
     record: ClusterRecord
@@ -89,11 +89,11 @@ def check_number(name: str, value: object, low: int, high: int) -> None:
 
 def plan(
     before: ClusterRecord | None,
-    request: Request,
+    request: LaunchRequest,
     rng: Rng,
     running: Running | None = None,
     held: HeldPorts | None = None,
-) -> Plan:
+) -> LaunchPlan:
     """Return the plan of the cluster to start; `held` holds the ports that were chosen.
 
     Raises ClusterError, and ConfigError for an invalid `cluster.port`.
@@ -101,7 +101,7 @@ def plan(
     return _Planner(before, request, rng, running or Running(), held or HeldPorts()).plan()
 
 
-def coordination_of(request: Request, before: ClusterRecord | None) -> str:
+def coordination_of(request: LaunchRequest, before: ClusterRecord | None) -> str:
     """Return the coordination mode of the cluster, which keeps the mode of its first start.
 
     Raises ClusterError if another mode was requested, and ConfigError for an invalid one.
@@ -126,7 +126,7 @@ class _Planner:
     def __init__(
         self,
         before: ClusterRecord | None,
-        request: Request,
+        request: LaunchRequest,
         rng: Rng,
         running: Running,
         held: HeldPorts,
@@ -146,7 +146,7 @@ class _Planner:
         given = request.config.numbers
         self._edited = {name: n for name, n in given.items() if configured.get(name) != n}
 
-    def plan(self) -> Plan:
+    def plan(self) -> LaunchPlan:
         request, before = self._request, self._before
         if request.brokers is not None and not 1 <= request.brokers <= BROKERS_MAX:
             raise ClusterError(f"brokers must be from 1 to {BROKERS_MAX}, got {request.brokers}")
@@ -169,7 +169,7 @@ class _Planner:
             configured=self._configured(),
             coordination=coordination_of(request, before),
         )
-        return Plan(record, tuple(self._postponed.values()))
+        return LaunchPlan(record, tuple(self._postponed.values()))
 
     def _configured(self) -> dict[str, int]:
         """Return the configured values of cluster.brokers and cluster.port that this start applies.

@@ -35,7 +35,7 @@ _TOOL: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionView:
+class ObservedPartition:
     """The state of one partition.
 
     While the leader does not answer, `leader` and the values of its log are None, and `leader_epoch` and
@@ -77,7 +77,7 @@ class ClusterState:
     answers: Mapping[int, Mapping[str, Any]]
     controller: int | None
     controller_epoch: int | None
-    partitions: Mapping[TopicPartition, PartitionView]
+    partitions: Mapping[TopicPartition, ObservedPartition]
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         """Return the leader of a partition; None if no leader serves clients or there is no such partition."""
@@ -297,10 +297,10 @@ def _weight(replica: Mapping[str, Any]) -> tuple[int, bool]:
     return replica["leader_epoch"], replica["role"] == "leader"
 
 
-def _view(replica: Mapping[str, Any]) -> PartitionView:
+def _view(replica: Mapping[str, Any]) -> ObservedPartition:
     leads = replica["role"] == "leader"
     opening = replica.get("opening") if leads else None
-    return PartitionView(
+    return ObservedPartition(
         replicas=tuple(replica["replicas"]),
         leader=replica["leader"] if leads else None,
         leader_epoch=replica["leader_epoch"],

@@ -11,7 +11,7 @@ from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.ports import Clock, Rng
 from minikafka.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.cluster.launch.launcher import Launcher
-from minikafka.cluster.launch.plan import Request
+from minikafka.cluster.launch.plan import LaunchRequest
 from minikafka.cluster.processes import end, identify
 from minikafka.cluster.recovery.plan import (
     EPOCH_STEP,
@@ -54,7 +54,7 @@ async def rebuild(
             text = f"brokers {', '.join(map(str, alive))} are running: they would change their logs meanwhile"
             raise ClusterError(text, "minikafka down stops them")
         cluster_id, brokers = _cluster_of(directory, record, without)
-        request = Request(None, None, ClusterConfig(is_default=True), None, None)
+        request = LaunchRequest(None, None, ClusterConfig(is_default=True), None, None)
         launcher = Launcher(directory, running, request, clock, rng)
         async with _zookeeper_of(launcher):
             await _check_lost(record, cluster_id, clock, rng)

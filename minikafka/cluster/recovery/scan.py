@@ -44,7 +44,7 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(slots=True)
-class Scan:
+class DirectoryScan:
     """What the log directories contain. `producer_id` and `controller_epoch`: the highest that was found, or -1."""
 
     replicas: list[FoundReplica] = field(default_factory=list)
@@ -54,9 +54,9 @@ class Scan:
 
 async def scan(
     directory: ClusterDirectory, brokers: Sequence[int], clock: Clock, on_progress: Progress
-) -> Scan:
+) -> DirectoryScan:
     """Read the log directories of these brokers. Raises ClusterError, ConfigError, StorageFailed."""
-    found = Scan()
+    found = DirectoryScan()
     for broker_id in brokers:
         config = directory.broker_config(broker_id)
         if config is None:
@@ -83,7 +83,7 @@ async def scan(
 
 
 def _read(
-    found: Scan,
+    found: DirectoryScan,
     config: BrokerConfig,
     manager: LogManager,
     checkpointed: Mapping[str, int],

@@ -18,9 +18,9 @@ from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Clock
 from minikafka.client import Client
 from minikafka.client.log_offsets import LATEST, READ_COMMITTED
-from minikafka.cluster.observation.state import PartitionView, combine
+from minikafka.cluster.observation.state import ObservedPartition, combine
 from minikafka.explain.gather import Sources
-from minikafka.explain.groups.history import Entry, history
+from minikafka.explain.groups.history import HistoryEntry, history
 from minikafka.explain.groups.picture import (
     QUIET_MS,
     SAMPLES,
@@ -91,13 +91,13 @@ async def collect(sources: Sources, group: str, client: Client, clock: Clock) ->
     return replace(known, held={tp: examined.get(tp) for tp in held}, finished=finished)
 
 
-def is_held_back(view: PartitionView) -> bool:
+def is_held_back(view: ObservedPartition) -> bool:
     """True if open transactions hold back the last stable offset of a partition."""
     stable, end = view.last_stable_offset, view.high_watermark
     return stable is not None and end is not None and stable < end
 
 
-def _last_partition(past: Iterable[Entry]) -> int | None:
+def _last_partition(past: Iterable[HistoryEntry]) -> int | None:
     """Return the group's partition of `__consumer_offsets`, from the newest ledger line with this field.
 
     Return None if no line has the field.
@@ -163,7 +163,7 @@ class OffsetsReader:
         ]
 
     async def without_records(
-        self, known: GroupPicture, reads: Mapping[TopicPartition, PartitionView]
+        self, known: GroupPicture, reads: Mapping[TopicPartition, ObservedPartition]
     ) -> list[TopicPartition]:
         """Return the partitions that have no further record for members that read with read_committed.
 

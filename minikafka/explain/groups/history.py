@@ -30,7 +30,7 @@ _SAME_CALL_MS: Final = 50
 
 
 @dataclass(slots=True)
-class Entry:
+class HistoryEntry:
     """A rebalance with all its ledger lines, or one other fact."""
 
     lines: list[Line]
@@ -133,16 +133,16 @@ def _phases(joined: Line, stable: Line) -> str:
     )
 
 
-def history(lines: Iterable[Line]) -> list[Entry]:
+def history(lines: Iterable[Line]) -> list[HistoryEntry]:
     """Return the rebalances and the other facts in the ledger lines about one group, oldest first."""
-    entries: list[Entry] = []
+    entries: list[HistoryEntry] = []
     rebalance: list[Line] = []
     waiting: list[Line] = []
     """Changes of the members since the last rebalance. They may be the cause of the next rebalance."""
 
     def close(interrupted: str = "") -> None:
         if rebalance:
-            entries.append(Entry(rebalance.copy(), interrupted))
+            entries.append(HistoryEntry(rebalance.copy(), interrupted))
             rebalance.clear()
 
     for line in lines:
@@ -153,22 +153,22 @@ def history(lines: Iterable[Line]) -> list[Entry]:
                 waiting.insert(0, rebalance.pop())
             close("the next one began")
             causes = [each for each in waiting if _caused(each, line)]
-            entries += [Entry([each]) for each in waiting if each not in causes]
+            entries += [HistoryEntry([each]) for each in waiting if each not in causes]
             waiting.clear()
             rebalance += [*causes, line]
         elif fact in _MEMBERS and not rebalance:
             waiting.append(line)
         elif fact in _MOVES:
             close("the coordinator moved" if fact != commands.DEAD else "the group was removed")
-            entries.append(Entry([line]))
+            entries.append(HistoryEntry([line]))
         elif fact in (*_MEMBERS, commands.COMPLETING, *_ENDS) or _is_write_of_group(line):
             rebalance.append(line)
             if fact in _ENDS:
                 close()
         else:
-            entries.append(Entry([line]))
+            entries.append(HistoryEntry([line]))
     close()
-    entries += [Entry([line]) for line in waiting]
+    entries += [HistoryEntry([line]) for line in waiting]
     return sorted(entries, key=lambda entry: entry.time)
 
 
@@ -182,6 +182,6 @@ def _is_write_of_group(line: Line) -> bool:
     return line["fact"] == commands.APPEND_FAILED and line["what"] in ("assignment", "empty group")
 
 
-def rebalances(entries: Sequence[Entry]) -> list[Entry]:
+def rebalances(entries: Sequence[HistoryEntry]) -> list[HistoryEntry]:
     """Return the rebalances among the entries."""
     return [entry for entry in entries if entry.is_rebalance]

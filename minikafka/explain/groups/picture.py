@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.cluster.observation.causes import Cause
-from minikafka.explain.groups.history import Entry
+from minikafka.explain.groups.history import HistoryEntry
 from minikafka.explain.groups.words import count
 from minikafka.explain.picture import Answer, PartitionPicture
 
@@ -36,7 +36,7 @@ class Commit(NamedTuple):
     offset: int
 
 
-class Past(NamedTuple):
+class EarlierLag(NamedTuple):
     """The lag in records at an earlier time (Unix milliseconds)."""
 
     time: int
@@ -54,7 +54,7 @@ class Lag:
     former_end: int
     """The log end offset QUIET_MS ago."""
     now: int
-    past: tuple[Past, ...] = ()
+    past: tuple[EarlierLag, ...] = ()
 
     @property
     def records(self) -> int:
@@ -94,7 +94,7 @@ def sample_times(commits: Mapping[TopicPartition, Sequence[Commit]]) -> dict[str
 
 def past_lags(
     commits: Sequence[Commit], ends: Mapping[int, int], current_end: int
-) -> tuple[Past, ...]:
+) -> tuple[EarlierLag, ...]:
     """Return the lags of a partition at the times in `ends`.
 
     `ends`: time → offset of the first record written at or after that time, -1 if there is no such record.
@@ -103,7 +103,7 @@ def past_lags(
     for time, end in sorted(ends.items()):
         before = [commit.offset for commit in commits if commit.time <= time]
         if before:
-            found.append(Past(time, max(end_at(end, current_end) - before[-1], 0)))
+            found.append(EarlierLag(time, max(end_at(end, current_end) - before[-1], 0)))
     return tuple(found)
 
 
@@ -133,7 +133,7 @@ class GroupPicture:
     group: str
     wall_ms: int
     answers: Mapping[int, Answer]
-    history: Sequence[Entry]
+    history: Sequence[HistoryEntry]
     home: PartitionPicture | None = None
     away: Mapping[TopicPartition, PartitionPicture] = field(default_factory=dict)
     lags: Sequence[Lag] | None = None

@@ -15,7 +15,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import listed
 from minikafka.cluster.observation.causes import skipped_text
 from minikafka.explain.finding import Finding, root_findings
-from minikafka.explain.groups.history import Entry, rebalances
+from minikafka.explain.groups.history import HistoryEntry, rebalances
 from minikafka.explain.groups.picture import GroupPicture, Lag
 from minikafka.explain.groups.words import (
     cause_of,
@@ -131,7 +131,7 @@ def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
     yield Finding("rebalancing", text, (), events, tuple(waits), is_problem=not is_normal)
 
 
-def _start_of(history: Sequence[Entry], since: int) -> Line | None:
+def _start_of(history: Sequence[HistoryEntry], since: int) -> Line | None:
     """Return the line about the start of the rebalance whose current phase began at `since` (Unix ms).
 
     Return None if no ledger contains this line, for example because the coordinator has not written it yet.
@@ -213,7 +213,7 @@ def _members(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
         yield Finding("idle-members", text, is_problem=False)
 
 
-def _events(entries: Sequence[Entry]) -> tuple[Reference, ...]:
+def _events(entries: Sequence[HistoryEntry]) -> tuple[Reference, ...]:
     return tuple(reference(entry.start or entry.lines[0]) for entry in entries)
 
 
@@ -244,7 +244,7 @@ def _loop(picture: GroupPicture) -> Iterator[Finding]:
         yield Finding("rebalance-loop", text, (), _events(recent[-3:]), tuple(because))
 
 
-def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
+def _returning(recent: Sequence[HistoryEntry]) -> Iterator[Finding]:
     """Yield a finding for each client that was removed and joined again at least _RETURNS_MIN times.
 
     If the only member leaves with LeaveGroup, this removal is not counted, because no other member has to wait.
@@ -271,7 +271,7 @@ def _returning(recent: Sequence[Entry]) -> Iterator[Finding]:
             yield Finding("returning-client", text, (), (reference(causes[client][-1]),))
 
 
-def _disturbs(entry: Entry, removal: Line) -> bool:
+def _disturbs(entry: HistoryEntry, removal: Line) -> bool:
     """True if a member's removal made other members wait, or if the removed member did not send LeaveGroup."""
     has_others: bool = entry.start is not None and entry.start["members"] > 0
     return has_others or removal["trigger"] != commands.LEFT
@@ -287,7 +287,7 @@ def _said(line: Line) -> str:
     return f' ("{line["reason"]}")' if line.get("reason") else ""
 
 
-def _repeating(recent: Sequence[Entry]) -> Iterator[Finding]:
+def _repeating(recent: Sequence[HistoryEntry]) -> Iterator[Finding]:
     """Yield a finding for each client that caused at least _REPEATS_MIN rebalances for one reason.
 
     Rebalances after a join, a leave or an expired session are not counted. At most _SHOWN findings.

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from minikafka.pipeline.check.replicas import Replica, SegmentFile
+from minikafka.pipeline.check.replicas import CheckedReplica, SegmentFile
 from minikafka.pipeline.frames import map_in_arrow
 from minikafka.record.header import CONTROL, TRANSACTIONAL
 from minikafka.record.transactions import VISIBLE
@@ -43,7 +43,7 @@ _TASK_BYTES: Final = 64 << 20
 class Limits:
     """The offsets up to which one replica is checked."""
 
-    replica: Replica
+    replica: CheckedReplica
     end: int
     """Offset after the last valid batch."""
 
@@ -68,7 +68,7 @@ def _tasks(spark: SparkSession, size: int, most: int) -> int:
     return max(1, min(most, max(2 * cores, size // _TASK_BYTES)))
 
 
-def limits(found: DataFrame, replicas: Sequence[Replica]) -> list[Limits]:
+def limits(found: DataFrame, replicas: Sequence[CheckedReplica]) -> list[Limits]:
     """Return one `Limits` per replica. `found`: all batches, of which the valid ones determine the end of each log."""
     valid = found.where(f.col("fault").isNull()).groupBy("broker", *PARTITION)
     rows = valid.agg((f.max("last_offset") + 1).alias("end")).collect()

@@ -27,7 +27,7 @@ from minikafka.pipeline.check.histories import (
 )
 from minikafka.pipeline.check.logs import PARTITION, Limits
 from minikafka.pipeline.check.replicas import (
-    Replica,
+    CheckedReplica,
     SegmentFile,
     find,
     log_directories,
@@ -86,7 +86,7 @@ class _Check:
             anomalies = kept(together(findings))
             return self._summary(anomalies, self._counts(anomalies), found)
 
-    def _replicas(self) -> tuple[list[Replica], list[SegmentFile]]:
+    def _replicas(self) -> tuple[list[CheckedReplica], list[SegmentFile]]:
         directories = log_directories(self.settings.replicas)
         replicas, segments = find(directories, self.settings.topics)
         if not segments:

@@ -31,7 +31,7 @@ class SegmentFile(NamedTuple):
     size: int
 
 
-class Replica(NamedTuple):
+class CheckedReplica(NamedTuple):
     """One replica, with the offsets that its broker's checkpoints state."""
 
     broker: int
@@ -100,12 +100,12 @@ def _is_locked(file: Path) -> bool:
 
 def find(
     directories: Sequence[Path], topics: Sequence[str]
-) -> tuple[list[Replica], list[SegmentFile]]:
+) -> tuple[list[CheckedReplica], list[SegmentFile]]:
     """Return the replicas of these topics (all topics if empty) and the segment files of the replicas.
 
     Raises PipelineError if two directories hold the same replica of the same broker.
     """
-    replicas: list[Replica] = []
+    replicas: list[CheckedReplica] = []
     segments: list[SegmentFile] = []
     places: dict[tuple[int, TopicPartition], Path] = {}
     for directory in directories:
@@ -170,10 +170,10 @@ class _Checkpoints:
         self._first_dirty = _offsets(directory / checkpoints.FIRST_DIRTY_OFFSETS)
         self._is_clean = (directory / checkpoints.CLEAN_SHUTDOWN).exists()
 
-    def replica(self, broker: int, tp: TopicPartition, first: int) -> Replica:
+    def replica(self, broker: int, tp: TopicPartition, first: int) -> CheckedReplica:
         """Return the replica with its offsets. `first`: the base offset of the replica's first segment."""
         start = max(self._starts.get(tp, 0), first)
-        return Replica(
+        return CheckedReplica(
             broker,
             *tp,
             start,

@@ -58,7 +58,7 @@ class Watermark:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceView:
     """A view over topics. `options`: the options of the data source.
 
     `dead_letter`: the topic to which malformed records go instead of the view.
@@ -124,7 +124,7 @@ class Definition:
     """The definition of a pipeline. `trigger`: None runs one batch query without a checkpoint."""
 
     name: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourceView, ...]
     steps: tuple[Step, ...]
     sink: Sink
     trigger: Trigger | None
@@ -163,7 +163,7 @@ def topics_at_start(definition: Definition) -> list[tuple[str, list[str]]]:
     return read + [(one.options[SERVERS], [one.dead_letter]) for one in checked if one.dead_letter]
 
 
-def _topics(source: Source) -> list[str]:
+def _topics(source: SourceView) -> list[str]:
     return [name.strip() for name in source.options[_SUBSCRIBE].split(",")]
 
 
@@ -182,7 +182,7 @@ def parse(text: str, file: str, given: Overrides) -> Definition:
     head.finish()
     sources = _sources(top, trigger, given)
     steps = _steps(top, trigger, [one for one in sources if one.watermark])
-    views: list[Source | Step] = [*sources, *steps]
+    views: list[SourceView | Step] = [*sources, *steps]
     _check_names(file, views)
     sink = _sink(_part(top, "sink"), trigger, given)
     _check_dead_letters(file, sources, sink)
@@ -221,7 +221,7 @@ def _check_checkpoint(
         raise head.error("checkpoint is missing: name a directory, or --checkpoint DIR")
 
 
-def _sources(top: TomlTable, trigger: Trigger | None, given: Overrides) -> tuple[Source, ...]:
+def _sources(top: TomlTable, trigger: Trigger | None, given: Overrides) -> tuple[SourceView, ...]:
     tables = top.table("source")
     if tables is None or not tables.values:
         raise top.error("a table [source.NAME] is missing")
@@ -232,7 +232,7 @@ def _sources(top: TomlTable, trigger: Trigger | None, given: Overrides) -> tuple
     return tuple(found)
 
 
-def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrides) -> Source:
+def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrides) -> SourceView:
     topics, pattern = table.texts("topic"), table.optional("pattern")
     decode = _decode(table.table("decode"))
     watermark = _watermark(table.table("watermark"))
@@ -255,10 +255,10 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
     if len(chosen) > 1:
         raise table.error(f"{' and '.join(chosen)} exclude each other: remove one")
     _checked(table, lambda: source_options.parse(options, Mode.STREAM if trigger else Mode.BATCH))
-    return Source(name, options, decode, watermark, dead_letter)
+    return SourceView(name, options, decode, watermark, dead_letter)
 
 
-def _check_dead_letters(file: str, sources: Sequence[Source], sink: Sink) -> None:
+def _check_dead_letters(file: str, sources: Sequence[SourceView], sink: Sink) -> None:
     """Raise ConfigError if a topic for dead letters is read by a source or written by the sink."""
     for one in sources:
         if one.dead_letter is None:
@@ -312,7 +312,7 @@ def _watermark(table: TomlTable | None) -> Watermark | None:
 
 
 def _steps(
-    top: TomlTable, trigger: Trigger | None, with_watermark: Sequence[Source]
+    top: TomlTable, trigger: Trigger | None, with_watermark: Sequence[SourceView]
 ) -> tuple[Step, ...]:
     found: list[Step] = []
     for number, values in enumerate(top.tables("step"), 1):
@@ -345,7 +345,7 @@ def _check_duplicates(
         )
 
 
-def _check_names(file: str, views: Sequence[Source | Step]) -> None:
+def _check_names(file: str, views: Sequence[SourceView | Step]) -> None:
     seen: set[str] = set()
     for view in views:
         if not _NAME.fullmatch(view.name):

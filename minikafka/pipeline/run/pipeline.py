@@ -20,7 +20,7 @@ from minikafka.pipeline.run.columns import (
     with_watermark,
     without_duplicates,
 )
-from minikafka.pipeline.run.definition import ConsoleSink, Definition, Source, Step
+from minikafka.pipeline.run.definition import ConsoleSink, Definition, SourceView, Step
 from minikafka.pipeline.run.sinks import save, shaped, stream_output
 from minikafka.pipeline.session.report import Fact, Report, Summary, Table
 from minikafka.pipeline.streams import dead_letters
@@ -56,7 +56,7 @@ def _run_batch(spark: SparkSession, definition: Definition, report: Report) -> S
         observations[name] = Observation(name)
         return observed(frame, observations[name])
 
-    def read(source: Source) -> DataFrame:
+    def read(source: SourceView) -> DataFrame:
         return spark.read.format(FORMAT).options(**source.options).load()
 
     frame = _views(spark, definition, read, observe)
@@ -75,7 +75,7 @@ def _run_batch(spark: SparkSession, definition: Definition, report: Report) -> S
 def _run_stream(
     spark: SparkSession, definition: Definition, trigger: Trigger, report: Report
 ) -> Summary:
-    def read(source: Source) -> DataFrame:
+    def read(source: SourceView) -> DataFrame:
         return spark.readStream.format(FORMAT).options(**source.options).load()
 
     if definition.checkpoint:
@@ -98,7 +98,7 @@ def _run_stream(
     return _summary(definition, counts, facts, sum(dead) if dead else None, totals.dropped)
 
 
-def _letters(reader: DataFrameReader | DataStreamReader, source: Source) -> DataFrame:
+def _letters(reader: DataFrameReader | DataStreamReader, source: SourceView) -> DataFrame:
     """Return the dead letters of a source, which are read apart from its view."""
     options = {**source.options, "includeHeaders": "true"}
     found = malformed(reader.format(FORMAT).options(**options).load(), source.decode)
@@ -106,7 +106,7 @@ def _letters(reader: DataFrameReader | DataStreamReader, source: Source) -> Data
 
 
 def _letter_writer(
-    spark: SparkSession, definition: Definition, name: str, source: Source
+    spark: SparkSession, definition: Definition, name: str, source: SourceView
 ) -> DataStreamWriter:
     """Return the writer of a stream of dead letters, which has its own place in the checkpoint."""
     letters = dead_letters.counted(_letters(spark.readStream, source), name)
@@ -133,7 +133,7 @@ def _query(definition: Definition) -> dict[str, str]:
 def _views(
     spark: SparkSession,
     definition: Definition,
-    read: Callable[[Source], DataFrame],
+    read: Callable[[SourceView], DataFrame],
     observe: Callable[[DataFrame, str], DataFrame],
 ) -> DataFrame:
     """Define a view for each source and each step, and return the rows for the sink."""
@@ -223,7 +223,7 @@ def _dropped(
         )
         if rest := before - after - dropped["duplicates"] - dropped["late"]:
             found["rows_unaccounted"] = rest
-    views: list[Source | Step] = [*definition.sources, *definition.steps]
+    views: list[SourceView | Step] = [*definition.sources, *definition.steps]
     if any(view.watermark for view in views):
         found |= {"late_groups_dropped": dropped["late_groups"]}
     return found

@@ -50,7 +50,7 @@ def save(frame: DataFrame, sink: Sink, report: Report) -> None:
         save_table(frame, _table(sink), sink.mode, instead=_OTHER_MODES)
 
 
-class Output(NamedTuple):
+class StreamOutput(NamedTuple):
     """The writer of a stream, complete except for its trigger, and the number of rows that a run has committed.
 
     A micro-batch that runs again is observed, but not committed again. `committed` returns None for a sink that writes
@@ -64,17 +64,17 @@ class Output(NamedTuple):
 @contextmanager
 def stream_output(
     frame: DataFrame, sink: Sink, checkpoint: str | None, report: Report
-) -> Iterator[Output]:
+) -> Iterator[StreamOutput]:
     """Yield the output of a stream. The stream must end in the `with` body."""
     writer = _writer(frame, sink, checkpoint, report)
     if isinstance(sink, ParquetSink):
         assert checkpoint is not None, "a stream into files has a checkpoint"
         with table_stream(frame.sparkSession, _table(sink), checkpoint) as table:
-            yield Output(writer.foreachBatch(table), lambda _: table.rows)
+            yield StreamOutput(writer.foreachBatch(table), lambda _: table.rows)
     elif isinstance(sink, TopicSink) and (options := parse(sink.options)).exactly_once:
-        yield Output(writer, lambda totals: rows_of_run(options, totals.query, totals.run))
+        yield StreamOutput(writer, lambda totals: rows_of_run(options, totals.query, totals.run))
     else:
-        yield Output(writer, lambda _: None)
+        yield StreamOutput(writer, lambda _: None)
 
 
 def _writer(

@@ -30,7 +30,12 @@ from minikafka.pipeline.frames import map_in_arrow, quoted
 from minikafka.pipeline.session.failures import PipelineError
 from minikafka.pipeline.streams.checkpoints import planned_offsets, query_id
 from minikafka.spark.micro_batches import plan_of
-from minikafka.spark.parquet.table_directory import MicroBatch, OtherQuery, Staged, TableDirectory
+from minikafka.spark.parquet.table_directory import (
+    MicroBatch,
+    OtherQuery,
+    StagedFile,
+    TableDirectory,
+)
 from minikafka.spark.parquet.table_save import PLACE, STAGED, TableStage, write_empty
 
 _NOT_WRITTEN: Final = (NullType, VariantType, YearMonthIntervalType)
@@ -122,14 +127,14 @@ class _Table:
         self.directory.remove_staged()
         return sum(one.rows for one in staged)
 
-    def stage(self, frame: DataFrame) -> list[Staged]:
+    def stage(self, frame: DataFrame) -> list[StagedFile]:
         """Write the rows to staged files, and return the files. A table without files gets one without rows."""
         columns = _partition_columns(frame, self._settings.partition_by)
         _check_types(frame, columns)
         codec = self._settings.compression
         task = TableStage(str(self.directory.path), self._settings.partition_by, codec)
         rows = map_in_arrow(_placed(frame, columns), task.write, STAGED).collect()
-        staged = [Staged(*row) for row in rows]
+        staged = [StagedFile(*row) for row in rows]
         if not staged and not columns and self.directory.is_empty():
             schema = frame.limit(0).toArrow().schema
             staged = [write_empty(self.directory, schema, codec)]

@@ -143,14 +143,14 @@ def _rows(work: RestoreTask, runs: Runs) -> Iterator[pa.RecordBatch]:
 
 
 @dataclass(frozen=True)
-class Verify:
+class VerifyTask:
     """The work of one task: read back offsets [start, end) of a partition."""
 
     options: ReadOptions
     wanted: OffsetRange
 
 
-def verify(work: Verify) -> dict[str, Any]:
+def verify(work: VerifyTask) -> dict[str, Any]:
     """Return the number and the digest of the records in an offset range."""
     digest = Digest()
     for batch in read_ranges(work.options, [work.wanted]):

@@ -30,7 +30,7 @@ _OF_SPARK: Final = "_spark_metadata"
 """The directory in which Spark's own file sink lists the valid files, which other readers do not know."""
 
 
-class Staged(NamedTuple):
+class StagedFile(NamedTuple):
     """A staged file: its name in `_staging`, the directory for it in the table, and its number of rows."""
 
     name: str
@@ -123,7 +123,7 @@ class TableDirectory(StagingDirectory):
         )
 
     def add_micro_batch(
-        self, query: str, added: MicroBatch, staged: Sequence[Staged], prefix: str = ""
+        self, query: str, added: MicroBatch, staged: Sequence[StagedFile], prefix: str = ""
     ) -> None:
         """Add the files of a micro-batch. With a `prefix`, they replace the files of this directory."""
         replaced = self.files(prefix) if prefix else []
@@ -132,7 +132,7 @@ class TableDirectory(StagingDirectory):
         self._decide(query, asdict(added) | asdict(commit))
         self._move(commit)
 
-    def add_batch(self, staged: Sequence[Staged], *, overwrite: bool) -> None:
+    def add_batch(self, staged: Sequence[StagedFile], *, overwrite: bool) -> None:
         """Add the files of a batch. With `overwrite`, they replace all files and the state of all streams."""
         replaced = self.files() if overwrite else []
         commit = self._commit(staged, f"part-{os.urandom(6).hex()}", "", replaced)
@@ -143,7 +143,7 @@ class TableDirectory(StagingDirectory):
         self._end_batch()
 
     def _commit(
-        self, staged: Sequence[Staged], label: str, prefix: str, replaced: list[str]
+        self, staged: Sequence[StagedFile], label: str, prefix: str, replaced: list[str]
     ) -> _Commit:
         """Return the change that adds the files. Raises `ConfigError` if the driver does not see a file."""
         files = {}

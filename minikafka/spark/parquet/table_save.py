@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from minikafka.spark.parquet.archive_save import row_groups
-from minikafka.spark.parquet.table_directory import Staged, TableDirectory
+from minikafka.spark.parquet.table_directory import StagedFile, TableDirectory
 from minikafka.spark.workers import one_line_errors
 
 PLACE: Final = "__place"
 """The column with the values of the partition columns, as a JSON array of texts. The rows are sorted by it."""
 _NO_PLACE: Final = "[]"
 STAGED: Final = "name string, place string, rows long"
-"""The columns of `Staged`."""
+"""The columns of `StagedFile`."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class TableStage:
                 staged = self._write_file(values, map(itemgetter(1), runs))
                 yield pa.RecordBatch.from_pylist([staged._asdict()])
 
-    def _write_file(self, values: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+    def _write_file(self, values: str, batches: Iterator[pa.RecordBatch]) -> StagedFile:
         staged = TableDirectory(self.directory).staged_file("rows")
         tables = row_groups(batches)
         first = next(tables)
@@ -57,16 +57,16 @@ class TableStage:
                     writer.write_table(table, row_group_size=len(table))
                     rows += len(table)
             _sync(file)
-        return Staged(staged.name, place_of(self.columns, json.loads(values)), rows)
+        return StagedFile(staged.name, place_of(self.columns, json.loads(values)), rows)
 
 
-def write_empty(directory: TableDirectory, schema: pa.Schema, compression: str) -> Staged:
+def write_empty(directory: TableDirectory, schema: pa.Schema, compression: str) -> StagedFile:
     """Write a staged file without rows, so that readers of a table without rows find its columns."""
     staged = directory.staged_file("rows")
     with staged.open("wb") as file:
         pq.write_table(nullable(schema).empty_table(), file, compression=compression)
         _sync(file)
-    return Staged(staged.name, "", 0)
+    return StagedFile(staged.name, "", 0)
 
 
 def _sync(file: BinaryIO) -> None:

@@ -24,8 +24,8 @@ from minikafka.spark.sink.rows import Divided, RowRefused
 from minikafka.spark.sink.sending import REQUEST_BYTES, Sender
 from minikafka.spark.wire import producing
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Leaders, Unreachable, raise_if_final
-from minikafka.spark.wire.producing import Produced
+from minikafka.spark.wire.leaders import LeaderConnections, Unreachable, raise_if_final
+from minikafka.spark.wire.producing import ProducedPartition
 
 SEQUENCES: Final = 1 << 31
 """The number of sequence numbers, after which they begin at 0 again."""
@@ -44,7 +44,9 @@ class IdempotentProducer:
     All methods raise `RowRefused`, `WriteFailed`, `Unreachable` and `KafkaError`.
     """
 
-    def __init__(self, leaders: Leaders, options: WriteOptions, checksum: Checksum) -> None:
+    def __init__(
+        self, leaders: LeaderConnections, options: WriteOptions, checksum: Checksum
+    ) -> None:
         self._leaders = leaders
         self._options = options
         self._checksum = checksum
@@ -157,7 +159,7 @@ def encoded(
         first, before = first + count, after
 
 
-def new_producer(leaders: Leaders, deadline: Deadline) -> Producer:
+def new_producer(leaders: LeaderConnections, deadline: Deadline) -> Producer:
     """Return a new producer id from any broker. Raises `Unreachable`, `KafkaError`."""
     while True:
         try:
@@ -176,7 +178,7 @@ def new_producer(leaders: Leaders, deadline: Deadline) -> Producer:
             raise Unreachable("no broker gives out a producer id")
 
 
-def raise_if_refused(tp: TopicPartition, batch: Batch, answer: Produced) -> None:
+def raise_if_refused(tp: TopicPartition, batch: Batch, answer: ProducedPartition) -> None:
     """Raise an error that names the refused rows, if a retry cannot fix the error in `answer`."""
     rows = batch.rows
     assert rows is not None

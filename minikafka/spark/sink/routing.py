@@ -17,7 +17,7 @@ from minikafka.spark.sink.options import CREATE, TOPIC, WriteOptions
 from minikafka.spark.sink.rows import Divided, Origin, Router
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.kept import kept_client
-from minikafka.spark.wire.leaders import Leaders
+from minikafka.spark.wire.leaders import LeaderConnections
 
 _BUFFER_BYTES: Final = 8 << 20
 """Bytes of rows to collect before sending. A large buffer gives large batches even with many partitions."""
@@ -29,7 +29,7 @@ _NOT_CREATED: Final = (
 
 def routed(
     options: WriteOptions,
-    leaders: Leaders,
+    leaders: LeaderConnections,
     batches: Iterator[pa.RecordBatch],
     origin: Origin | None = None,
 ) -> Iterator[Iterator[Divided]]:
@@ -54,14 +54,14 @@ def needed_checksum() -> Checksum:
     return crc
 
 
-def client(options: WriteOptions, use: str = "write") -> AbstractContextManager[Leaders]:
+def client(options: WriteOptions, use: str = "write") -> AbstractContextManager[LeaderConnections]:
     """Return a context manager of a client that the process keeps. Clients for different uses are different."""
     key = use, options.servers, options.client_id, options.request_timeout_ms
     return kept_client(key, partial(_connect, options))
 
 
-def _connect(options: WriteOptions) -> Leaders:
-    return Leaders(options.servers, options.client_id, options.request_timeout_ms / 1000)
+def _connect(options: WriteOptions) -> LeaderConnections:
+    return LeaderConnections(options.servers, options.client_id, options.request_timeout_ms / 1000)
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -88,7 +88,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch
 class _Topics:
     """The number of partitions of each topic. The cluster is asked once per topic."""
 
-    def __init__(self, leaders: Leaders, options: WriteOptions) -> None:
+    def __init__(self, leaders: LeaderConnections, options: WriteOptions) -> None:
         self._leaders = leaders
         self._options = options
         self._counts: dict[str, int] = {}

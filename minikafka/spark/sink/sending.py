@@ -20,8 +20,8 @@ from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.wire import producing
 from minikafka.spark.wire.connection import BlockingConnection, readable
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Leaders, Unreachable
-from minikafka.spark.wire.producing import Produced
+from minikafka.spark.wire.leaders import LeaderConnections, Unreachable
+from minikafka.spark.wire.producing import ProducedPartition
 
 logger = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ class Sender:
 
     def __init__(
         self,
-        leaders: Leaders,
+        leaders: LeaderConnections,
         options: WriteOptions,
         *,
-        refused: Callable[[TopicPartition, Batch, Produced], None],
+        refused: Callable[[TopicPartition, Batch, ProducedPartition], None],
         halves: Callable[[Batch], tuple[Batch, Batch] | None],
         transactional_id: str | None = None,
     ) -> None:
@@ -188,7 +188,7 @@ class Sender:
         for tp, batch in request.batches.items():
             self._apply(tp, batch, answers.get(tp))
 
-    def _apply(self, tp: TopicPartition, batch: Batch, answer: Produced | None) -> None:
+    def _apply(self, tp: TopicPartition, batch: Batch, answer: ProducedPartition | None) -> None:
         """Apply the answer for one batch. `answer`: None if the answer lacks the partition."""
         backlog = self._backlogs[tp]
         if answer is None:

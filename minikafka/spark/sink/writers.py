@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from minikafka.base.errors import ConfigError
 from minikafka.spark import QUERY_ID
 from minikafka.spark.sink.once.commit import commit_staged
-from minikafka.spark.sink.once.staged import Staged, Write, stage_rows
+from minikafka.spark.sink.once.staged import SinkWrite, StagedRows, stage_rows
 from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.producer import IdempotentProducer
 from minikafka.spark.sink.routing import client, needed_checksum, routed
@@ -37,7 +37,7 @@ _RUN_ID: Final = "spark.jobGroup.id"
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class WrittenRows(WriterCommitMessage):
     """The number of rows that one task has written."""
 
     rows: int
@@ -60,10 +60,10 @@ class _Writer:
             origin = _origin(self._options)
             if self._options.exactly_once:
                 return stage_rows(self._options, _write(self._name), iterator, origin)
-            return Written(write_rows(self._options, iterator, origin))
+            return WrittenRows(write_rows(self._options, iterator, origin))
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        staged = [message for message in messages if isinstance(message, Staged)]
+        staged = [message for message in messages if isinstance(message, StagedRows)]
         if staged:
             with one_line_errors():
                 commit_staged(self._options, staged)
@@ -88,15 +88,15 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter, metaclass=Shipped):
         """Do nothing: Spark calls this also after an error in `commit`, when the transaction may be committed."""
 
 
-def _write(name: str) -> Write:
+def _write(name: str) -> SinkWrite:
     """Return the write of the running task."""
     task = TaskContext.get()
     if task is None:
         raise ConfigError("option exactlyOnce works only in a Spark task")
     query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(_BATCH_ID)
     if query is None or batch is None:
-        return Write(name, None, None, None, task.partitionId())
-    return Write(name, query, int(batch), task.getLocalProperty(_RUN_ID), task.partitionId())
+        return SinkWrite(name, None, None, None, task.partitionId())
+    return SinkWrite(name, query, int(batch), task.getLocalProperty(_RUN_ID), task.partitionId())
 
 
 def _origin(options: WriteOptions) -> Origin | None:

@@ -23,7 +23,7 @@ from minikafka.spark.source.ranges import OffsetRange, report_loss
 from minikafka.spark.wire import protocol
 from minikafka.spark.wire.connection import BlockingConnection
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Leaders, raise_if_final
+from minikafka.spark.wire.leaders import LeaderConnections, raise_if_final
 from minikafka.spark.wire.protocol import FetchEntry, FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class RangesReader:
 
     def __init__(
         self,
-        leaders: Leaders,
+        leaders: LeaderConnections,
         ranges: Iterable[OffsetRange],
         deadline: Deadline,
         *,

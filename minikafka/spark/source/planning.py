@@ -35,7 +35,7 @@ from minikafka.spark.source.ranges import (
 from minikafka.spark.wire import producers
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.kept import kept_client
-from minikafka.spark.wire.leaders import Leaders, Position, Unreachable
+from minikafka.spark.wire.leaders import LeaderConnections, Position, Unreachable
 from minikafka.spark.wire.protocol import EARLIEST, LATEST, Isolation
 
 _LATE_END_S: Final = 5.0
@@ -45,7 +45,7 @@ A new leader may not know its high watermark yet.
 """
 
 
-def connect(options: ReadOptions, first: int = 0) -> Leaders:
+def connect(options: ReadOptions, first: int = 0) -> LeaderConnections:
     """Return a client without connections. The caller must close the client.
 
     `first`: the index of the server to ask first, modulo the number of servers. With different values, the
@@ -53,10 +53,12 @@ def connect(options: ReadOptions, first: int = 0) -> Leaders:
     """
     first %= len(options.servers)
     servers = [*options.servers[first:], *options.servers[:first]]
-    return Leaders(servers, options.client_id, options.request_timeout_ms / 1000, options.isolation)
+    return LeaderConnections(
+        servers, options.client_id, options.request_timeout_ms / 1000, options.isolation
+    )
 
 
-def kept(options: ReadOptions, first: int = 0) -> AbstractContextManager[Leaders]:
+def kept(options: ReadOptions, first: int = 0) -> AbstractContextManager[LeaderConnections]:
     """Return a context manager of a client that the process keeps, with connections and leaders of its last use.
 
     `first`: as for `connect`, if the client is new.
@@ -68,7 +70,7 @@ def kept(options: ReadOptions, first: int = 0) -> AbstractContextManager[Leaders
 class _Cluster:
     """The client for one planning call, with the options and the deadline of the call."""
 
-    def __init__(self, options: ReadOptions, leaders: Leaders) -> None:
+    def __init__(self, options: ReadOptions, leaders: LeaderConnections) -> None:
         self.options = options
         self.leaders = leaders
         self.deadline = Deadline(options.planning_timeout_ms / 1000)
@@ -392,7 +394,7 @@ _warned: set[str] = set()
 
 
 def warn_of_open_transactions(
-    leaders: Leaders, stable: Mapping[TopicPartition, Position], deadline: Deadline
+    leaders: LeaderConnections, stable: Mapping[TopicPartition, Position], deadline: Deadline
 ) -> None:
     """Log why records after the last stable offsets `stable` are not read. Raises no error."""
     if leaders.isolation is not Isolation.READ_COMMITTED:
@@ -411,15 +413,15 @@ def warn_of_open_transactions(
 
 
 def high_watermarks(
-    leaders: Leaders, partitions: Mapping[TopicPartition, Position], deadline: Deadline
+    leaders: LeaderConnections, partitions: Mapping[TopicPartition, Position], deadline: Deadline
 ) -> dict[TopicPartition, int]:
-    """Return the high watermarks. Raises the errors of `Leaders.list_offsets`."""
+    """Return the high watermarks. Raises the errors of `LeaderConnections.list_offsets`."""
     wanted = dict.fromkeys(partitions, LATEST)
     found = leaders.list_offsets(wanted, deadline, Isolation.READ_UNCOMMITTED)
     return {tp: position.offset for tp, position in found.items()}
 
 
-def reason(leaders: Leaders, tp: TopicPartition, stable: int) -> str:
+def reason(leaders: LeaderConnections, tp: TopicPartition, stable: int) -> str:
     """Return which transaction holds back a partition, and how to end it; "" if it has ended in the meantime."""
     address = leaders.address(tp)
     if address is None:

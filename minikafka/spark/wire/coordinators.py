@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 from minikafka.base.errors import ErrorCode
 from minikafka.base.known_cluster import Address
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Leaders, Unreachable, raise_if_final
+from minikafka.spark.wire.leaders import LeaderConnections, Unreachable, raise_if_final
 from minikafka.spark.wire.transactions import (
     FIND_COORDINATOR,
     OF_TRANSACTIONS,
@@ -42,7 +42,7 @@ class Coordinator:
     `patience_s` limits the time in which a request must be answered.
     """
 
-    def __init__(self, leaders: Leaders, kind: int, key: str, patience_s: float) -> None:
+    def __init__(self, leaders: LeaderConnections, kind: int, key: str, patience_s: float) -> None:
         self._leaders = leaders
         self._kind = kind
         self._key = key

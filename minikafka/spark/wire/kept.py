@@ -13,15 +13,17 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from minikafka.spark.wire.leaders import Leaders
+from minikafka.spark.wire.leaders import LeaderConnections
 
 _KEPT_MAX: Final = 8
-_kept: Final[dict[Hashable, Leaders]] = {}
+_kept: Final[dict[Hashable, LeaderConnections]] = {}
 """At most one client without a user for each key, in the order of their last use."""
 
 
 @contextmanager
-def kept_client(key: Hashable, make: Callable[[], Leaders]) -> Iterator[Leaders]:
+def kept_client(
+    key: Hashable, make: Callable[[], LeaderConnections]
+) -> Iterator[LeaderConnections]:
     """Yield the client that is kept for `key`, without the connections that are closed now, or else a new client."""
     client = _kept.pop(key, None)
     if client is None:

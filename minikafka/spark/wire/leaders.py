@@ -63,7 +63,7 @@ class Position(NamedTuple):
         return bool(self.topic_id and other.topic_id) and self.topic_id != other.topic_id
 
 
-class Leaders:
+class LeaderConnections:
     """The leaders of partitions, and the connections to brokers. `refresh` updates the leaders. Not thread-safe."""
 
     def __init__(
@@ -139,7 +139,7 @@ class Leaders:
     def _metadata(
         self, topics: Sequence[str] | None, creates: bool = False
     ) -> dict[str, protocol.TopicMetadata]:
-        def parse(answer: memoryview) -> protocol.Metadata:
+        def parse(answer: memoryview) -> protocol.MetadataResponse:
             metadata = protocol.parse_metadata(answer)
             if missing := set(topics or ()) - metadata.topics.keys():
                 raise ProtocolViolation(f"the broker's metadata lacks {', '.join(sorted(missing))}")

@@ -34,7 +34,7 @@ class NewProducer(NamedTuple):
     epoch: int
 
 
-class Produced(NamedTuple):
+class ProducedPartition(NamedTuple):
     """One partition of a Produce response. `refused`: (index in the batch, reason) of each refused record."""
 
     error: int
@@ -85,7 +85,7 @@ def parse_init_producer(answer: memoryview) -> NewProducer:
     return NewProducer(found.error_code, found.producer_id, found.producer_epoch)
 
 
-def parse_produce(answer: memoryview) -> dict[TopicPartition, Produced]:
+def parse_produce(answer: memoryview) -> dict[TopicPartition, ProducedPartition]:
     """Parse the body of a Produce v8 response."""
     return {
         TopicPartition(topic.name, row.index): _produced(row)
@@ -94,8 +94,8 @@ def parse_produce(answer: memoryview) -> dict[TopicPartition, Produced]:
     }
 
 
-def _produced(row: Entity) -> Produced:
+def _produced(row: Entity) -> ProducedPartition:
     refused = tuple(
         (found.batch_index, found.batch_index_error_message or "") for found in row.record_errors
     )
-    return Produced(row.error_code, row.base_offset, refused, row.error_message or "")
+    return ProducedPartition(row.error_code, row.base_offset, refused, row.error_message or "")

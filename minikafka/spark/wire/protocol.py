@@ -61,7 +61,7 @@ class TopicMetadata(NamedTuple):
     partitions: dict[int, PartitionMetadata]
 
 
-class Metadata(NamedTuple):
+class MetadataResponse(NamedTuple):
     """A Metadata response: live brokers as (host, port) by broker id, and topics by name.
 
     `controller` is the address of the controller; None if no listed broker is the controller.
@@ -210,12 +210,12 @@ def fetch_request(
     )
 
 
-def parse_metadata(answer: memoryview) -> Metadata:
+def parse_metadata(answer: memoryview) -> MetadataResponse:
     """Parse the body of a Metadata v11 response."""
     found = decoded(METADATA, answer)
     brokers = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
     topics = {topic.name: _topic(topic) for topic in found.topics}
-    return Metadata(brokers, brokers.get(found.controller_id), topics)
+    return MetadataResponse(brokers, brokers.get(found.controller_id), topics)
 
 
 def _topic(topic: Entity) -> TopicMetadata:

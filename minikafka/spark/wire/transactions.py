@@ -29,14 +29,14 @@ OF_TRANSACTIONS: Final = 1
 _NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
-class Found(NamedTuple):
+class FoundCoordinator(NamedTuple):
     """A FindCoordinator response."""
 
     error: int
     address: tuple[str, int]
 
 
-class Outcome(NamedTuple):
+class ErrorResponse(NamedTuple):
     """A response that has nothing but an error code."""
 
     error: int
@@ -63,10 +63,10 @@ def find_coordinator_request(key: str, kind: int) -> bytes:
     return encoded(FIND_COORDINATOR, key=key, key_type=kind)
 
 
-def parse_find_coordinator(answer: memoryview) -> Found:
+def parse_find_coordinator(answer: memoryview) -> FoundCoordinator:
     """Parse the body of a FindCoordinator v2 response."""
     found = decoded(FIND_COORDINATOR, answer)
-    return Found(found.error_code, (found.host, found.port))
+    return FoundCoordinator(found.error_code, (found.host, found.port))
 
 
 def add_partitions_request(identity: Identity, partitions: Iterable[TopicPartition]) -> bytes:
@@ -85,10 +85,10 @@ def add_partitions_request(identity: Identity, partitions: Iterable[TopicPartiti
     )
 
 
-def parse_add_partitions(answer: memoryview) -> Outcome:
+def parse_add_partitions(answer: memoryview) -> ErrorResponse:
     """Return the first error of an AddPartitionsToTxn v1 response that names a cause."""
     topics = decoded(ADD_PARTITIONS, answer).results_by_topic_v3_and_below
-    return Outcome(
+    return ErrorResponse(
         _first_cause(
             row.partition_error_code for topic in topics for row in topic.results_by_partition
         )
@@ -100,9 +100,9 @@ def add_offsets_request(identity: Identity, group: str) -> bytes:
     return encoded(ADD_OFFSETS, group_id=group, **_fields(identity))
 
 
-def parse_add_offsets(answer: memoryview) -> Outcome:
+def parse_add_offsets(answer: memoryview) -> ErrorResponse:
     """Return the error of an AddOffsetsToTxn v1 response."""
-    return Outcome(decoded(ADD_OFFSETS, answer).error_code)
+    return ErrorResponse(decoded(ADD_OFFSETS, answer).error_code)
 
 
 def end_request(identity: Identity, *, commit: bool) -> bytes:
@@ -110,9 +110,9 @@ def end_request(identity: Identity, *, commit: bool) -> bytes:
     return encoded(END, committed=commit, **_fields(identity))
 
 
-def parse_end(answer: memoryview) -> Outcome:
+def parse_end(answer: memoryview) -> ErrorResponse:
     """Return the error of an EndTxn v1 response."""
-    return Outcome(decoded(END, answer).error_code)
+    return ErrorResponse(decoded(END, answer).error_code)
 
 
 def txn_offset_commit_request(
@@ -128,10 +128,12 @@ def txn_offset_commit_request(
     return encoded(TXN_OFFSET_COMMIT, group_id=group, topics=topics, **_fields(identity))
 
 
-def parse_txn_offset_commit(answer: memoryview) -> Outcome:
+def parse_txn_offset_commit(answer: memoryview) -> ErrorResponse:
     """Return the first error of a TxnOffsetCommit v2 response that names a cause."""
     topics = decoded(TXN_OFFSET_COMMIT, answer).topics
-    return Outcome(_first_cause(row.error_code for topic in topics for row in topic.partitions))
+    return ErrorResponse(
+        _first_cause(row.error_code for topic in topics for row in topic.partitions)
+    )
 
 
 def offset_fetch_request(group: str, tp: TopicPartition) -> bytes:

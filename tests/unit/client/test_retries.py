@@ -10,7 +10,7 @@ from support.manual_clock import ManualClock
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client.metadata import NoBrokerAnswers
 from minikafka.client.retries import RETRY_BACKOFF_MS, UNKNOWN_TOPIC_MS, Retries
-from minikafka.client.waits import Wait, Waits
+from minikafka.client.waits import PendingCall, Waits
 
 
 class CountingMetadata:
@@ -106,7 +106,7 @@ async def test_unknown_topic_error_has_a_shorter_retry_time_limit() -> None:
 
 
 async def test_call_is_a_wait_with_its_subject_and_last_error_until_it_returns() -> None:
-    clock, metadata, seen = ManualClock(), CountingMetadata(), list[Wait | None]()
+    clock, metadata, seen = ManualClock(), CountingMetadata(), list[PendingCall | None]()
     clock.advance(500)
     failure = KafkaError(ErrorCode.NOT_CONTROLLER, "nobody")
 

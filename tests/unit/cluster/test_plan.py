@@ -12,7 +12,7 @@ from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.zookeeper import EMBEDDED, EXTERNAL, MANAGED
 from minikafka.cluster.directory import HOST, BrokerRecord, ClusterError, ClusterRecord
-from minikafka.cluster.launch.plan import Plan, Request, Running, plan
+from minikafka.cluster.launch.plan import LaunchPlan, LaunchRequest, Running, plan
 from minikafka.cluster.ports import is_free
 from minikafka.runtime.clock import SystemRng
 
@@ -25,7 +25,9 @@ def planned(
     port: int | None = None,
     config: ClusterConfig | None = None,
 ) -> ClusterRecord:
-    return plan(before, Request(brokers, port, config or ClusterConfig(), None, None), RNG).record
+    return plan(
+        before, LaunchRequest(brokers, port, config or ClusterConfig(), None, None), RNG
+    ).record
 
 
 def planned_from(
@@ -36,7 +38,7 @@ def planned_from(
     `before`: the cluster's current plan, None for a new cluster. `running`: ids of the running brokers.
     """
     config = ClusterConfig.parse(text)
-    request = Request(None, None, config, config.zookeeper, None)
+    request = LaunchRequest(None, None, config, config.zookeeper, None)
     return plan(before, request, RNG, Running(running, bool(running)))
 
 
@@ -51,7 +53,7 @@ def ports(record: ClusterRecord) -> list[int]:
 def mode_of(asked: str | None, text: str = "", before: ClusterRecord | None = None) -> str:
     """Return the planned coordination mode. `asked`: the argument of LocalCluster. `text`: the table [broker]."""
     config = ClusterConfig.parse(f"[broker]\n{text}")
-    request = Request(1, None, config, None, None, coordination=asked)
+    request = LaunchRequest(1, None, config, None, None, coordination=asked)
     return plan(before, request, RNG).record.coordination
 
 
@@ -133,7 +135,7 @@ def test_first_port_0_moves_stopped_brokers_to_new_free_ports() -> None:
 
 def test_first_port_0_does_not_change_the_ports_of_running_brokers() -> None:
     three = planned(brokers=3, port=free_row(3))
-    request = Request(None, 0, ClusterConfig(), None, None)
+    request = LaunchRequest(None, 0, ClusterConfig(), None, None)
     again = plan(three, request, RNG, Running((1, 3), anything=True)).record
     assert again.brokers[0] == three.brokers[0]
     assert again.brokers[2] == three.brokers[2]
@@ -188,7 +190,7 @@ def test_cluster_file_named_by_the_user_replaces_recorded_values_even_if_unchang
 
 
 def with_metrics_port(first: int, before: ClusterRecord | None = None) -> ClusterRecord:
-    request = Request(None, None, ClusterConfig(), None, None, metrics_port=first)
+    request = LaunchRequest(None, None, ClusterConfig(), None, None, metrics_port=first)
     return plan(before, request, RNG).record
 
 
@@ -270,8 +272,8 @@ def test_other_coordination_mode_is_refused_with_both_names() -> None:
 
 def with_zookeeper(
     wanted: str | None, before: ClusterRecord | None = None, running: tuple[int, ...] = ()
-) -> Plan:
-    request = Request(1, None, ClusterConfig(), wanted, None)
+) -> LaunchPlan:
+    request = LaunchRequest(1, None, ClusterConfig(), wanted, None)
     return plan(before, request, RNG, Running(running, bool(running)))
 
 

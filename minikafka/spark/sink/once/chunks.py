@@ -32,7 +32,7 @@ from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.ranges import OffsetRange
 from minikafka.spark.wire import topics
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Leaders, Unreachable, raise_if_final
+from minikafka.spark.wire.leaders import LeaderConnections, Unreachable, raise_if_final
 
 INLINE_BYTES: Final = 128 << 10
 """Maximum size of the encoded rows in a task's message. Spark's driver has the messages of all tasks in memory."""
@@ -65,7 +65,12 @@ class ChunkStage:
     """Collects the encoded rows of a task. `topic`: the staged topic, which is created if it is needed."""
 
     def __init__(
-        self, leaders: Leaders, options: WriteOptions, topic: str, task: int, crc: Checksum
+        self,
+        leaders: LeaderConnections,
+        options: WriteOptions,
+        topic: str,
+        task: int,
+        crc: Checksum,
     ) -> None:
         self._leaders = leaders
         self._options = options
@@ -104,7 +109,7 @@ class _ChunkWriter:
     """Writes chunks to a partition, with a producer of its own."""
 
     def __init__(
-        self, leaders: Leaders, options: WriteOptions, tp: TopicPartition, crc: Checksum
+        self, leaders: LeaderConnections, options: WriteOptions, tp: TopicPartition, crc: Checksum
     ) -> None:
         self._tp = tp
         self._crc = crc
@@ -140,7 +145,7 @@ def _key(attempt: bytes, number: int) -> bytes:
     return attempt + number.to_bytes(4, "big")
 
 
-def _open(leaders: Leaders, topic: str, task: int, deadline: Deadline) -> TopicPartition:
+def _open(leaders: LeaderConnections, topic: str, task: int, deadline: Deadline) -> TopicPartition:
     """Create the staged topic if it does not exist. Return the partition for a task."""
 
     def count() -> tuple[int, list[str]]:
@@ -157,7 +162,7 @@ def _open(leaders: Leaders, topic: str, task: int, deadline: Deadline) -> TopicP
     return TopicPartition(topic, task % found)
 
 
-def _create(leaders: Leaders, topic: str, deadline: Deadline) -> None:
+def _create(leaders: LeaderConnections, topic: str, deadline: Deadline) -> None:
     timeout_ms = 10_000
     while True:
         replicas = min(_MOST_REPLICAS, leaders.broker_count())
@@ -213,7 +218,9 @@ def _ranges(chunks: Chunks) -> Iterator[OffsetRange]:
     yield OffsetRange(chunks.tp, start, end)
 
 
-def delete_chunks(leaders: Leaders, done: Sequence[Chunks], request_timeout_ms: int) -> None:
+def delete_chunks(
+    leaders: LeaderConnections, done: Sequence[Chunks], request_timeout_ms: int
+) -> None:
     """Delete the records up to the last chunks of a micro-batch, if the leaders answer. Retention deletes the rest."""
     below: dict[TopicPartition, int] = {}
     for chunks in done:
@@ -231,7 +238,7 @@ def delete_chunks(leaders: Leaders, done: Sequence[Chunks], request_timeout_ms: 
             leaders.drop(address)
 
 
-def delete_topic(leaders: Leaders, topic: str) -> None:
+def delete_topic(leaders: LeaderConnections, topic: str) -> None:
     """Delete the staged topic of a write that is not repeated, if the controller answers."""
     with suppress(Unreachable):
         body = topics.delete_topic_request(topic, 10_000)

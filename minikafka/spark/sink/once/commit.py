@@ -23,10 +23,10 @@ from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.encode import stamp
 from minikafka.spark.sink.backlog import Batch
 from minikafka.spark.sink.once.chunks import delete_chunks, delete_topic, pieces
-from minikafka.spark.sink.once.staged import Frame, Staged, content_of, transactional_id, unpack
+from minikafka.spark.sink.once.staged import Frame, StagedRows, content_of, transactional_id, unpack
 from minikafka.spark.sink.once.transaction import (
-    Marker,
-    Transaction,
+    CommittedBatch,
+    SinkTransaction,
     TransactionLost,
     as_lost,
     read_marker,
@@ -43,8 +43,8 @@ from minikafka.spark.sink.routing import client, needed_checksum
 from minikafka.spark.sink.sending import Sender
 from minikafka.spark.wire.coordinators import Coordinator
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Leaders, raise_if_final
-from minikafka.spark.wire.producing import Produced
+from minikafka.spark.wire.leaders import LeaderConnections, raise_if_final
+from minikafka.spark.wire.producing import ProducedPartition
 from minikafka.spark.wire.transactions import OF_GROUPS
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class _Relayed(Batch):
     last: int = 0
 
 
-def commit_staged(options: WriteOptions, staged: Sequence[Staged]) -> None:
+def commit_staged(options: WriteOptions, staged: Sequence[StagedRows]) -> None:
     """Commit the rows of all tasks of a write, unless the marker says that this was done before.
 
     Raises `Superseded` if another process writes with the same id, `ConfigError` for options that do not fit,
@@ -124,7 +124,7 @@ def _last_error(error: TransactionLost, options: WriteOptions, *, has_time: bool
 class _Commit:
     """The commit of a write."""
 
-    def __init__(self, options: WriteOptions, staged: Sequence[Staged]) -> None:
+    def __init__(self, options: WriteOptions, staged: Sequence[StagedRows]) -> None:
         self._options = options
         self._staged = sorted(staged, key=lambda one: one.write.task)
         self._write = staged[0].write
@@ -134,7 +134,7 @@ class _Commit:
         self._is_new = False
         """True if the coordinator did not know the transactional id at the first try."""
 
-    def run(self, leaders: Leaders) -> None:
+    def run(self, leaders: LeaderConnections) -> None:
         """Try to write the rows and the marker, unless the marker has reached the micro-batch."""
         open_ = self._begin(leaders)
         try:
@@ -142,7 +142,7 @@ class _Commit:
             if marker is None:
                 self._check_unmarked()
             if marker is None and self._batch:
-                open_.mark(Marker(0, self._write.query, None, self._write.name, _NOTHING))
+                open_.mark(CommittedBatch(0, self._write.query, None, self._write.name, _NOTHING))
                 open_.commit()
                 open_ = self._begin(leaders)
             elif marker is not None and self._is_done(marker):
@@ -156,21 +156,21 @@ class _Commit:
             open_.abandon()
             raise
 
-    def _begin(self, leaders: Leaders) -> Transaction:
+    def _begin(self, leaders: LeaderConnections) -> SinkTransaction:
         options = self._options
         patience_s = options.delivery_timeout_ms / 1000
-        open_ = Transaction(leaders, self._name, options.transaction_timeout_ms, patience_s)
+        open_ = SinkTransaction(leaders, self._name, options.transaction_timeout_ms, patience_s)
         self._is_new = self._is_new or open_.is_first
         return open_
 
-    def _marker(self, before: Marker | None) -> Marker:
+    def _marker(self, before: CommittedBatch | None) -> CommittedBatch:
         """Return the marker of this write, after the marker `before`."""
         write = self._write
         is_of_run = before is not None and write.run is not None and before.run == write.run
         rows = sum(one.rows for one in self._staged) + (before.rows if before and is_of_run else 0)
-        return Marker(self._batch, write.query, write.run, write.name, self._content, rows)
+        return CommittedBatch(self._batch, write.query, write.run, write.name, self._content, rows)
 
-    def _is_done(self, marker: Marker) -> bool:
+    def _is_done(self, marker: CommittedBatch) -> bool:
         """True if the micro-batch was committed before. Raises `OtherContent` and `ConfigError`."""
         write = self._write
         if marker.content == _NOTHING or marker.batch < self._batch:
@@ -187,7 +187,7 @@ class _Commit:
             f" newest checkpoint, or name a new checkpoint and a new topic; another {ID_PREFIX} writes the rows again"
         )
 
-    def _difference(self, marker: Marker) -> str:
+    def _difference(self, marker: CommittedBatch) -> str:
         """Return why the micro-batch is not the one that was committed."""
         batch = f"micro-batch {self._batch}"
         if marker.batch > self._batch:
@@ -220,7 +220,7 @@ class _Commit:
             f" it was written before, set option {ONCE_FROM} to {batch}"
         )
 
-    def _write_rows(self, leaders: Leaders, open_: Transaction) -> None:
+    def _write_rows(self, leaders: LeaderConnections, open_: SinkTransaction) -> None:
         partitions = sorted({tp for one in self._staged for tp in one.partitions})
         if not partitions:
             return
@@ -245,10 +245,10 @@ class _Commit:
                     sender.exchange_if_full()
             sender.flush()
 
-    def _data_of(self, one: Staged, crc: Checksum) -> Iterable[bytes]:
+    def _data_of(self, one: StagedRows, crc: Checksum) -> Iterable[bytes]:
         return [one.data] if one.chunks is None else pieces(self._options, one.chunks, crc)
 
-    def clean(self, leaders: Leaders) -> None:
+    def clean(self, leaders: LeaderConnections) -> None:
         """Delete the staged rows of all tasks. They stay if brokers do not answer."""
         done = [one.chunks for one in self._staged if one.chunks]
         if not done:
@@ -262,7 +262,7 @@ class _Commit:
 def _stamped(
     frame: Frame,
     task: int,
-    open_: Transaction,
+    open_: SinkTransaction,
     sequences: dict[TopicPartition, int],
     crc: Checksum,
 ) -> Batch:
@@ -273,7 +273,7 @@ def _stamped(
     return _Relayed(sequence, frame.size, frame.data, task=task, first=frame.first, last=frame.last)
 
 
-def _raise_if_refused(tp: TopicPartition, batch: Batch, answer: Produced) -> None:
+def _raise_if_refused(tp: TopicPartition, batch: Batch, answer: ProducedPartition) -> None:
     """Raise an error that names the refused rows, if a retry cannot fix the error in `answer`."""
     assert isinstance(batch, _Relayed)
     try:

@@ -83,7 +83,7 @@ _MODULUS: Final = 1 << 128
 
 
 @dataclass(frozen=True)
-class Write:
+class SinkWrite:
     """A write of a table or of a micro-batch, as the tasks see it. The numbers and names come from Spark."""
 
     name: str
@@ -95,10 +95,10 @@ class Write:
 
 
 @dataclass
-class Staged(WriterCommitMessage):
+class StagedRows(WriterCommitMessage):
     """The encoded rows of one task."""
 
-    write: Write
+    write: SinkWrite
     rows: int
     partitions: tuple[TopicPartition, ...]
     data: bytes
@@ -111,10 +111,10 @@ class Staged(WriterCommitMessage):
 
 def stage_rows(
     options: WriteOptions,
-    write: Write,
+    write: SinkWrite,
     batches: Iterator[pa.RecordBatch],
     origin: Origin | None = None,
-) -> Staged:
+) -> StagedRows:
     """Encode all rows of a task. Needs no Spark session. Raises the errors of `write_rows`."""
     crc = needed_checksum()
     partitions = set[TopicPartition]()
@@ -137,10 +137,10 @@ def stage_rows(
                     partitions.add(tp)
                     stage.add(pack(_frame(tp, batch)))
         data, chunks = stage.end()
-    return Staged(write, rows, tuple(sorted(partitions)), data, chunks, digest)
+    return StagedRows(write, rows, tuple(sorted(partitions)), data, chunks, digest)
 
 
-def content_of(options: WriteOptions, staged: Sequence[Staged]) -> str | None:
+def content_of(options: WriteOptions, staged: Sequence[StagedRows]) -> str | None:
     """Return what identifies the content of a micro-batch: its plan in the checkpoint, or else its rows.
 
     Rows identify a micro-batch only if they are the same whenever it runs, so the plan is preferred.
@@ -160,7 +160,7 @@ def _digest(rows: Rows) -> int:
     return found % _MODULUS
 
 
-def transactional_id(options: WriteOptions, write: Write) -> str:
+def transactional_id(options: WriteOptions, write: SinkWrite) -> str:
     """Return the transactional id of a query, or of a write outside of queries."""
     return f"{options.id_prefix}-{write.query or write.name}"
 

@@ -1,6 +1,6 @@
 """One transaction of the driver: rows of any partitions and a marker, which is the offset of a group.
 
-Invariant: a `Transaction` exists only after the coordinator has ended every earlier transaction of the same id, and
+Invariant: a `SinkTransaction` exists only after the coordinator has ended every earlier transaction of the same id, and
 after the leaders refuse the earlier epochs of the producer. So the marker that it reads is final.
 """
 
@@ -19,7 +19,7 @@ from minikafka.spark.records.encode import Producer
 from minikafka.spark.sink.options import ID_PREFIX, TRANSACTION_TIMEOUT
 from minikafka.spark.wire import producing, transactions
 from minikafka.spark.wire.coordinators import Answered, Coordinator
-from minikafka.spark.wire.leaders import Leaders, Unreachable
+from minikafka.spark.wire.leaders import LeaderConnections, Unreachable
 
 Answer = TypeVar("Answer", bound=Answered)
 
@@ -57,7 +57,7 @@ class TransactionLost(MinikafkaError):
 
 
 @dataclass(frozen=True)
-class Marker:
+class CommittedBatch:
     """The last micro-batch that was committed, with the write that committed it."""
 
     batch: int
@@ -72,13 +72,15 @@ class Marker:
     """The number of rows that the run has committed, with this micro-batch."""
 
 
-class Transaction:
+class SinkTransaction:
     """An open transaction of a transactional id, and of the group with the same name.
 
     All methods raise `TransactionLost`, `KafkaError` and `Unreachable`.
     """
 
-    def __init__(self, leaders: Leaders, name: str, timeout_ms: int, patience_s: float) -> None:
+    def __init__(
+        self, leaders: LeaderConnections, name: str, timeout_ms: int, patience_s: float
+    ) -> None:
         """Raise the epoch of the id. A transaction that an earlier epoch has left open is aborted or completed."""
         self._leaders = leaders
         self._name = name
@@ -101,7 +103,7 @@ class Transaction:
         self.is_first = found.epoch == 0
         """True if the coordinator did not know the id before."""
 
-    def marker(self) -> Marker | None:
+    def marker(self) -> CommittedBatch | None:
         """Return the marker that the last committed transaction has written; None if there is none."""
         return read_marker(self._group, self._name)
 
@@ -110,7 +112,7 @@ class Transaction:
         body = transactions.add_partitions_request(self._identity, partitions)
         self._call(transactions.ADD_PARTITIONS, body, transactions.parse_add_partitions)
 
-    def mark(self, marker: Marker) -> None:
+    def mark(self, marker: CommittedBatch) -> None:
         """Make the marker a part of the transaction."""
         body = transactions.add_offsets_request(self._identity, self._name)
         self._call(transactions.ADD_OFFSETS, body, transactions.parse_add_offsets)
@@ -144,14 +146,14 @@ class Transaction:
             return self._coordinator.call(api, body, parse)
 
 
-def read_marker(group: Coordinator, name: str) -> Marker | None:
+def read_marker(group: Coordinator, name: str) -> CommittedBatch | None:
     """Return the marker of a transactional id; None if there is none. Raises `ConfigError` for any other offset."""
     body = transactions.offset_fetch_request(name, MARKER)
     found = group.call(transactions.OFFSET_FETCH, body, transactions.parse_offset_fetch)
     if found.offset < 0:
         return None
     try:
-        return Marker(batch=found.offset, **parse_json(found.metadata.encode()))
+        return CommittedBatch(batch=found.offset, **parse_json(found.metadata.encode()))
     except (ValueError, TypeError) as error:
         raise ConfigError(
             f"group {name} has an offset of {MARKER} that this sink did not write: set another {ID_PREFIX}"
@@ -169,7 +171,7 @@ def as_lost() -> Iterator[None]:
         raise
 
 
-def are_served(leaders: Leaders) -> bool:
+def are_served(leaders: LeaderConnections) -> bool:
     """True if the brokers serve the requests of transactions. Raises `Unreachable`."""
     served = leaders.call_any(transactions.API_VERSIONS, b"", transactions.parse_api_versions)
     return all(served.get(key, -1) >= version for key, version in _NEEDED)

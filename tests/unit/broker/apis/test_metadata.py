@@ -18,7 +18,7 @@ from minikafka.broker.apis.metadata import (
     describe_cluster,
     metadata,
 )
-from minikafka.broker.metadata import Snapshot
+from minikafka.broker.metadata import MetadataSnapshot
 from minikafka.wire import codec
 from minikafka.wire.metadata import NOT_ASKED
 from minikafka.wire.versions import DESCRIBE_CLUSTER, METADATA
@@ -201,7 +201,7 @@ async def test_describe_cluster_refuses_the_controller_endpoint_type() -> None:
 
 def told_nothing() -> Cold:
     cold = Cold()
-    cold.metadata.snapshot = Snapshot()
+    cold.metadata.snapshot = MetadataSnapshot()
     return cold
 
 

@@ -11,7 +11,7 @@ from support.seeded_loop import SeededLoop, run_seeded
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
-from minikafka.client.administration.results import Deleted, Outcome
+from minikafka.client.administration.results import DeletedRecords, Outcome
 from minikafka.record.batch import Record
 
 T0 = TopicPartition("t", 0)
@@ -28,12 +28,12 @@ async def filled(user: Client, count: int = 10, **configs: str) -> None:
         await user.produce("t", [Record(value=b"%d" % number)])
 
 
-async def delete(user: Client, offset: int, tp: TopicPartition = T0) -> Deleted:
+async def delete(user: Client, offset: int, tp: TopicPartition = T0) -> DeletedRecords:
     return (await user.admin.delete_records({tp: offset}))[tp]
 
 
-def deleted_to(offset: int) -> Deleted:
-    return Deleted(Outcome(ErrorCode.NONE), offset)
+def deleted_to(offset: int) -> DeletedRecords:
+    return DeletedRecords(Outcome(ErrorCode.NONE), offset)
 
 
 def starts(cluster: MemoryCluster) -> dict[int, int]:

@@ -7,7 +7,7 @@ from support.scripted_admin import ScriptedAdmin
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.model import TopicPartition
 from minikafka.cli.diagnosis.views import (
-    View,
+    BrokerView,
     contradictions,
     coordination_of,
     differing_lists,
@@ -19,11 +19,11 @@ from minikafka.client.administration.results import Resource, ResourceType
 
 def view(
     broker: int, controller: int, leader: int, epoch: int, *, cluster: str = "id", alive: int = 3
-) -> View:
+) -> BrokerView:
     nodes = {id_: Node(id_, "h", id_, None) for id_ in range(1, alive + 1)}
     partition = PartitionInfo(0, leader, epoch, (1, 2, 3), (1, 2, 3), (), 0)
     info = ClusterInfo(cluster, controller, nodes)
-    return View(f"h:{broker}", info, [TopicInfo("t", bytes(16), {0: partition})])
+    return BrokerView(f"h:{broker}", info, [TopicInfo("t", bytes(16), {0: partition})])
 
 
 def test_old_metadata_of_the_broker_that_answers_first_do_not_count() -> None:

@@ -14,7 +14,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.cli.arguments.options import timeout_option
 from minikafka.cli.execution import waiting as module
 from minikafka.cli.execution.running import run, run_with_client, tell_causes_of
-from minikafka.cli.execution.waiting import ClientWaits, Waiting, local_cluster, partition_in
+from minikafka.cli.execution.waiting import ClientWaits, CommandWatch, local_cluster, partition_in
 from minikafka.client import Outcome
 from minikafka.client.waits import Waits
 from minikafka.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
@@ -36,7 +36,7 @@ async def test_reason_is_printed_again_only_if_it_has_changed(
             await asyncio.Event().wait()
         return text or ""
 
-    waiting = Waiting(reason)
+    waiting = CommandWatch(reason)
     task = asyncio.ensure_future(waiting.tell())
     await done.wait()
     task.cancel()

@@ -23,7 +23,7 @@ from support.until import until
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.cli.records import group_member
-from minikafka.cli.records.group_member import GroupReading, Member, _translated
+from minikafka.cli.records.group_member import GroupReading, MemberPartitions, _translated
 from minikafka.client import Client, ConsumedRecord, OffsetAndMetadata, Record
 from minikafka.record.batch import build
 from minikafka.record.codecs import crc32c
@@ -82,7 +82,7 @@ class Running:
         self.records: list[ConsumedRecord] = []
         self.consumer = Consumer(cluster)
         self.fails_at: int | None = None
-        self.member = Member(session, client, self.consumer, self._show)
+        self.member = MemberPartitions(session, client, self.consumer, self._show)
         self.task = asyncio.ensure_future(self.member.run())
 
     def _show(self, record: ConsumedRecord) -> None:

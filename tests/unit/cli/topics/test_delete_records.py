@@ -13,7 +13,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.cli.topics.topics import topics
-from minikafka.client.administration.results import Deleted, Outcome
+from minikafka.client.administration.results import DeletedRecords, Outcome
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -72,8 +72,11 @@ def test_delete_records_fails_for_a_refused_partition_and_deletes_the_rest(
 def test_delete_records_below_the_log_start_says_that_nothing_was_deleted(
     admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def keep(before: object) -> dict[TopicPartition, Deleted]:
-        return {T0: Deleted(Outcome(ErrorCode.NONE), 7), T1: Deleted(Outcome(ErrorCode.NONE), 4)}
+    async def keep(before: object) -> dict[TopicPartition, DeletedRecords]:
+        return {
+            T0: DeletedRecords(Outcome(ErrorCode.NONE), 7),
+            T1: DeletedRecords(Outcome(ErrorCode.NONE), 4),
+        }
 
     monkeypatch.setattr(admin, "delete_records", keep)
     done = call("t-0", "t-1", "--before-offset", "4")
@@ -88,8 +91,8 @@ def test_delete_records_names_the_topic_that_does_not_exist(
 ) -> None:
     error = AnsweredError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t")
 
-    async def refuse(before: object) -> dict[TopicPartition, Deleted]:
-        return {T0: Deleted(Outcome(error.code, error.reason), -1)}
+    async def refuse(before: object) -> dict[TopicPartition, DeletedRecords]:
+        return {T0: DeletedRecords(Outcome(error.code, error.reason), -1)}
 
     monkeypatch.setattr(admin, "delete_records", refuse)
     done = call("t-0", "--before-offset", "4")
@@ -100,9 +103,9 @@ def test_delete_records_names_the_topic_that_does_not_exist(
 def test_delete_records_prints_the_reason_for_a_refused_partition(
     admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent = Deleted(Outcome(ErrorCode.NETWORK_EXCEPTION, "no broker answers at h:1"), -1)
+    silent = DeletedRecords(Outcome(ErrorCode.NETWORK_EXCEPTION, "no broker answers at h:1"), -1)
 
-    async def refuse(before: object) -> dict[TopicPartition, Deleted]:
+    async def refuse(before: object) -> dict[TopicPartition, DeletedRecords]:
         return {T0: silent}
 
     monkeypatch.setattr(admin, "delete_records", refuse)

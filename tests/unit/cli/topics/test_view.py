@@ -7,7 +7,7 @@ from support.scripted_admin import ScriptedAdmin
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
-from minikafka.cli.topics.view import TopicView, as_json_topic, lines, read_topics
+from minikafka.cli.topics.view import TopicsView, as_json_topic, lines, read_topics
 from minikafka.client import PartitionInfo, TopicInfo
 from minikafka.client.administration.results import Resource, ResourceType
 
@@ -20,7 +20,7 @@ TOPIC = TopicInfo(
     },
 )
 MOVING = {TopicPartition("t", 0): ReplicaAssignment((1, 2)).reassigned_to((3, 1))}
-VIEW = TopicView([TOPIC], {"t": {"retention.ms": "5"}}, MOVING)
+VIEW = TopicsView([TOPIC], {"t": {"retention.ms": "5"}}, MOVING)
 
 
 def test_topic_lines_are_the_same_as_in_kafkas_tool() -> None:

@@ -12,7 +12,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.cluster.directory import ClusterDirectory
-from minikafka.cluster.recovery.scan import Scan, scan
+from minikafka.cluster.recovery.scan import DirectoryScan, scan
 from minikafka.log.manager import LogManager
 from minikafka.record.header import HEADER, PRODUCER_ID
 from minikafka.runtime.clock import SystemClock
@@ -32,7 +32,7 @@ def configured(tmp_path: Path) -> tuple[ClusterDirectory, LogManager]:
     return directory, LogManager(DiskStorage(), config, SystemClock(), ThreadExecutor())
 
 
-async def scanned(directory: ClusterDirectory) -> Scan:
+async def scanned(directory: ClusterDirectory) -> DirectoryScan:
     return await scan(directory, [1], SystemClock(), lambda *_: None)
 
 

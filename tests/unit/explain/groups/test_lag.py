@@ -9,8 +9,8 @@ from minikafka.explain.groups.picture import (
     QUIET_MS,
     SAMPLES,
     Commit,
+    EarlierLag,
     Lag,
-    Past,
     past_lags,
     sample_times,
 )
@@ -22,7 +22,7 @@ NOW = 1_000_000
 
 def lag(*past: int, committed: int = 10, end: int = 30, **fields: int) -> Lag:
     values = {"committed_at": NOW - 1_000, "former_end": 30, "now": NOW, **fields}
-    lags = tuple(Past(NOW - 1_000 * (len(past) - i), each) for i, each in enumerate(past))
+    lags = tuple(EarlierLag(NOW - 1_000 * (len(past) - i), each) for i, each in enumerate(past))
     return Lag(T0, committed, end=end, past=lags, **values)
 
 
@@ -68,4 +68,8 @@ def test_past_lag_has_no_samples_before_the_first_commit():
     commits = [Commit(1_000, 100), Commit(2_000, 150)]
     ends = {500: 110, 1_000: 120, 1_500: 180, 2_000: -1}
 
-    assert past_lags(commits, ends, 200) == (Past(1_000, 20), Past(1_500, 80), Past(2_000, 50))
+    assert past_lags(commits, ends, 200) == (
+        EarlierLag(1_000, 20),
+        EarlierLag(1_500, 80),
+        EarlierLag(2_000, 50),
+    )

@@ -12,7 +12,7 @@ from support.group_world import REBALANCE, SESSION, subscription
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.explain.finding import Finding
-from minikafka.explain.groups.picture import Lag, Past
+from minikafka.explain.groups.picture import EarlierLag, Lag
 from minikafka.explain.groups.why import UNWRITTEN_MS, explain_group
 from minikafka.explain.past import Past as PartitionPast
 from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, PartitionPicture
@@ -444,7 +444,7 @@ def test_explanation_of_a_group_says_that_the_offsets_topic_does_not_exist():
 
 def lag(*past: int, committed_ago: int = 1_000) -> dict[str, Any]:
     now = 1_700_000_100_000
-    lags = tuple(Past(now - 1_000 * (len(past) - i), each) for i, each in enumerate(past))
+    lags = tuple(EarlierLag(now - 1_000 * (len(past) - i), each) for i, each in enumerate(past))
     return {"lags": [Lag(T3, 10, now - committed_ago, 50, 40, now, lags)]}
 
 

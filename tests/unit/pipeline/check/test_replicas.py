@@ -9,7 +9,7 @@ from support.replica_logs import ReplicaLogs, batch
 
 from minikafka.base.model import TopicPartition
 from minikafka.log import checkpoints
-from minikafka.pipeline.check.replicas import Replica, find, log_directories, running_brokers
+from minikafka.pipeline.check.replicas import CheckedReplica, find, log_directories, running_brokers
 from minikafka.pipeline.session.failures import PipelineError
 
 TP = TopicPartition("a-b", 3)
@@ -25,8 +25,8 @@ def test_offsets_of_replicas_are_read_from_the_checkpoint_files(tmp_path):
     (logs.directory(2) / "gone-0.0123456789abcdef0123456789abcdef-delete").mkdir()
     replicas, segments = find(log_directories([str(logs.path)]), [])
     assert replicas == [
-        Replica(1, *TP, start=5, dense_from=9, high_watermark=6, torn_from=None),
-        Replica(2, *TP, start=7, dense_from=7, high_watermark=None, torn_from=0),
+        CheckedReplica(1, *TP, start=5, dense_from=9, high_watermark=6, torn_from=None),
+        CheckedReplica(2, *TP, start=7, dense_from=7, high_watermark=None, torn_from=0),
     ]
     assert [(one.broker, one.base_offset) for one in segments] == [(1, 5), (2, 5)]
     assert find(log_directories([str(logs.directory(1))]), ["other"]) == ([], [])

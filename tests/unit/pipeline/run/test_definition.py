@@ -11,7 +11,7 @@ from minikafka.pipeline.run.definition import (
     Definition,
     Overrides,
     ParquetSink,
-    Source,
+    SourceView,
     Step,
     TopicSink,
     Watermark,
@@ -95,7 +95,7 @@ def test_every_key_of_a_pipeline_file_is_read():
     clicks, users = found.sources
     watermark = Watermark("ts", "1 minute")
     schema = "user string, ts timestamp"
-    assert clicks == Source(
+    assert clicks == SourceView(
         "clicks",
         clicks.options,
         Decode("json", schema, {"timestampFormat": "yyyy"}),

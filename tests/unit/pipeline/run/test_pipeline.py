@@ -9,7 +9,7 @@ from minikafka.pipeline.run.definition import (
     ConsoleSink,
     Decode,
     Definition,
-    Source,
+    SourceView,
     Step,
     TopicSink,
     Watermark,
@@ -19,7 +19,7 @@ from minikafka.pipeline.streams.streams import Trigger
 
 ONCE = Definition(
     name="once",
-    sources=(Source("visits", {}, Decode("json", "id int"), dead_letter="dead"),),
+    sources=(SourceView("visits", {}, Decode("json", "id int"), dead_letter="dead"),),
     steps=(
         Step("known", "select * from visits"),
         Step("unique", "select * from known", Watermark("ts", "1 minute"), ("id",)),

@@ -10,7 +10,7 @@ import pytest
 
 from minikafka.base.model import TopicPartition
 from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile
-from minikafka.spark.parquet.table_directory import MicroBatch, Staged, TableDirectory
+from minikafka.spark.parquet.table_directory import MicroBatch, StagedFile, TableDirectory
 from minikafka.spark.parquet.table_save import TableStage, write_empty
 
 
@@ -42,7 +42,7 @@ def test_micro_batch_is_synced_before_it_is_decided_and_decided_before_it_is_mov
     table = TableDirectory(str(tmp_path))
     rows = pa.RecordBatch.from_pydict({"n": [1]})
     (batch,) = TableStage(str(tmp_path), (), "zstd").write(iter([rows]))
-    staged = [Staged(**row)._replace(place="user=ann") for row in batch.to_pylist()]
+    staged = [StagedFile(**row)._replace(place="user=ann") for row in batch.to_pylist()]
     table.add_micro_batch("query", MicroBatch("/checkpoint", 3, "plan"), staged)
     assert steps == [
         "sync _staging/?",

@@ -8,7 +8,12 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.parquet.staging import DirectoryBusy
-from minikafka.spark.parquet.table_directory import MicroBatch, OtherQuery, Staged, TableDirectory
+from minikafka.spark.parquet.table_directory import (
+    MicroBatch,
+    OtherQuery,
+    StagedFile,
+    TableDirectory,
+)
 
 QUERY = "0f1e2d3c-aaaa"
 
@@ -52,12 +57,12 @@ def table(tmp_path) -> TableDirectory:
     return TableDirectory(str(tmp_path / "table"))
 
 
-def stage(table: TableDirectory, *texts: str, place: str = "") -> list[Staged]:
+def stage(table: TableDirectory, *texts: str, place: str = "") -> list[StagedFile]:
     found = []
     for text in texts:
         file = table.staged_file("rows")
         file.write_text(text)
-        found.append(Staged(file.name, place, 1))
+        found.append(StagedFile(file.name, place, 1))
     return found
 
 
@@ -226,5 +231,5 @@ def test_second_driver_is_refused_while_the_first_one_adds_rows_to_a_table(table
 
 def test_file_that_only_an_executor_sees_is_not_added_to_a_table(table):
     with table.locked(), pytest.raises(ConfigError, match="a Parquet table is a directory that"):
-        table.add_micro_batch(QUERY, micro_batch(0), [Staged("elsewhere", "", 1)])
+        table.add_micro_batch(QUERY, micro_batch(0), [StagedFile("elsewhere", "", 1)])
     assert not table.holds(QUERY, micro_batch(0))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from minikafka.spark.parquet.table_directory import Staged, TableDirectory
+from minikafka.spark.parquet.table_directory import StagedFile, TableDirectory
 from minikafka.spark.parquet.table_save import PLACE, TableStage, place_of, write_empty
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
@@ -38,9 +38,9 @@ def stage(
     *batches: pa.RecordBatch,
     columns: tuple[str, ...] = (),
     codec: str = "zstd",
-) -> list[Staged]:
+) -> list[StagedFile]:
     found = TableStage(str(table.path), columns, codec).write(iter(batches))
-    return [Staged(**row) for batch in found for row in batch.to_pylist()]
+    return [StagedFile(**row) for batch in found for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4", "none"])

@@ -17,7 +17,7 @@ from minikafka.spark.records.decode import decode
 from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.ranges import DataLost, OffsetRange
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Leaders, Unreachable
+from minikafka.spark.wire.leaders import LeaderConnections, Unreachable
 
 LINES = TopicPartition("lines", 0)
 FETCH_API = 1
@@ -50,7 +50,7 @@ def read(
 ) -> list[int]:
     """Return the offsets that a reader of [start, end) yields."""
     servers = [("127.0.0.1", port) for port in brokers.ports.values()]
-    leaders = Leaders(servers, "test", 10)
+    leaders = LeaderConnections(servers, "test", 10)
     reader = RangesReader(
         leaders,
         [OffsetRange(LINES, start, end)],
@@ -73,7 +73,7 @@ def read_all(
     """Return the offsets that one reader yields for each range. The blocks must be in the order of the ranges."""
     order: list[int] = []
     found: dict[OffsetRange, list[int]] = {wanted: [] for wanted in ranges}
-    with closing(Leaders([("127.0.0.1", brokers.ports[0])], "test", 10)) as leaders:
+    with closing(LeaderConnections([("127.0.0.1", brokers.ports[0])], "test", 10)) as leaders:
         reader = RangesReader(
             leaders, ranges, Deadline(20), fetch_bytes=fetch_bytes, fail_on_data_loss=True
         )
@@ -143,7 +143,7 @@ def test_refused_partition_does_not_stop_the_other_partitions(brokers):
 
 def test_leaders_that_moved_since_the_last_task_are_looked_up_at_once(brokers, monkeypatch):
     ranges = wide(brokers, 6, 2)
-    with closing(Leaders([("127.0.0.1", brokers.ports[0])], "test", 10)) as leaders:
+    with closing(LeaderConnections([("127.0.0.1", brokers.ports[0])], "test", 10)) as leaders:
         leaders.refresh(["wide"])
         for number in range(6):
             brokers.move("wide", number, (number + 1) % 3)
@@ -156,7 +156,7 @@ def test_leaders_that_moved_since_the_last_task_are_looked_up_at_once(brokers, m
 
 def test_topic_created_again_since_the_last_task_is_read(brokers):
     wide(brokers, 3, 1)
-    with closing(Leaders([("127.0.0.1", brokers.ports[0])], "test", 10)) as leaders:
+    with closing(LeaderConnections([("127.0.0.1", brokers.ports[0])], "test", 10)) as leaders:
         for number in range(3):
             brokers.move("wide", number, 2)
         leaders.refresh(["wide"])
@@ -177,7 +177,7 @@ def fetched(brokers: FetchBrokers, start: int, end: int) -> list[int]:
     """Return the size of each response to a reader of [start, end) that may ask for 4 MiB at a time."""
     servers = [("127.0.0.1", port) for port in brokers.ports.values()]
     ranges = [OffsetRange(LINES, start, end)]
-    with closing(Leaders(servers, "test", 10)) as leaders:
+    with closing(LeaderConnections(servers, "test", 10)) as leaders:
         reader = RangesReader(
             leaders, ranges, Deadline(20), fetch_bytes=4 << 20, fail_on_data_loss=True
         )

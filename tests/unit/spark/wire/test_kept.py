@@ -9,7 +9,7 @@ from support.fetch_brokers import FetchBrokers
 
 from minikafka.spark.wire import kept
 from minikafka.spark.wire.kept import close_kept, kept_client
-from minikafka.spark.wire.leaders import Leaders
+from minikafka.spark.wire.leaders import LeaderConnections
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def brokers():
 @pytest.fixture
 def make(brokers):
     close_kept()
-    yield lambda: Leaders([("127.0.0.1", brokers.ports[0])], "test", 5)
+    yield lambda: LeaderConnections([("127.0.0.1", brokers.ports[0])], "test", 5)
     close_kept()
 
 

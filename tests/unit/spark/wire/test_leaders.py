@@ -11,7 +11,7 @@ from support.fetch_brokers import FetchBrokers
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import Leaders, raise_if_final
+from minikafka.spark.wire.leaders import LeaderConnections, raise_if_final
 
 LINES = TopicPartition("lines", 0)
 
@@ -27,13 +27,13 @@ def brokers():
 @pytest.fixture
 def behind(brokers):
     """Return a client that knows only broker 1, which is not the controller."""
-    with closing(Leaders([("127.0.0.1", brokers.ports[1])], "test", 5)) as picture:
+    with closing(LeaderConnections([("127.0.0.1", brokers.ports[1])], "test", 5)) as picture:
         yield picture
 
 
 @pytest.fixture
 def leaders(brokers):
-    picture = Leaders([("127.0.0.1", port) for port in brokers.ports.values()], "test", 5)
+    picture = LeaderConnections([("127.0.0.1", port) for port in brokers.ports.values()], "test", 5)
     picture.refresh(["lines"])
     yield picture
     picture.close()
@@ -77,7 +77,7 @@ def test_partition_without_a_live_leader_has_no_address(brokers, leaders):
 def test_broker_that_did_not_answer_is_asked_last(brokers):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = silent.getsockname()
-        picture = Leaders([address, ("127.0.0.1", brokers.ports[0])], "test", 0.5)
+        picture = LeaderConnections([address, ("127.0.0.1", brokers.ports[0])], "test", 0.5)
         with closing(picture):
             picture.refresh(["lines"])
             picture.refresh(["lines"])

@@ -138,7 +138,7 @@ def test_metadata_response_is_parsed():
         1: protocol.PartitionMetadata(0, 2, 7),
         0: protocol.PartitionMetadata(5, -1, 8),
     }
-    assert protocol.parse_metadata(metadata_answer()) == protocol.Metadata(
+    assert protocol.parse_metadata(metadata_answer()) == protocol.MetadataResponse(
         {1: ("one", 9092), 2: ("two", 9093)},
         ("one", 9092),
         {

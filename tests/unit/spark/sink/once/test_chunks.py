@@ -13,7 +13,7 @@ from minikafka.spark.records.decode import decode
 from minikafka.spark.sink.once import chunks
 from minikafka.spark.sink.once.chunks import StagedRowsLost
 from minikafka.spark.sink.once.commit import commit_staged
-from minikafka.spark.sink.once.staged import Staged, Write, stage_rows
+from minikafka.spark.sink.once.staged import SinkWrite, StagedRows, stage_rows
 from minikafka.spark.sink.options import parse
 from minikafka.spark.source.ranges import DataLost
 
@@ -44,8 +44,8 @@ def rows(task: int, count: int = ROWS) -> list[bytes]:
     return [b"row %d of task %d %s" % (number, task, bytes(30)) for number in range(count)]
 
 
-def stage(brokers: TransactionBrokers, task: int, *, query: str | None = "query") -> Staged:
-    told = Write("w", query, 0 if query else None, None, task)
+def stage(brokers: TransactionBrokers, task: int, *, query: str | None = "query") -> StagedRows:
+    told = SinkWrite("w", query, 0 if query else None, None, task)
     table = pa.RecordBatch.from_pydict({"value": rows(task)})
     return stage_rows(options(brokers), told, iter([table]))
 
@@ -109,7 +109,7 @@ def test_chunks_of_a_topic_that_was_created_again_are_not_taken_for_others(broke
 
 
 def test_few_rows_stay_in_the_message_of_the_task(brokers):
-    told = Write("w", "query", 0, None, 0)
+    told = SinkWrite("w", "query", 0, None, 0)
     table = pa.RecordBatch.from_pydict({"value": rows(0, 5)})
     staged = stage_rows(options(brokers), told, iter([table]))
     assert staged.chunks is None

@@ -16,7 +16,7 @@ from minikafka.runtime.clock import SystemClock
 from minikafka.spark.records.batches import whole
 from minikafka.spark.records.decode import decode
 from minikafka.spark.sink.once.commit import OtherContent, Superseded, commit_staged, rows_of_run
-from minikafka.spark.sink.once.staged import Staged, Write, stage_rows
+from minikafka.spark.sink.once.staged import SinkWrite, StagedRows, stage_rows
 from minikafka.spark.sink.options import parse
 from minikafka.spark.sink.producer import WriteFailed
 from minikafka.spark.wire import deadline
@@ -61,7 +61,7 @@ def stage(
     run: str = "run",
     tasks: int = 2,
     **given: str,
-) -> list[Staged]:
+) -> list[StagedRows]:
     """Return what the tasks of a run of a micro-batch pass to the driver, the last task first."""
     found = []
     for task in reversed(range(tasks)):
@@ -69,7 +69,7 @@ def stage(
         targets = pa.array([number % PARTITIONS for number in range(len(values))], pa.int32())
         table = pa.RecordBatch.from_pydict({"value": values, "partition": targets})
         query = None if batch is None else "query"
-        told = Write(write, query, batch, None if batch is None else run, task)
+        told = SinkWrite(write, query, batch, None if batch is None else run, task)
         found.append(stage_rows(options(brokers, **given), told, iter([table])))
     return found
 
@@ -242,7 +242,7 @@ def test_second_driver_of_a_query_leaves_one_copy_at_every_request(brokers, api)
     assert committed(brokers) == expected(0)
 
 
-def other(brokers: TransactionBrokers, staged: list[Staged]) -> None:
+def other(brokers: TransactionBrokers, staged: list[StagedRows]) -> None:
     """Let another driver begin and commit a transaction, without its requests over the network."""
     (one,) = brokers.ids.values()
     brokers._close(one, committed=False)
@@ -321,7 +321,7 @@ def test_micro_batch_of_an_unknown_checkpoint_is_recognized_by_its_rows(brokers)
     assert committed(brokers) == expected(0)
 
 
-def sum_of(staged: list[Staged]) -> int:
+def sum_of(staged: list[StagedRows]) -> int:
     """Return the digest of one task that has all these rows."""
     return sum(one.digest for one in staged)
 
@@ -429,7 +429,7 @@ def test_each_table_is_a_transaction_of_its_own(brokers):
 
 def test_micro_batch_without_rows_moves_the_marker(brokers):
     empty = pa.RecordBatch.from_pydict({"value": pa.array([], pa.binary())})
-    told = Write("w", "query", 0, "run", 0)
+    told = SinkWrite("w", "query", 0, "run", 0)
     commit_staged(options(brokers), [stage_rows(options(brokers), told, iter([empty]))])
     assert brokers.offsets["minikafka-spark-query"][0] == 0
     commit_staged(options(brokers), stage(brokers, 1, write="next"))
