@@ -29,7 +29,7 @@ def test_broker_imports_neither_the_client_of_aiokafka_nor_the_modes() -> None:
     program = (
         "import sys; from minikafka.cli.processes.broker import no_client_of_aiokafka as only_reader\n"
         "with only_reader(): import minikafka.cli.processes.broker_process as process\n"
-        "print(process.Broker.__name__, *sys.modules)\n"
+        "print(process.BrokerServer.__name__, *sys.modules)\n"
         "import aiokafka; print(aiokafka.AIOKafkaConsumer)"
     )
     done = subprocess.run(
