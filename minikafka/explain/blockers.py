@@ -24,8 +24,8 @@ async def why_partition_waits(
     found: LocalCluster, tp: TopicPartition, clock: Clock, rng: Rng, where: str = ""
 ) -> str:
     """Return why clients, replicas or the controller cannot use the partition; "" if no problem is found."""
-    picture = await gather(Sources(found, clock, rng, where), tp)
-    return joined(leaves(finding for finding in explain(picture) if finding.is_problem))
+    evidence = await gather(Sources(found, clock, rng, where), tp)
+    return joined(leaves(finding for finding in explain(evidence) if finding.is_problem))
 
 
 async def why_cluster_waits(found: LocalCluster, clock: Clock, rng: Rng, where: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Collection of a partition's `PartitionPicture` from running brokers, ZooKeeper, and the files of dead brokers.
+"""Collection of a partition's `PartitionEvidence` from running brokers, ZooKeeper, and the files of dead brokers.
 
 Invariant: no step waits longer than the time limit of one call, even if brokers are dead or paused. No file is
 changed.
@@ -20,18 +20,18 @@ from minikafka.cluster.observation.causes import Cause, causes_of
 from minikafka.cluster.observation.sights import RUNS, Sights, look
 from minikafka.cluster.processes import is_paused
 from minikafka.cluster.running import RunningProcesses
-from minikafka.explain.nodes import read_nodes
-from minikafka.explain.open_transactions import seems_hanging, still_open
-from minikafka.explain.past import Past
-from minikafka.explain.picture import (
+from minikafka.explain.evidence import (
     SILENT,
     UP,
     Answer,
-    BrokerPicture,
+    BrokerEvidence,
     Nodes,
-    PartitionPicture,
+    PartitionEvidence,
     ReplicaFiles,
 )
+from minikafka.explain.nodes import read_nodes
+from minikafka.explain.open_transactions import seems_hanging, still_open
+from minikafka.explain.past import Past
 from minikafka.ledger.reader import Line, read_all, read_group
 from minikafka.log.checkpoints import HIGH_WATERMARKS, decode_offsets
 from minikafka.rpc.messages import EXPLAIN
@@ -81,8 +81,8 @@ class Sources:
             return None
         return await read_nodes(self.found.zookeeper, tp, self.clock, self._rng)
 
-    async def partition(self, tp: TopicPartition) -> PartitionPicture:
-        """Return the picture of a partition."""
+    async def partition(self, tp: TopicPartition) -> PartitionEvidence:
+        """Return the evidence of a partition."""
         return await gather(self, tp)
 
     def partition_lines(self, topic: str) -> list[Line]:
@@ -97,7 +97,7 @@ class Sources:
         return [self.found.directory.broker_ledger(b.id) for b in self.found.record.brokers]
 
 
-async def gather(sources: Sources, tp: TopicPartition) -> PartitionPicture:
+async def gather(sources: Sources, tp: TopicPartition) -> PartitionEvidence:
     """Collect and return all data about the partition. Raises ClusterError if there is no cluster."""
     body = {"topic": tp.topic, "partition": tp.partition}
     answers, nodes, sights = await asyncio.gather(
@@ -109,16 +109,16 @@ async def gather(sources: Sources, tp: TopicPartition) -> PartitionPicture:
     brokers, files = {}, {}
     for broker in sources.found.record.brokers:
         if (answer := answers.get(broker.id)) is not None:
-            brokers[broker.id] = BrokerPicture(broker.id, UP, answer)
+            brokers[broker.id] = BrokerEvidence(broker.id, UP, answer)
             continue
         state = sights.brokers[broker.id].process.state
-        brokers[broker.id] = BrokerPicture(broker.id, SILENT if state == RUNS else state)
+        brokers[broker.id] = BrokerEvidence(broker.id, SILENT if state == RUNS else state)
         data = sources.found.directory.broker_data(broker.id)
         files[broker.id] = read_replica_files(data, tp)
     past = Past(sources.partition_lines(tp.topic), tp)
     mode = sources.found.record.coordination
     causes = tuple(await sources.causes())
-    return PartitionPicture(tp, brokers, nodes, past, files, causes, mode, sources.where)
+    return PartitionEvidence(tp, brokers, nodes, past, files, causes, mode, sources.where)
 
 
 _BATCH: Final = struct.Struct(">qi")

@@ -5,51 +5,49 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from minikafka.explain.evidence import PartitionEvidence
 from minikafka.explain.finding import Finding
-from minikafka.explain.picture import PartitionPicture
 from minikafka.explain.trace import ids
 
 _WAITING: Final = ("waiting", "electing")
 """The statuses of a replica that has no leader (`leaders/model.py`)."""
 
 
-def held_brokers(picture: PartitionPicture) -> list[Finding]:
+def held_brokers(evidence: PartitionEvidence) -> list[Finding]:
     """Return a finding for each unreadable node and each broker that is held at a step of a test."""
-    faults = picture.nodes.faults if picture.nodes else {}
+    faults = evidence.nodes.faults if evidence.nodes else {}
     found = [
         Finding("unreadable-node", f"nothing is decided while {path} is not readable: {fault}")
         for path, fault in faults.items()
     ]
-    for broker in picture.brokers.values():
+    for broker in evidence.brokers.values():
         if broker.answer and (step := broker.answer.get("held_at")):
             text = f"broker {broker.id} is held at step {step}"
             found.append(Finding("held-at-step", text, (broker.id,)))
     return found
 
 
-def opening_leader(picture: PartitionPicture) -> list[Finding]:
+def opening_leader(evidence: PartitionEvidence) -> list[Finding]:
     """Return a finding about a leader that does not serve clients yet; [] if it does."""
-    replica = picture.leader_replica
+    replica = evidence.leader_replica
     missing = replica.get("opening") if replica else None
     if missing is None:
         return []
-    text = f"leader {picture.leader} does not serve clients before {ids(missing)} of the ISR have caught up"
-    return [Finding("opening", text, (picture.leader, *missing))]
+    text = f"leader {evidence.leader} does not serve clients before {ids(missing)} of the ISR have caught up"
+    return [Finding("opening", text, (evidence.leader, *missing))]
 
 
-def not_leading(picture: PartitionPicture) -> Finding:
+def not_leading(evidence: PartitionEvidence) -> Finding:
     """Return the finding about a broker that was elected and has not taken its role."""
-    text = (
-        f"broker {picture.leader} was elected in epoch {picture.leader_epoch} but does not lead yet"
-    )
-    because = tuple(held_brokers(picture))
-    return Finding("not-leading", text, (picture.leader,), because=because)
+    text = f"broker {evidence.leader} was elected in epoch {evidence.leader_epoch} but does not lead yet"
+    because = tuple(held_brokers(evidence))
+    return Finding("not-leading", text, (evidence.leader,), because=because)
 
 
-def waiting_replicas(picture: PartitionPicture) -> Iterator[Finding]:
+def waiting_replicas(evidence: PartitionEvidence) -> Iterator[Finding]:
     """Yield a finding for each live replica that has no leader, with the reason why it does not elect itself."""
-    for broker in picture.assignment.replicas:
-        status = picture.replica_status(broker)
+    for broker in evidence.assignment.replicas:
+        status = evidence.replica_status(broker)
         if status is not None and status["status"] in _WAITING:
             why = f": {status['refusal']}" if status["refusal"] else ""
             text = f"replica {broker} waits for a leader{why}"
@@ -57,20 +55,20 @@ def waiting_replicas(picture: PartitionPicture) -> Iterator[Finding]:
 
 
 def unfinished_requests(
-    picture: PartitionPicture, why_not_serving: Callable[[PartitionPicture, int], list[Finding]]
+    evidence: PartitionEvidence, why_not_serving: Callable[[PartitionEvidence, int], list[Finding]]
 ) -> list[Finding]:
     """Return a finding about a partition that is being created or deleted; [] for any other partition."""
-    nodes = picture.nodes
+    nodes = evidence.nodes
     if nodes is None or not (nodes.is_marked or nodes.is_being_created):
         return []
-    because = held_brokers(picture)
+    because = held_brokers(evidence)
     if nodes.is_being_created:
-        text = f"{picture.tp} is being created: its replica list is not written yet"
+        text = f"{evidence.tp} is being created: its replica list is not written yet"
         return [Finding("not-created", text, because=tuple(because))]
-    for broker in picture.assignment.replicas:
+    for broker in evidence.assignment.replicas:
         if waiting := nodes.backlog.get(broker, 0):
             text = f"broker {broker} has not handled the requests in its queue: {waiting}"
-            away = tuple(why_not_serving(picture, broker))
+            away = tuple(why_not_serving(evidence, broker))
             because.append(Finding("requests-waiting", text, (broker,), because=away))
-    text = f"{picture.tp} is being deleted and not deleted yet"
+    text = f"{evidence.tp} is being deleted and not deleted yet"
     return [Finding("not-deleted", text, because=tuple(because))]

@@ -14,7 +14,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Clock, Rng, Znode, ZooKeeper
-from minikafka.explain.picture import Nodes
+from minikafka.explain.evidence import Nodes
 from minikafka.leaders.model import PartitionView
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport

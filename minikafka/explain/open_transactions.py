@@ -116,7 +116,7 @@ def held_back(
 ) -> list[Finding]:
     """Return a finding with each transaction that holds back the last stable offset; [] if there is none.
 
-    `without_answer`: the brokers that may coordinate a transaction, but do not say so. `where`: see `PartitionPicture`.
+    `without_answer`: brokers that may coordinate a transaction, but do not say so. `where`: see `PartitionEvidence`.
     """
     because = tuple(_described(tp, transactions, list(without_answer), where))
     if not because:

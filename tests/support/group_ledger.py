@@ -8,8 +8,8 @@ from typing import Any
 from support.group_world import GROUP, GroupWorld
 
 from minikafka.explain.finding import Finding
+from minikafka.explain.groups.evidence import GroupEvidence
 from minikafka.explain.groups.history import HistoryEntry, history
-from minikafka.explain.groups.picture import GroupPicture
 from minikafka.explain.groups.why import explain_group
 from minikafka.groups.commands import Command, Note
 from minikafka.ledger.reader import Line
@@ -47,11 +47,11 @@ class GroupLedgerWorld(GroupWorld):
     def entries(self) -> list[HistoryEntry]:
         return history(self.lines)
 
-    def picture(self, **more: Any) -> GroupPicture:
+    def evidence(self, **more: Any) -> GroupEvidence:
         leaders = [[topic, 0, BROKER] for topic in self.topics]
         answer = {**self.coordinator.explain(GROUP, self.now), "leaders": leaders}
         answers = {BROKER: json.loads(json.dumps(answer))}
-        return GroupPicture(
+        return GroupEvidence(
             **{
                 "group": GROUP,
                 "wall_ms": self.wall_ms(),
@@ -63,4 +63,4 @@ class GroupLedgerWorld(GroupWorld):
         )
 
     def why(self, **more: Any) -> list[Finding]:
-        return explain_group(self.picture(**more))
+        return explain_group(self.evidence(**more))

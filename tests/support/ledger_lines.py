@@ -1,4 +1,4 @@
-"""Test data about one partition: ledger lines and brokers' reports. Together they make a `PartitionPicture`."""
+"""Test data about one partition: ledger lines and brokers' reports. Together they make a `PartitionEvidence`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from typing import Any
 
 from minikafka.base.model import TopicPartition
 from minikafka.cluster.observation.causes import Cause
+from minikafka.explain.evidence import (
+    DOWN,
+    UP,
+    BrokerEvidence,
+    Nodes,
+    PartitionEvidence,
+    ReplicaFiles,
+)
 from minikafka.explain.past import Past
-from minikafka.explain.picture import DOWN, UP, BrokerPicture, Nodes, PartitionPicture, ReplicaFiles
 
 TP = TopicPartition("t", 0)
 NAMES = {"t": [0]}
@@ -201,11 +208,11 @@ class Scene:
         self.processes = dict.fromkeys(self.processes, DOWN)
         return self
 
-    def picture(self) -> PartitionPicture:
+    def evidence(self) -> PartitionEvidence:
         brokers = {
-            id_: BrokerPicture(id_, process, self.answers.get(id_))
+            id_: BrokerEvidence(id_, process, self.answers.get(id_))
             for id_, process in self.processes.items()
         }
         past = Past(self.ledger.lines, TP)
         mode = self.coordination
-        return PartitionPicture(TP, brokers, self.nodes, past, self.files, self.causes, mode)
+        return PartitionEvidence(TP, brokers, self.nodes, past, self.files, self.causes, mode)

@@ -147,8 +147,8 @@ def _print_chain(chain: Chain, tp: TopicPartition, verbose: bool) -> None:
 
 def _trace_group(data: str | None, group: str, last: int | None, verbose: bool) -> None:
     from minikafka.explain.gather import Sources
+    from minikafka.explain.groups.evidence import GroupEvidence
     from minikafka.explain.groups.history import history
-    from minikafka.explain.groups.picture import GroupPicture
     from minikafka.rpc.messages import EXPLAIN_GROUP
     from minikafka.runtime.clock import SystemClock, SystemRng
 
@@ -156,7 +156,7 @@ def _trace_group(data: str | None, group: str, last: int | None, verbose: bool) 
     sources = Sources(found, SystemClock(), SystemRng())
     entries = history(sources.group_lines(group))
     answers = run(sources.ask(EXPLAIN_GROUP, {"group": group}))
-    now = GroupPicture(group, SystemClock().wall_ms(), answers, entries)
+    now = GroupEvidence(group, SystemClock().wall_ms(), answers, entries)
     if not entries and now.report is None:
         raise click.ClickException(
             f"group {group} is unknown to every broker and ledger in {found.directory.path}"

@@ -19,10 +19,10 @@ from minikafka.cli.terminal.echo import echo, json_option, show
 from minikafka.cli.terminal.topic_errors import similar_local_group, similar_partition
 
 if TYPE_CHECKING:
+    from minikafka.explain.evidence import PartitionEvidence
     from minikafka.explain.finding import Finding
     from minikafka.explain.gather import Sources
-    from minikafka.explain.groups.picture import GroupPicture
-    from minikafka.explain.picture import PartitionPicture
+    from minikafka.explain.groups.evidence import GroupEvidence
 
 
 @click.command()
@@ -66,49 +66,49 @@ def _explain_partition(sources: Sources, tp: TopicPartition, offset: int | None)
     from minikafka.explain.gather import gather
     from minikafka.explain.why import explain
 
-    picture = run(gather(sources, tp))
-    if not picture.has_sources and picture.past.is_empty:
-        raise _unknown(f"partition {tp}", picture)
-    if not picture.is_known:
-        deleted = "".join(f"; it was deleted [{event}]" for event in picture.past.topic_deleted())
+    evidence = run(gather(sources, tp))
+    if not evidence.has_sources and evidence.past.is_empty:
+        raise _unknown(f"partition {tp}", evidence)
+    if not evidence.is_known:
+        deleted = "".join(f"; it was deleted [{event}]" for event in evidence.past.topic_deleted())
         similar = "" if deleted else similar_partition(sources.found, tp)
         raise click.ClickException(f"there is no partition {tp}{deleted}{similar}")
-    _show(picture, explain(picture, offset), f"nothing is wrong with {tp}")
+    _show(evidence, explain(evidence, offset), f"nothing is wrong with {tp}")
 
 
 def _explain_group(sources: Sources, group: str) -> None:
     from minikafka.explain.groups.gather import gather_group
     from minikafka.explain.groups.why import explain_group
 
-    picture = run(gather_group(sources, group))
-    if not picture.has_sources and not picture.is_known:
-        raise _unknown(f"group {group}", picture)
-    if not picture.is_known:
+    evidence = run(gather_group(sources, group))
+    if not evidence.has_sources and not evidence.is_known:
+        raise _unknown(f"group {group}", evidence)
+    if not evidence.is_known:
         similar = run(similar_local_group(sources.found, group))
         raise click.ClickException(f"there is no group {group}{similar}")
-    _show(picture, explain_group(picture), f"group {group} has no problem")
+    _show(evidence, explain_group(evidence), f"group {group} has no problem")
 
 
-def _unknown(subject: str, picture: PartitionPicture | GroupPicture) -> click.ClickException:
+def _unknown(subject: str, evidence: PartitionEvidence | GroupEvidence) -> click.ClickException:
     """Return the error if no broker answers and no ledger names the partition or group."""
     text = f"no broker answers, so it is not known whether there is a {subject}"
-    causes = "; ".join(cause.sentence for cause in picture.causes)
+    causes = "; ".join(cause.sentence for cause in evidence.causes)
     return click.ClickException(f"{text}: {causes}")
 
 
-def _show(picture: PartitionPicture | GroupPicture, found: list[Finding], healthy: str) -> None:
+def _show(evidence: PartitionEvidence | GroupEvidence, found: list[Finding], healthy: str) -> None:
     """Print the findings as JSON or text; the text is `healthy` if none of the findings is a problem."""
     from minikafka.explain.finding import as_json
 
     def print_text() -> None:
-        echo(picture.headline())
+        echo(evidence.headline())
         for finding in found:
             print_finding(finding, 0)
         if not any(finding.is_problem for finding in found):
             echo(healthy)
 
-    causes = [cause.as_json() for cause in picture.causes]
-    show({**picture.as_json(), "causes": causes, **as_json(found)}, print_text)
+    causes = [cause.as_json() for cause in evidence.causes]
+    show({**evidence.as_json(), "causes": causes, **as_json(found)}, print_text)
 
 
 def print_finding(finding: Finding, depth: int) -> None:

@@ -1,4 +1,4 @@
-"""Collection of a `GroupPicture` from running brokers, the group's commits, and the ledgers of all brokers.
+"""Collection of a `GroupEvidence` from running brokers, the group's commits, and the ledgers of all brokers.
 
 Invariant: the module writes nothing, and no step waits longer than the time limit of one call.
 """
@@ -19,27 +19,27 @@ from minikafka.base.ports import Clock
 from minikafka.client import Client
 from minikafka.client.log_offsets import LATEST, READ_COMMITTED
 from minikafka.cluster.observation.state import ObservedPartition, combine
+from minikafka.explain.evidence import Answer
 from minikafka.explain.gather import Sources
-from minikafka.explain.groups.history import HistoryEntry, history
-from minikafka.explain.groups.picture import (
+from minikafka.explain.groups.evidence import (
     QUIET_MS,
     SAMPLES,
     WINDOW_MS,
     Commit,
-    GroupPicture,
+    GroupEvidence,
     Lag,
     end_at,
     past_lags,
     sample_times,
 )
-from minikafka.explain.picture import Answer
+from minikafka.explain.groups.history import HistoryEntry, history
 from minikafka.groups.records import OffsetKey, read_key, read_offset
 from minikafka.rpc.messages import EXPLAIN_GROUP, STATE
 
 TIMEOUT_MS: Final = 3_000
 """Maximum time for reading the lags, and delivery timeout of the client."""
 _AWAY_MAX: Final = 20
-"""Maximum number of partitions without an answering leader whose pictures are collected."""
+"""Maximum number of partitions without an answering leader whose evidence are collected."""
 _HELD_MAX: Final = 20
 """Maximum number of partitions with open transactions that are examined."""
 _LAGS_MAX: Final = 100
@@ -48,7 +48,7 @@ _RECORDS_MAX: Final = 200_000
 """Maximum number of records, of any group, that are read from a partition of `__consumer_offsets`."""
 
 
-async def gather_group(sources: Sources, group: str) -> GroupPicture:
+async def gather_group(sources: Sources, group: str) -> GroupEvidence:
     """Collect and return all data about the group. Raises ClusterError if there is no cluster."""
     found = sources.found
     servers = ",".join(map(found.record.address, sources.answering_ids)) or found.bootstrap
@@ -57,12 +57,12 @@ async def gather_group(sources: Sources, group: str) -> GroupPicture:
         return replace(await collect(sources, group, client, sources.clock), causes=causes)
 
 
-async def collect(sources: Sources, group: str, client: Client, clock: Clock) -> GroupPicture:
+async def collect(sources: Sources, group: str, client: Client, clock: Clock) -> GroupEvidence:
     """Collect and return all data about the group, except the causes."""
     began = clock.wall_ms()
     answers = await sources.ask(EXPLAIN_GROUP, {"group": group})
     past = history(sources.group_lines(group))
-    known = GroupPicture(group, began, answers, past)
+    known = GroupEvidence(group, began, answers, past)
     if known.coordinator is not None:
         # The times in its report and in its ledger are of its own clock.
         known = replace(known, wall_ms=answers[known.coordinator]["time"])
@@ -78,12 +78,12 @@ async def collect(sources: Sources, group: str, client: Client, clock: Clock) ->
         for topic, p, leader in answers[known.coordinator]["leaders"]
     }
     away = [tp for tp, leader in leaders.items() if leader == NO_LEADER or leader not in answers]
-    pictures = {tp: await sources.partition(tp) for tp in away[:_AWAY_MAX]}
+    evidence = {tp: await sources.partition(tp) for tp in away[:_AWAY_MAX]}
     offsets = OffsetsReader(client, group, number, known.wall_ms)
     lags = await offsets.lags(report, leaders.keys() - set(away))
     views = combine(await sources.ask(STATE, {})).partitions
     reads = {tp: views[tp] for tp in leaders if tp in views and tp not in away}
-    known = replace(known, home=home, away=pictures, lags=lags)
+    known = replace(known, home=home, away=evidence, lags=lags)
     done = await offsets.without_records(known, reads)
     held = [tp for tp in done if is_held_back(reads[tp])]
     examined = {tp: await sources.partition(tp) for tp in held[:_HELD_MAX]}
@@ -163,7 +163,7 @@ class OffsetsReader:
         ]
 
     async def without_records(
-        self, known: GroupPicture, reads: Mapping[TopicPartition, ObservedPartition]
+        self, known: GroupEvidence, reads: Mapping[TopicPartition, ObservedPartition]
     ) -> list[TopicPartition]:
         """Return the partitions that have no further record for members that read with read_committed.
 

@@ -1,6 +1,6 @@
 """Explanations of a consumer group's problems. Each finding has causes: members, brokers or ledger lines.
 
-`explain_group` depends only on a `GroupPicture`.
+`explain_group` depends only on a `GroupEvidence`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from minikafka.base.errors import ErrorCode, code_name
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import listed
 from minikafka.cluster.observation.causes import skipped_text
+from minikafka.explain.evidence import Answer, PartitionEvidence
 from minikafka.explain.finding import Finding, root_findings
+from minikafka.explain.groups.evidence import GroupEvidence, Lag
 from minikafka.explain.groups.history import HistoryEntry, rebalances
-from minikafka.explain.groups.picture import GroupPicture, Lag
 from minikafka.explain.groups.words import (
     cause_of,
     client_of,
@@ -26,7 +27,6 @@ from minikafka.explain.groups.words import (
     named,
 )
 from minikafka.explain.past import Reference, reference
-from minikafka.explain.picture import Answer, PartitionPicture
 from minikafka.explain.trace import Line
 from minikafka.explain.why import explain, held_transactions
 from minikafka.groups import commands
@@ -52,63 +52,63 @@ _STEADY: Final = (commands.JOINED, commands.LEFT)
 """Causes of normal rebalances. They are a problem only if the same client leaves and joins repeatedly."""
 
 
-def explain_group(picture: GroupPicture) -> list[Finding]:
+def explain_group(evidence: GroupEvidence) -> list[Finding]:
     """Return the findings about the group: problems and remarks; [] if there is nothing to report."""
-    found = [*root_findings(picture.causes), *_coordinator(picture), *_skipped_batches(picture)]
-    if picture.report is not None:
-        found += [*_rebalance(picture, picture.report), *_members(picture, picture.report)]
-        found += unstable_offsets(picture, picture.report)
-    found += [*_loop(picture), *_refusals(picture), *held_back_members(picture)]
-    return [*found, *finished_partitions(picture), *_away(picture), *_lags(picture)]
+    found = [*root_findings(evidence.causes), *_coordinator(evidence), *_skipped_batches(evidence)]
+    if evidence.report is not None:
+        found += [*_rebalance(evidence, evidence.report), *_members(evidence, evidence.report)]
+        found += unstable_offsets(evidence, evidence.report)
+    found += [*_loop(evidence), *_refusals(evidence), *held_back_members(evidence)]
+    return [*found, *finished_partitions(evidence), *_away(evidence), *_lags(evidence)]
 
 
-def _recent(picture: GroupPicture, lines: Sequence[Line]) -> list[Line]:
-    return [line for line in lines if picture.wall_ms - line["time"] <= RECENT_MS]
+def _recent(evidence: GroupEvidence, lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if evidence.wall_ms - line["time"] <= RECENT_MS]
 
 
 # The coordinator.
 
 
-def _coordinator(picture: GroupPicture) -> Iterator[Finding]:
-    if picture.coordinator is not None:
+def _coordinator(evidence: GroupEvidence) -> Iterator[Finding]:
+    if evidence.coordinator is not None:
         return
-    name = f"__consumer_offsets-{picture.partition}"
-    if picture.loading is not None:
-        broker = picture.loading
+    name = f"__consumer_offsets-{evidence.partition}"
+    if evidence.loading is not None:
+        broker = evidence.loading
         text = f"broker {broker} is loading {name}, which holds the group; until then it answers no request"
-        yield Finding("loading", text, (broker,), because=_home(picture))
-    elif not picture.answers:
-        yield Finding("no-broker", "no broker answers", because=_home(picture))
+        yield Finding("loading", text, (broker,), because=_home(evidence))
+    elif not evidence.answers:
+        yield Finding("no-broker", "no broker answers", because=_home(evidence))
     else:
         text = f"the group has no coordinator: no broker that answers leads {name}"
-        yield Finding("no-coordinator", text, because=_home(picture))
+        yield Finding("no-coordinator", text, because=_home(evidence))
 
 
-def _skipped_batches(picture: GroupPicture) -> Iterator[Finding]:
+def _skipped_batches(evidence: GroupEvidence) -> Iterator[Finding]:
     """Yield a finding for each corrupt batch in the group's partition of __consumer_offsets."""
-    for broker, answer in picture.answers.items():
+    for broker, answer in evidence.answers.items():
         for batch in answer.get("skipped_batches", ()):
             yield Finding("corrupt-records", skipped_text(broker, batch), (broker,))
 
 
-def _home(picture: GroupPicture) -> tuple[Finding, ...]:
-    if picture.home is None:
+def _home(evidence: GroupEvidence) -> tuple[Finding, ...]:
+    if evidence.home is None:
         return ()
-    if not picture.home.is_known:
+    if not evidence.home.is_known:
         return (Finding("no-offsets-topic", "the topic __consumer_offsets does not exist yet"),)
-    return _partition(picture.home)
+    return _partition(evidence.home)
 
 
-def _partition(picture: PartitionPicture) -> tuple[Finding, ...]:
+def _partition(evidence: PartitionEvidence) -> tuple[Finding, ...]:
     """Return the problems of a partition, without those of the whole cluster, which the group has too."""
-    found = explain(replace(picture, causes=[c for c in picture.causes if c.broker is not None]))
+    found = explain(replace(evidence, causes=[c for c in evidence.causes if c.broker is not None]))
     return tuple(finding for finding in found if finding.is_problem)
 
 
 # The current rebalance.
 
 
-def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
+def _rebalance(evidence: GroupEvidence, report: Answer) -> Iterator[Finding]:
     """Yield a finding about the current rebalance, if there is one.
 
     The causes in the finding explain why the rebalance is not complete: for example, a member has not joined, or
@@ -116,14 +116,14 @@ def _rebalance(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
     """
     if report["state"] not in (_PREPARING, _COMPLETING):
         return
-    started = _start_of(picture.history, report["since"])
+    started = _start_of(evidence.history, report["since"])
     began = report["since"] if started is None else started["time"]
-    took = picture.wall_ms - began
+    took = evidence.wall_ms - began
     why = "" if started is None else f": {cause_of(started)}"
     waits = (
         _waiting_to_join(report, took)
         if report["state"] == _PREPARING
-        else _waiting_to_assign(picture, report)
+        else _waiting_to_assign(evidence, report)
     )
     events = () if started is None else (reference(started),)
     text = f"the group has been rebalancing for {duration(took)}{why}"
@@ -180,10 +180,10 @@ def _not_rejoined(member: Answer, due_ms: int | None, took: int) -> Finding:
     return Finding("not-rejoined", text, because=(Finding("silent-member", sign),))
 
 
-def _waiting_to_assign(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
+def _waiting_to_assign(evidence: GroupEvidence, report: Answer) -> Iterator[Finding]:
     if report["is_writing"]:
-        text = f"the assignment is being written to __consumer_offsets-{picture.partition}"
-        yield Finding("writing-assignment", text, because=_home(picture))
+        text = f"the assignment is being written to __consumer_offsets-{evidence.partition}"
+        yield Finding("writing-assignment", text, because=_home(evidence))
         return
     leader = next((m for m in report["members"] if m["member"] == report["leader"]), None)
     if leader is not None and not leader["synced"]:
@@ -194,15 +194,17 @@ def _waiting_to_assign(picture: GroupPicture, report: Answer) -> Iterator[Findin
 # Members and partitions.
 
 
-def _members(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
+def _members(evidence: GroupEvidence, report: Answer) -> Iterator[Finding]:
     if report["state"] == _EMPTY and report["protocol_type"]:
-        last = [entry for entry in rebalances(picture.history) if entry.find(commands.EMPTY)][-1:]
-        since = "" if report["since"] < 0 else f" for {duration(picture.wall_ms - report['since'])}"
+        last = [entry for entry in rebalances(evidence.history) if entry.find(commands.EMPTY)][-1:]
+        since = (
+            "" if report["since"] < 0 else f" for {duration(evidence.wall_ms - report['since'])}"
+        )
         text = f"the group has had no member{since}"
         text += "".join(f": {cause_of(entry.start)}" for entry in last if entry.start is not None)
-        has_lag = any(lag.records for lag in picture.lags or ())
+        has_lag = any(lag.records for lag in evidence.lags or ())
         yield Finding("no-members", text, (), _events(last), is_problem=has_lag)
-    existing = {topic for topic, _, _ in picture.answers[picture.coordinator or 0]["leaders"]}
+    existing = {topic for topic, _, _ in evidence.answers[evidence.coordinator or 0]["leaders"]}
     missing = [topic for topic in report["topics"] or () if topic not in existing]
     if missing:
         text = f"members subscribe to {', '.join(missing[:_SHOWN])}, which does not exist"
@@ -217,26 +219,26 @@ def _events(entries: Sequence[HistoryEntry]) -> tuple[Reference, ...]:
     return tuple(reference(entry.start or entry.lines[0]) for entry in entries)
 
 
-def _away(picture: GroupPicture) -> Iterator[Finding]:
-    for tp, partition in list(picture.away.items())[:_SHOWN]:
-        owner = picture.owner(tp)
+def _away(evidence: GroupEvidence) -> Iterator[Finding]:
+    for tp, partition in list(evidence.away.items())[:_SHOWN]:
+        owner = evidence.owner(tp)
         reader = "" if owner is None else f" ({named(owner)} is assigned to it)"
         text = f"{tp} has no leader that answers: nobody can read it{reader}"
         yield Finding("leader-away", text, because=_partition(partition))
-    if len(picture.away) > _SHOWN:
-        text = f"{len(picture.away) - _SHOWN} more partitions have no leader that answers"
+    if len(evidence.away) > _SHOWN:
+        text = f"{len(evidence.away) - _SHOWN} more partitions have no leader that answers"
         yield Finding("leader-away", text)
 
 
 # Loops.
 
 
-def _loop(picture: GroupPicture) -> Iterator[Finding]:
+def _loop(evidence: GroupEvidence) -> Iterator[Finding]:
     """Yield a finding about repeated rebalances, if the same clients cause them again and again."""
     recent = [
         entry
-        for entry in rebalances(picture.history)
-        if entry.start is not None and picture.wall_ms - entry.time <= RECENT_MS
+        for entry in rebalances(evidence.history)
+        if entry.start is not None and evidence.wall_ms - entry.time <= RECENT_MS
     ]
     because = [*_returning(recent), *_repeating(recent)]
     if because:
@@ -312,12 +314,12 @@ def _repeating(recent: Sequence[HistoryEntry]) -> Iterator[Finding]:
 # Commits.
 
 
-def _refusals(picture: GroupPicture) -> Iterator[Finding]:
+def _refusals(evidence: GroupEvidence) -> Iterator[Finding]:
     """Yield findings about refused commits, and about failed writes of commits.
 
     If several commits of one member were refused with the same error, only the last refusal gets a finding.
     """
-    lines = _recent(picture, [entry.lines[0] for entry in picture.history])
+    lines = _recent(evidence, [entry.lines[0] for entry in evidence.history])
     refused: dict[tuple[str, int], Line] = {}
     for line in lines:
         if line["fact"] == commands.COMMIT_REFUSED:
@@ -329,17 +331,17 @@ def _refusals(picture: GroupPicture) -> Iterator[Finding]:
             describe(line),
             (),
             (reference(line),),
-            tuple(_why_refused(picture, line)),
+            tuple(_why_refused(evidence, line)),
             is_problem=not is_normal,
         )
-    yield from _unwritten(picture, lines)
+    yield from _unwritten(evidence, lines)
 
 
-def _unwritten(picture: GroupPicture, lines: Sequence[Line]) -> Iterator[Finding]:
+def _unwritten(evidence: GroupEvidence, lines: Sequence[Line]) -> Iterator[Finding]:
     """Yield a finding if writes of commits failed in the last UNWRITTEN_MS, and no later commit was written."""
-    report = picture.report
+    report = evidence.report
     written = max((time for *_, time in report["offsets"]), default=-1) if report else -1
-    since = max(written, picture.wall_ms - UNWRITTEN_MS)
+    since = max(written, evidence.wall_ms - UNWRITTEN_MS)
     failed = [
         line
         for line in lines
@@ -352,14 +354,14 @@ def _unwritten(picture: GroupPicture, lines: Sequence[Line]) -> Iterator[Finding
             f"{count(len(failed), 'commit')} could not be written to __consumer_offsets, "
             f"last: {code_name(failed[-1]['error'])}"
         )
-        yield Finding("commit-not-written", text, (), (reference(failed[-1]),), _home(picture))
+        yield Finding("commit-not-written", text, (), (reference(failed[-1]),), _home(evidence))
 
 
-def _why_refused(picture: GroupPicture, line: Line) -> Iterator[Finding]:
+def _why_refused(evidence: GroupEvidence, line: Line) -> Iterator[Finding]:
     """Yield the cause of a refused commit: an earlier removal of the member, or a cause implied by the error."""
     removals = [
         each
-        for entry in picture.history
+        for entry in evidence.history
         for each in entry.lines
         if each["fact"] == commands.MEMBER_REMOVED
         and each["member"] == line["member"]
@@ -377,13 +379,13 @@ def _why_refused(picture: GroupPicture, line: Line) -> Iterator[Finding]:
 # Lag.
 
 
-def _lags(picture: GroupPicture) -> Iterator[Finding]:
+def _lags(evidence: GroupEvidence) -> Iterator[Finding]:
     """Yield findings about lag, except where transactions may be the cause (`held_back_members`)."""
-    excused = {*picture.held, *picture.finished}
-    behind = [lag for lag in picture.lags or () if lag.records and lag.tp not in excused]
+    excused = {*evidence.held, *evidence.finished}
+    behind = [lag for lag in evidence.lags or () if lag.records and lag.tp not in excused]
     behind.sort(key=lambda lag: -lag.records)
     for lag in [lag for lag in behind if lag.grows or lag.is_stuck][:_SHOWN]:
-        yield _lag(picture, lag)
+        yield _lag(evidence, lag)
     steady = [lag for lag in behind if not (lag.grows or lag.is_stuck)]
     if steady:
         total = sum(lag.records for lag in steady)
@@ -392,12 +394,12 @@ def _lags(picture: GroupPicture) -> Iterator[Finding]:
             "it did not grow from commit to commit"
         )
         yield Finding("lag", text, is_problem=False)
-    if picture.lags is None and picture.report is not None:
+    if evidence.lags is None and evidence.report is not None:
         yield Finding("lag-unknown", "the lag could not be read in time", is_problem=False)
 
 
-def _lag(picture: GroupPicture, lag: Lag) -> Finding:
-    owner = picture.owner(lag.tp)
+def _lag(evidence: GroupEvidence, lag: Lag) -> Finding:
+    owner = evidence.owner(lag.tp)
     reader = "no member is assigned to it" if owner is None else f"assigned to {named(owner)}"
     if lag.is_stuck:
         ago = duration(lag.now - lag.committed_at)
@@ -417,18 +419,21 @@ def _lag(picture: GroupPicture, lag: Lag) -> Finding:
 """Maximum number of partitions about which a finding is reported."""
 
 
-def held_back_members(picture: GroupPicture) -> Iterator[Finding]:
+def held_back_members(evidence: GroupEvidence) -> Iterator[Finding]:
     """Yield a finding for each partition where the group has read up to the last stable offset."""
-    lags = {lag.tp: lag for lag in picture.lags or ()}
-    for tp, partition in list(picture.held.items())[:_SHOWN]:
-        yield _held_back(picture, tp, partition, lags.get(tp))
-    if len(picture.held) > _SHOWN:
-        text = f"open transactions hold back {len(picture.held) - _SHOWN} more partitions"
+    lags = {lag.tp: lag for lag in evidence.lags or ()}
+    for tp, partition in list(evidence.held.items())[:_SHOWN]:
+        yield _held_back(evidence, tp, partition, lags.get(tp))
+    if len(evidence.held) > _SHOWN:
+        text = f"open transactions hold back {len(evidence.held) - _SHOWN} more partitions"
         yield Finding("held-back", text)
 
 
 def _held_back(
-    picture: GroupPicture, tp: TopicPartition, partition: PartitionPicture | None, lag: Lag | None
+    evidence: GroupEvidence,
+    tp: TopicPartition,
+    partition: PartitionEvidence | None,
+    lag: Lag | None,
 ) -> Finding:
     found = [] if partition is None else held_transactions(partition)
     leader = None if partition is None else partition.leader_replica
@@ -441,7 +446,7 @@ def _held_back(
         "brokers do not know, they wait for the end of a transaction"
     )
     if lag is not None and lag.is_stuck:
-        owner = picture.owner(tp)
+        owner = evidence.owner(tp)
         reader = "no member is assigned to it" if owner is None else f"{named(owner)} is behind"
         text += f"; if not, {reader}: no commit for {duration(lag.now - lag.committed_at)}"
     because = tuple(reason for finding in found for reason in finding.because)
@@ -450,22 +455,22 @@ def _held_back(
     return Finding("held-back", text, because=because, is_problem=is_problem)
 
 
-def finished_partitions(picture: GroupPicture) -> Iterator[Finding]:
+def finished_partitions(evidence: GroupEvidence) -> Iterator[Finding]:
     """Yield a remark about partitions whose lag consists of aborted records and markers."""
-    if picture.finished:
+    if evidence.finished:
         text = (
-            f"no committed record follows the committed offset of {listed(picture.finished, _SHOWN)}: their lag is "
+            f"no committed record follows the committed offset of {listed(evidence.finished, _SHOWN)}: their lag is "
             "aborted records and markers, which members that read with read_committed do not get"
         )
         yield Finding("only-aborted", text, is_problem=False)
 
 
-def unstable_offsets(picture: GroupPicture, report: Answer) -> Iterator[Finding]:
+def unstable_offsets(evidence: GroupEvidence, report: Answer) -> Iterator[Finding]:
     """Yield a finding about offsets that were committed in a transaction that is still open.
 
     Until it ends, a member that starts with read_committed gets UNSTABLE_OFFSET_COMMIT instead of the offset.
     """
-    found = [] if picture.home is None else held_transactions(picture.home)
+    found = [] if evidence.home is None else held_transactions(evidence.home)
     because = tuple(reason for finding in found for reason in finding.because)
     if not report["unstable"] or not because:
         return

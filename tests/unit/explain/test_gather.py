@@ -1,4 +1,4 @@
-"""The collection of a partition's picture from sources that answer one after the other."""
+"""The collection of a partition's evidence from sources that answer one after the other."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from support.ledger_lines import Lines, Scene
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import NO_EPOCH, LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.explain.evidence import DOWN, Nodes
 from minikafka.explain.nodes import nodes_of
 from minikafka.explain.past import Past
-from minikafka.explain.picture import DOWN, Nodes
 from minikafka.explain.summary import Story
 from minikafka.explain.trace import chains
 from minikafka.explain.why import explain
@@ -46,7 +46,7 @@ def scene(found: Nodes, **views: dict[str, Any]) -> Scene:
 def report(made: Scene) -> list[str]:
     """Return the texts of the findings and of their causes."""
     found: list[str] = []
-    left = explain(made.picture())
+    left = explain(made.evidence())
     while left:
         finding = left.pop(0)
         found.append(finding.text)
@@ -268,6 +268,6 @@ def test_ledgers_show_the_last_leader_and_replicas_while_everything_is_down(ledg
     request(ledger, 2, "requested", "…", sender=2)
     made = Scene()
     made.ledger, made.coordination = ledger, "leaders"
-    picture = made.all_dead().picture()
-    assert (picture.leader, picture.leader_epoch, picture.isr) == (2, 10, ())
-    assert (picture.assignment.replicas, picture.source) == ((1, 2), "the ledger")
+    evidence = made.all_dead().evidence()
+    assert (evidence.leader, evidence.leader_epoch, evidence.isr) == (2, 10, ())
+    assert (evidence.assignment.replicas, evidence.source) == ((1, 2), "the ledger")

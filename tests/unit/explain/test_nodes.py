@@ -7,8 +7,8 @@ from support.controller_bench import create_topic, new_ensemble
 from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
+from minikafka.explain.evidence import Nodes
 from minikafka.explain.nodes import nodes_of, read_nodes
-from minikafka.explain.picture import Nodes
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.zk import layout
 

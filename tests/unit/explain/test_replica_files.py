@@ -8,8 +8,8 @@ import pytest
 from support.logs import batch
 
 from minikafka.base.model import TopicPartition
+from minikafka.explain.evidence import ReplicaFiles
 from minikafka.explain.gather import read_replica_files
-from minikafka.explain.picture import ReplicaFiles
 from minikafka.log.checkpoints import HIGH_WATERMARKS, encode_offsets
 
 TP = TopicPartition("t", 0)

@@ -36,7 +36,7 @@ def known(scene: Scene, broker: int, producer_id: int = 7, **more: Any) -> None:
 
 def only(scene: Scene) -> tuple[Finding, tuple[Finding, ...]]:
     """Return the only finding, and its causes."""
-    (found,) = explain(scene.picture())
+    (found,) = explain(scene.evidence())
     return found, found.because
 
 
@@ -58,7 +58,7 @@ def test_open_transaction_is_named_with_producer_age_and_coordinator(scene: Scen
 
 def test_json_of_a_partition_has_each_open_transaction(scene: Scene) -> None:
     known(scene, 3)
-    state = scene.picture().as_json()
+    state = scene.evidence().as_json()
     assert (state["high_watermark"], state["last_stable_offset"]) == (10, 4)
     assert state["open_transactions"] == [
         {
@@ -75,15 +75,15 @@ def test_json_of_a_partition_has_each_open_transaction(scene: Scene) -> None:
         }
     ]
     scene.all_dead()
-    assert scene.picture().as_json()["open_transactions"] == []
+    assert scene.evidence().as_json()["open_transactions"] == []
 
 
 def test_open_transaction_is_named_with_its_client_and_a_command_for_the_same_cluster(
     scene: Scene,
 ) -> None:
     known(scene, 3, transactional_id="pay day", client="till at 10.0.0.5:3333")
-    picture = replace(scene.picture(), where=" --data /d")
-    ((cause,),) = (found.because for found in explain(picture))
+    evidence = replace(scene.evidence(), where=" --data /d")
+    ((cause,),) = (found.because for found in explain(evidence))
     assert (
         "(producer 7, epoch 2; client till at 10.0.0.5:3333; coordinator: broker 3)" in cause.text
     )
@@ -126,7 +126,7 @@ def test_transaction_without_coordinator_is_hanging_and_has_a_remedy(scene: Scen
 
 def test_transaction_may_have_ended_between_the_reports(scene: Scene) -> None:
     scene.leader["open_transactions"] = [in_log(7, 4, last_record_ms=300)]
-    assert explain(scene.picture()) == []
+    assert explain(scene.evidence()) == []
 
 
 def test_transaction_is_not_called_hanging_while_a_coordinator_is_silent(scene: Scene) -> None:
@@ -140,7 +140,7 @@ def test_transaction_is_not_called_hanging_while_a_coordinator_is_silent(scene: 
 def test_former_coordinator_of_a_transaction_is_not_believed(scene: Scene) -> None:
     known(scene, 2, coordinator_epoch=5, state="PrepareAbort")
     known(scene, 3, coordinator_epoch=4)
-    [found] = scene.picture().open_transactions
+    [found] = scene.evidence().open_transactions
     assert (found.coordinator, found.state) == (2, "PrepareAbort")
 
 
@@ -148,14 +148,14 @@ def test_transactions_are_listed_from_the_earliest_on(scene: Scene) -> None:
     scene.leader["open_transactions"] = [in_log(8, 6), in_log(7, 4)]
     known(scene, 2, 7)
     known(scene, 3, 8)
-    assert [one.producer_id for one in scene.picture().open_transactions] == [7, 8]
+    assert [one.producer_id for one in scene.evidence().open_transactions] == [7, 8]
 
 
 def test_offset_above_the_last_stable_offset_is_explained_by_the_transactions(scene: Scene) -> None:
     known(scene, 3)
-    *_, stable = explain(scene.picture(), 3)
+    *_, stable = explain(scene.evidence(), 3)
     assert stable.name == "offset-visible"
-    *_, found = explain(scene.picture(), 4)
+    *_, found = explain(scene.evidence(), 4)
     assert found.text == (
         "offset 4 is visible only to consumers that read uncommitted records: the last stable offset is 4"
     )

@@ -7,8 +7,8 @@ from support.ledger_lines import NAMES, Scene, follower
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment
 from minikafka.cluster.observation.causes import Cause
+from minikafka.explain.evidence import DOWN, PAUSED, SILENT, Nodes, ReplicaFiles
 from minikafka.explain.finding import Finding
-from minikafka.explain.picture import DOWN, PAUSED, SILENT, Nodes, ReplicaFiles
 from minikafka.explain.why import explain
 
 
@@ -20,7 +20,7 @@ def scene() -> Scene:
 def report(scene: Scene, offset: int | None = None) -> str:
     """Return the findings as an indented list, with their events."""
     return "\n".join(
-        line for finding in explain(scene.picture(), offset) for line in tree(finding, 0)
+        line for finding in explain(scene.evidence(), offset) for line in tree(finding, 0)
     )
 
 
@@ -141,7 +141,7 @@ def test_partition_without_a_live_isr_member_is_reported_offline(scene: Scene) -
         "unclean.leader.election.enable is false (minikafka elect --unclean accepts the loss)  [4-1 1#3]\n"
         "t-0 is under-replicated: 1 of 3 replicas are in sync (ISR 3)\n"
     )
-    assert explain(scene.picture())[0].blocking_brokers() == {3}
+    assert explain(scene.evidence())[0].blocking_brokers() == {3}
 
 
 def test_leader_that_was_elected_but_not_informed_is_reported(scene: Scene) -> None:
@@ -200,13 +200,13 @@ def test_unacknowledged_write_is_explained_by_the_isr_member_that_does_not_fetch
         "  broker 3 is paused (SIGSTOP), and is still registered in ZooKeeper\n"
         "  broker 3 is in the ISR but has not fetched all records: its log ends at 7, 3 behind"
     )
-    assert explain(scene.picture())[0].is_problem
+    assert explain(scene.evidence())[0].is_problem
 
 
 def test_records_that_the_isr_is_still_fetching_are_not_reported_as_a_problem(scene: Scene) -> None:
     scene.leader.update(high_watermark=7)
     scene.leader["followers"] = [follower(2, 10), follower(3, 7)]
-    (finding,) = explain(scene.picture())
+    (finding,) = explain(scene.evidence())
     assert finding.name == "not-acknowledged"
     assert not finding.is_problem
 
@@ -319,7 +319,7 @@ def test_waiting_deletion_in_a_dead_cluster_is_explained_from_the_ledger(scene: 
 def test_undeleted_topic_and_offline_partition_of_a_dead_cluster_are_reported(scene: Scene) -> None:
     scene.ledger.state("4-1", 6, 1, 1, 1, 2, 3)
     scene.ledger.event("ControllerElected", "4-3", deletions=["t"])
-    names = [finding.name for finding in explain(scene.all_dead().picture())]
+    names = [finding.name for finding in explain(scene.all_dead().evidence())]
     assert names == ["not-deleted", "offline"]
 
 
@@ -420,7 +420,7 @@ def test_reassignment_that_the_controller_has_not_begun_is_reported(scene: Scene
 def test_leader_other_than_the_preferred_one_is_reported_with_advice(scene: Scene) -> None:
     scene.ledger.state("4-1", 6, 1, 1, 1, 2, 3)
     scene.view["partition"]["replicas"] = [2, 1, 3]
-    (finding,) = explain(scene.picture())
+    (finding,) = explain(scene.evidence())
     assert not finding.is_problem
     assert report(scene) == (
         "t-0 is led by 1, not by its preferred replica 2  [4-1 1#1]\n"
@@ -432,7 +432,7 @@ def test_leader_other_than_the_preferred_one_is_reported_with_advice(scene: Scen
 def test_preferred_replica_out_of_sync_is_reported(scene: Scene) -> None:
     scene.view["partition"]["replicas"] = [3, 1, 2]
     scene.in_sync(1, 2).down(3)
-    not_preferred = explain(scene.picture())[-1]
+    not_preferred = explain(scene.evidence())[-1]
     assert not_preferred.name == "not-preferred"
     assert names(list(not_preferred.because)) == ["out-of-sync"]
 
@@ -449,7 +449,7 @@ def test_log_that_is_no_longer_compacted_is_reported_with_the_reason(scene: Scen
 def test_findings_are_converted_to_json(scene: Scene) -> None:
     scene.ledger.live("1-2", 1, 2)
     scene.in_sync(1, 2).down(3)
-    (finding,) = explain(scene.picture())
+    (finding,) = explain(scene.evidence())
     converted = finding.as_json()
     assert (converted["name"], converted["problem"]) == ("under-replicated", True)
     assert converted["because"][0]["because"][0]["events"] == [{"cause": "1-2", "line": "1#1"}]

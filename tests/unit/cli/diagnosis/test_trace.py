@@ -149,7 +149,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> GroupLedgerWorld:
     world = GroupLedgerWorld()
 
     async def ask(*_: object) -> object:
-        return world.picture().answers
+        return world.evidence().answers
 
     found = SimpleNamespace(directory=SimpleNamespace(path="DIR", topics=set))
     monkeypatch.setattr(module, "find_cluster", lambda data: found)

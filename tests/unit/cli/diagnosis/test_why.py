@@ -13,16 +13,16 @@ from support.ledger_lines import Scene
 from minikafka.cli.diagnosis import why as module
 from minikafka.cli.diagnosis.why import why
 from minikafka.cluster.observation.causes import Cause
-from minikafka.explain.groups.picture import GroupPicture
-from minikafka.explain.picture import Nodes, PartitionPicture
+from minikafka.explain.evidence import Nodes, PartitionEvidence
+from minikafka.explain.groups.evidence import GroupEvidence
 
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     scene = Scene()
 
-    async def gather(*_: object) -> PartitionPicture:
-        return scene.picture()
+    async def gather(*_: object) -> PartitionEvidence:
+        return scene.evidence()
 
     directory = SimpleNamespace(topics=lambda: {"t1", "other"})
     monkeypatch.setattr(module, "find_cluster", lambda data: SimpleNamespace(directory=directory))
@@ -111,8 +111,8 @@ def test_invalid_partition_name_exits_with_code_2(scene: Scene, text: str) -> No
 def world(monkeypatch: pytest.MonkeyPatch) -> GroupLedgerWorld:
     world = GroupLedgerWorld()
 
-    async def gather_group(*_: object) -> GroupPicture:
-        return world.picture()
+    async def gather_group(*_: object) -> GroupEvidence:
+        return world.evidence()
 
     directory = SimpleNamespace(topics=lambda: {"t1", "other"})
     monkeypatch.setattr(module, "find_cluster", lambda data: SimpleNamespace(directory=directory))

@@ -19,14 +19,14 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
 from minikafka.client import Client, NewTopic
+from minikafka.explain.evidence import DOWN, UP, BrokerEvidence, PartitionEvidence
 from minikafka.explain.finding import Finding
+from minikafka.explain.groups.evidence import QUIET_MS, GroupEvidence
 from minikafka.explain.groups.gather import collect
-from minikafka.explain.groups.picture import QUIET_MS, GroupPicture
 from minikafka.explain.groups.why import explain_group
 from minikafka.explain.nodes import nodes_of
 from minikafka.explain.open_transactions import STUCK_MS
 from minikafka.explain.past import Past
-from minikafka.explain.picture import DOWN, UP, BrokerPicture, PartitionPicture
 from minikafka.ledger.reader import Line
 from minikafka.ledger.record import GROUP
 from minikafka.record.batch import Record
@@ -76,26 +76,26 @@ class Scene:
         """Return the ledger lines about all groups."""
         return [line for line in self.cluster.history() if line["kind"] == GROUP]
 
-    async def partition(self, tp: TopicPartition) -> PartitionPicture:
+    async def partition(self, tp: TopicPartition) -> PartitionEvidence:
         answers = await self.ask(EXPLAIN, {"topic": tp.topic, "partition": tp.partition})
         reader = InMemoryClient(self.cluster.ensemble)
         brokers = {
-            number: BrokerPicture(number, UP, answers[number])
+            number: BrokerEvidence(number, UP, answers[number])
             if number in answers
-            else BrokerPicture(number, DOWN)
+            else BrokerEvidence(number, DOWN)
             for number in self.cluster.storages
         }
         nodes = await nodes_of(reader, tp)
-        return PartitionPicture(tp, brokers, nodes, Past(self.cluster.history(), tp))
+        return PartitionEvidence(tp, brokers, nodes, Past(self.cluster.history(), tp))
 
-    async def picture(self) -> GroupPicture:
+    async def evidence(self) -> GroupEvidence:
         """Wait until the brokers have written their ledger lines, and return what `collect` gathers about the group."""
         await self.sleep(1)
         return await collect(self, "g", self.client, self.cluster.clock)
 
     async def why(self) -> list[Finding]:
         """Return those findings about the group that are problems."""
-        return [each for each in explain_group(await self.picture()) if each.is_problem]
+        return [each for each in explain_group(await self.evidence()) if each.is_problem]
 
     def kill(self, number: int) -> None:
         """Kill a broker and end its session."""
@@ -128,9 +128,11 @@ def test_explanation_of_a_healthy_group_finds_no_problem() -> None:
         await member.commit_as_member({("t", 0): 3})
 
         assert await scene.why() == []
-        picture = await scene.picture()
-        assert picture.headline().startswith("group g: Stable, generation 1, 1 member, coordinator")
-        [lag] = picture.as_json()["lags"]
+        evidence = await scene.evidence()
+        assert evidence.headline().startswith(
+            "group g: Stable, generation 1, 1 member, coordinator"
+        )
+        [lag] = evidence.as_json()["lags"]
         assert (lag["partition"], lag["lag"], lag["member"]) == (0, 0, member.member_id)
 
     run(scenario)
@@ -168,9 +170,9 @@ def test_explanation_of_a_group_does_not_depend_on_the_clock_of_the_command(hour
 
         [found] = await scene.why()
         assert found.name == "rebalance-loop"
-        picture = await scene.picture()
-        assert picture.report is not None
-        assert 0 <= picture.wall_ms - picture.report["since"] < 5_000
+        evidence = await scene.evidence()
+        assert evidence.report is not None
+        assert 0 <= evidence.wall_ms - evidence.report["since"] < 5_000
 
     run(scenario)
 
@@ -276,7 +278,7 @@ def test_fencing_a_transactional_id_ends_what_a_group_waits_for() -> None:
         assert outcomes["pay"].ok
         assert outcomes["nobody"].code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert await scene.why() == []
-        [remark] = explain_group(await scene.picture())
+        [remark] = explain_group(await scene.evidence())
         assert (remark.name, "t-0" in remark.text) == ("only-aborted", True)
         listed = await scene.client.transactions.list_transactions()
         assert [(one.transactional_id, one.state) for one in listed] == [("pay", "Empty")]
@@ -414,11 +416,11 @@ def test_group_history_is_read_from_the_ledgers_of_a_dead_cluster() -> None:
         for number in range(3):
             scene.kill(number)
 
-        picture = await scene.picture()
+        evidence = await scene.evidence()
 
-        assert picture.is_known
-        assert picture.headline() == "group g: no coordinator"
-        found = explain_group(picture)
+        assert evidence.is_known
+        assert evidence.headline() == "group g: no coordinator"
+        found = explain_group(evidence)
         assert [finding.name for finding in found] == ["no-broker", "rebalance-loop"]
         assert found[0].blocking_brokers() == {0, 1, 2}
 
@@ -427,9 +429,9 @@ def test_group_history_is_read_from_the_ledgers_of_a_dead_cluster() -> None:
 
 def test_group_that_was_never_created_is_reported_as_unknown() -> None:
     async def scenario(scene: Scene) -> None:
-        assert not (await scene.picture()).is_known
+        assert not (await scene.evidence()).is_known
         await scene.coordinator()
         await scene.sleep(1_000)
-        assert not (await scene.picture()).is_known
+        assert not (await scene.evidence()).is_known
 
     run(scenario)

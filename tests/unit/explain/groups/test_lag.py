@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.base.model import TopicPartition
-from minikafka.explain.groups.picture import (
+from minikafka.explain.groups.evidence import (
     QUIET_MS,
     SAMPLES,
     Commit,

@@ -11,11 +11,11 @@ from support.group_world import REBALANCE, SESSION, subscription
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.explain.evidence import DOWN, BrokerEvidence, Nodes, PartitionEvidence
 from minikafka.explain.finding import Finding
-from minikafka.explain.groups.picture import EarlierLag, Lag
+from minikafka.explain.groups.evidence import EarlierLag, Lag
 from minikafka.explain.groups.why import UNWRITTEN_MS, explain_group
 from minikafka.explain.past import Past as PartitionPast
-from minikafka.explain.picture import DOWN, BrokerPicture, Nodes, PartitionPicture
 from minikafka.groups.events import LeavingMember
 
 T3 = TopicPartition("t", 3)
@@ -31,10 +31,10 @@ def texts(finding: Finding) -> list[str]:
     return [finding.text, *(text for cause in finding.because for text in texts(cause))]
 
 
-def offline(tp: TopicPartition) -> PartitionPicture:
-    """Return the `PartitionPicture` (all data) of a partition whose only replica is on broker 2, which is down."""
+def offline(tp: TopicPartition) -> PartitionEvidence:
+    """Return the `PartitionEvidence` (all data) of a partition whose only replica is on broker 2, which is down."""
     nodes = Nodes(None, (1,), ReplicaAssignment((2,)), None, False, None)
-    return PartitionPicture(tp, {2: BrokerPicture(2, DOWN)}, nodes, PartitionPast([], tp))
+    return PartitionEvidence(tp, {2: BrokerEvidence(2, DOWN)}, nodes, PartitionPast([], tp))
 
 
 def problem(world: GroupLedgerWorld, **more: Any) -> Finding:
@@ -53,20 +53,20 @@ def test_stable_group_has_no_problem():
 def test_former_coordinator_of_a_group_is_not_believed():
     world = GroupLedgerWorld()
     world.stable(3)
-    [newest] = world.picture().answers.values()
+    [newest] = world.evidence().answers.values()
     former = {**newest, "group": None, "leader_epoch": 3}
     answers = {7: former, 8: {**newest, "leader_epoch": 4}, 9: {**newest, "error": 16}}
-    picture = replace(world.picture(), answers=answers)
-    assert (picture.coordinator, picture.report) == (8, newest["group"])
+    evidence = replace(world.evidence(), answers=answers)
+    assert (evidence.coordinator, evidence.report) == (8, newest["group"])
 
 
 def test_corrupt_batch_in_the_groups_partition_is_a_problem():
     world = GroupLedgerWorld()
     world.stable(1)
-    [(broker, answer)] = world.picture().answers.items()
+    [(broker, answer)] = world.evidence().answers.items()
     batch = {"topic": "__consumer_offsets", "partition": 3, "offset": 9, "file": "/d/f.log"}
     answers = {broker: {**answer, "skipped_batches": [{**batch, "error": "wrong CRC"}]}}
-    [found] = explain_group(replace(world.picture(), answers=answers))
+    [found] = explain_group(replace(world.evidence(), answers=answers))
     assert found.name == "corrupt-records"
     assert "__consumer_offsets-3 at offset 9 in /d/f.log" in found.text
     assert found.is_problem
@@ -113,9 +113,9 @@ def test_explanation_of_a_rebalance_has_its_cause_even_if_the_ledger_shows_its_e
     world.advance(5_000)
     member = world.join().member_id
     world.advance(6_000)
-    answered = world.picture()
+    answered = world.evidence()
     world.send_sync(member, 1, assignments={})
-    lines = world.picture().history
+    lines = world.evidence().history
 
     [found] = explain_group(replace(answered, history=lines))
 
@@ -434,7 +434,7 @@ def test_explanation_of_a_group_says_that_the_offsets_topic_does_not_exist():
     world = GroupLedgerWorld()
     tp = TopicPartition("__consumer_offsets", 0)
     nodes = Nodes(None, (1,), None, None, False, None)
-    missing = PartitionPicture(tp, {}, nodes, PartitionPast([], tp))
+    missing = PartitionEvidence(tp, {}, nodes, PartitionPast([], tp))
     answer = {"partition": 0, "error": int(ErrorCode.NOT_COORDINATOR), "group": None}
 
     [finding] = world.why(answers={BROKER: answer}, home=missing)

@@ -27,16 +27,16 @@ def brokers():
 @pytest.fixture
 def behind(brokers):
     """Return a client that knows only broker 1, which is not the controller."""
-    with closing(LeaderConnections([("127.0.0.1", brokers.ports[1])], "test", 5)) as picture:
-        yield picture
+    with closing(LeaderConnections([("127.0.0.1", brokers.ports[1])], "test", 5)) as leaders:
+        yield leaders
 
 
 @pytest.fixture
 def leaders(brokers):
-    picture = LeaderConnections([("127.0.0.1", port) for port in brokers.ports.values()], "test", 5)
-    picture.refresh(["lines"])
-    yield picture
-    picture.close()
+    leaders = LeaderConnections([("127.0.0.1", port) for port in brokers.ports.values()], "test", 5)
+    leaders.refresh(["lines"])
+    yield leaders
+    leaders.close()
 
 
 def test_newer_leader_replaces_the_known_one(brokers, leaders):
@@ -77,10 +77,10 @@ def test_partition_without_a_live_leader_has_no_address(brokers, leaders):
 def test_broker_that_did_not_answer_is_asked_last(brokers):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = silent.getsockname()
-        picture = LeaderConnections([address, ("127.0.0.1", brokers.ports[0])], "test", 0.5)
-        with closing(picture):
-            picture.refresh(["lines"])
-            picture.refresh(["lines"])
+        leaders = LeaderConnections([address, ("127.0.0.1", brokers.ports[0])], "test", 0.5)
+        with closing(leaders):
+            leaders.refresh(["lines"])
+            leaders.refresh(["lines"])
         silent.settimeout(0)
         silent.accept()[0].close()
         with pytest.raises(BlockingIOError):

@@ -28,7 +28,7 @@ Answer = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerPicture:
+class BrokerEvidence:
     """One broker. `process`: up, silent, paused or down. `answer`: the answer to the `explain` call, if any."""
 
     id: int
@@ -74,7 +74,7 @@ class ReplicaFiles:
 
 
 @dataclass(frozen=True)
-class PartitionPicture:
+class PartitionEvidence:
     """All data about one partition. `nodes` is None if ZooKeeper does not answer. `coordination`: the cluster's mode.
 
     `files`: offsets on disk of the brokers that do not answer, by broker id. `causes`: the root causes of the problems
@@ -82,7 +82,7 @@ class PartitionPicture:
     """
 
     tp: TopicPartition
-    brokers: Mapping[int, BrokerPicture]
+    brokers: Mapping[int, BrokerEvidence]
     nodes: Nodes | None
     past: Past
     files: Mapping[int, ReplicaFiles] = field(default_factory=dict)

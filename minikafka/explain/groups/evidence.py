@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.cluster.observation.causes import Cause
+from minikafka.explain.evidence import Answer, PartitionEvidence
 from minikafka.explain.groups.history import HistoryEntry
 from minikafka.explain.groups.words import count
-from minikafka.explain.picture import Answer, PartitionPicture
 
 WINDOW_MS: Final = 10 * 60_000
 """Maximum age of the commits that are read."""
@@ -116,16 +116,16 @@ def end_at(offset: int, current_end: int) -> int:
 
 
 @dataclass(frozen=True)
-class GroupPicture:
+class GroupEvidence:
     """All data about one consumer group. `wall_ms`: when the data was collected, in Unix milliseconds of the
     coordinator's clock, or of this machine's clock if no coordinator answers.
 
     `answers`: the brokers' answers to the call `explain_group`, by broker id. `history`: the group's history in
-    the ledgers. `home`: the picture of the partition of `__consumer_offsets` that holds the group. `home` is None
+    the ledgers. `home`: the evidence of the partition of `__consumer_offsets` that holds the group. `home` is None
     if this partition is unknown, or if the coordinator answers and the group waits for no write and no transaction.
-    `away`: pictures of the partitions that the group reads and that have no leader, or whose leader does not answer.
+    `away`: evidence of the partitions that the group reads and that have no leader, or whose leader does not answer.
     `lags`: the lags of other partitions that the group reads; None if the lags were not read. `held`: the partitions
-    that the group has read up to a last stable offset below the high watermark, with their pictures as far as they were
+    that the group has read up to a last stable offset below the high watermark, with their evidence as far as they were
     collected. `finished`: the partitions with lag but without a committed record after the committed offset. `causes`:
     the root causes of the problems of the whole cluster.
     """
@@ -134,10 +134,10 @@ class GroupPicture:
     wall_ms: int
     answers: Mapping[int, Answer]
     history: Sequence[HistoryEntry]
-    home: PartitionPicture | None = None
-    away: Mapping[TopicPartition, PartitionPicture] = field(default_factory=dict)
+    home: PartitionEvidence | None = None
+    away: Mapping[TopicPartition, PartitionEvidence] = field(default_factory=dict)
     lags: Sequence[Lag] | None = None
-    held: Mapping[TopicPartition, PartitionPicture | None] = field(default_factory=dict)
+    held: Mapping[TopicPartition, PartitionEvidence | None] = field(default_factory=dict)
     finished: Collection[TopicPartition] = ()
     causes: Sequence[Cause] = ()
 
