@@ -70,8 +70,7 @@ from minikafka.groups.events import TopicsDeleted
 from minikafka.ledger.record import BROKER, by_topic, in_parts
 from minikafka.ledger.writer import LedgerWriter, directory_of
 from minikafka.log.manager import LogManager
-from minikafka.rpc import messages
-from minikafka.rpc import transactions as transaction_messages
+from minikafka.rpc import coordinator_calls, messages
 from minikafka.transactions.reports import transactions_with
 
 logger = logging.getLogger(__name__)
@@ -345,7 +344,7 @@ class BrokerServer:
         """Return the response to one control-plane call. Raises KafkaError if the call cannot be served."""
         if call.method in self.capabilities.roles.calls:
             return await self.capabilities.roles.calls[call.method](call)
-        if call.method in transaction_messages.CALLS:
+        if call.method in coordinator_calls.CALLS:
             return await self._serve_coordinator(call)
         if call.method == messages.CONTROLLED_SHUTDOWN:
             leaving = messages.decode_registration(call.body)
@@ -373,7 +372,7 @@ class BrokerServer:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown control-plane method {call.method!r}")
 
     async def _serve_coordinator(self, call: Call) -> dict[str, Any]:
-        if call.method == transaction_messages.WRITE_MARKERS:
+        if call.method == coordinator_calls.WRITE_MARKERS:
             return await self.marker_appends.serve(call.body)
         return await self.verifier.serve(call.body)
 

@@ -57,7 +57,7 @@ from minikafka.broker.services import (
     Steps,
 )
 from minikafka.messages.encoder import Row
-from minikafka.rpc.transactions import Errors, MarkerRow
+from minikafka.rpc.coordinator_calls import Errors, MarkerRow
 from minikafka.transactions.commands import (
     AddPartitionsResponse,
     DescribedTransaction,

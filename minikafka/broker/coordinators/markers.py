@@ -27,8 +27,7 @@ from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.step_gate import StepGate
 from minikafka.broker.turns import Pauses
 from minikafka.record.batch import build_marker
-from minikafka.rpc.fields import Body
-from minikafka.rpc.transactions import (
+from minikafka.rpc.coordinator_calls import (
     WRITE_MARKERS,
     Errors,
     MarkerRow,
@@ -37,6 +36,7 @@ from minikafka.rpc.transactions import (
     encode_errors,
     encode_markers,
 )
+from minikafka.rpc.fields import Body
 from minikafka.transactions.commands import DropMarkers, SendMarkers
 from minikafka.transactions.events import MarkersFenced, MarkersWritten
 from minikafka.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSACTION

@@ -21,8 +21,7 @@ from minikafka.broker.coordinators.peer_calls import OtherBrokers, PeerCalls
 from minikafka.broker.coordinators.transaction_host import TransactionHost
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.rpc.fields import Body
-from minikafka.rpc.transactions import (
+from minikafka.rpc.coordinator_calls import (
     VERIFY_TRANSACTIONS,
     VerifyRow,
     decode_errors,
@@ -30,6 +29,7 @@ from minikafka.rpc.transactions import (
     encode_errors,
     encode_verifications,
 )
+from minikafka.rpc.fields import Body
 from minikafka.transactions.commands import AddPartitionsResponse
 from minikafka.transactions.events import VerifyRequest
 

@@ -23,7 +23,7 @@ from minikafka.record.header import (
 )
 from minikafka.replication.partition import Partition
 from minikafka.replication.verification import NO_GUARD
-from minikafka.rpc.transactions import VerifyRow
+from minikafka.rpc.coordinator_calls import VerifyRow
 from minikafka.wire.produce import STEP_ELEMENTS, ProduceRequest
 
 _ABORTABLE_SINCE: Final = 11

@@ -23,7 +23,7 @@ from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.broker.coordinators.markers import RETRY_MS, MarkerSender
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.step_gate import StepGate
-from minikafka.rpc.transactions import MarkerRow, decode_markers, encode_errors
+from minikafka.rpc.coordinator_calls import MarkerRow, decode_markers, encode_errors
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.transactions.commands import DropMarkers, EndedTransaction, SendMarkers
 from minikafka.transactions.events import MarkersFenced, MarkersWritten

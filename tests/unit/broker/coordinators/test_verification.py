@@ -19,7 +19,7 @@ from minikafka.broker.coordinators.verification import (
     TransactionVerifier,
 )
 from minikafka.broker.metadata import MetadataCache
-from minikafka.rpc.transactions import (
+from minikafka.rpc.coordinator_calls import (
     VerifyRow,
     decode_errors,
     decode_verifications,

@@ -14,7 +14,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.record.batch import Record, build
 from minikafka.record.header import TRANSACTIONAL
-from minikafka.rpc.transactions import VerifyRow
+from minikafka.rpc.coordinator_calls import VerifyRow
 
 Done = Callable[[Mapping[TopicPartition, int]], None]
 PRODUCER = (7, 0)
