@@ -22,11 +22,11 @@ from minikafka.base.ports import QUEUE_MARK_BYTES, Link, Slice, Tasks
 from minikafka.broker.fetch.handler import FetchApi
 from minikafka.broker.network.cold_requests import ColdRequests
 from minikafka.broker.network.frame_room import SMALL_MAX, FrameRooms
-from minikafka.broker.network.outbox import (
+from minikafka.broker.network.unsent import (
     FOLLOWER_TURN_BYTES,
-    Outbox,
     ReadAhead,
     SendTurns,
+    UnsentResponses,
     has_deferred,
 )
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
@@ -61,13 +61,13 @@ class AcceptedConnection(FramedStream):
         "has_asked",
         "last_active",
         "opened_at",
-        "outbox",
         "produce",
         "purgatory",
         "replication",
         "rooms",
         "routes",
         "sends",
+        "unsent",
         "used",
     )
 
@@ -132,7 +132,7 @@ class AcceptedConnection(FramedStream):
         self.used = 0
         """Cost so far of the requests that were left in the buffer (see `Job.used`)."""
         self.replication = turns.replication
-        self.outbox = Outbox(ahead)
+        self.unsent = UnsentResponses(ahead)
         self.sends = sends
         self.rooms = rooms
         self.opened_at = self.last_active = services.clock.now()
@@ -150,7 +150,7 @@ class AcceptedConnection(FramedStream):
         self.fetch.close()
         self.produce.end_connection()
         self.answers.close()
-        self.outbox.clear()
+        self.unsent.clear()
         self.release()
         for room in self.rooms:
             room.release(self)
@@ -159,28 +159,28 @@ class AcceptedConnection(FramedStream):
     def drained(self) -> None:
         """Continue the work that has waited for the client to receive earlier responses."""
         self.last_active = self.clock.now()
-        if self.outbox.slices:
+        if self.unsent.slices:
             self._send_more()
         self._maybe_go_on()
 
     def send(self, slices: Sequence[Slice]) -> None:
         """Send responses, then continue the work that has waited for responses to be sent."""
-        if self.outbox.slices or (len(slices) > 1 and has_deferred(slices)):
-            self.outbox.add(slices)
+        if self.unsent.slices or (len(slices) > 1 and has_deferred(slices)):
+            self.unsent.add(slices)
             self._send_more()
         else:
             self.link.send(slices)  # type: ignore[arg-type]  # without deferred bytes
         self._maybe_go_on()
 
     def _send_more(self) -> None:
-        """Send bytes from the outbox: as many as the client accepts, and at most the bytes of one turn."""
+        """Send bytes of unsent responses: as many as the client accepts, and at most the bytes of one turn."""
         is_follower = self.fetch.session is not None
         most = FOLLOWER_TURN_BYTES if is_follower else self.sends.turn_bytes()
         try:
-            is_able = self.outbox.send(self.link, most)
+            is_able = self.unsent.send(self.link, most)
         except RecordsGone as gone:
             logger.info("closing connection from %s: %s", self.client.peer, gone)
-            self.outbox.clear()
+            self.unsent.clear()
             self.link.abort()
             return
         self.last_active = self.clock.now()
@@ -189,12 +189,12 @@ class AcceptedConnection(FramedStream):
                 self.replication.ask(self.drained)
             else:
                 self.sends.ask(self.drained)
-        if self.outbox.slices:
+        if self.unsent.slices:
             self.gate.hold(Reason.UNSENT)
 
     def _maybe_go_on(self) -> None:
-        """Continue unless nothing waits, or everything waits for the outbox."""
-        if (self.gate.reasons or self.cold.is_waiting) and not self.outbox.slices:
+        """Continue unless nothing waits, or everything waits for unsent responses."""
+        if (self.gate.reasons or self.cold.is_waiting) and not self.unsent.slices:
             self._go_on()
 
     def _go_on(self) -> None:
@@ -212,7 +212,7 @@ class AcceptedConnection(FramedStream):
         hold = self.gate.hold
         most = ENTRIES_MAX // 2 if self.gate.is_closed else ENTRIES_MAX
         hold(Reason.UNANSWERED, self._has_entries(most))
-        hold(Reason.UNSENT, bool(self.outbox.slices))
+        hold(Reason.UNSENT, bool(self.unsent.slices))
         hold(Reason.UNRECEIVED, self.link.queued_bytes() > QUEUE_MARK_BYTES)
         hold(Reason.COLD, self.cold.is_full)
         hold(Reason.FETCHES, self.fetch.is_full())
@@ -236,13 +236,13 @@ class AcceptedConnection(FramedStream):
         """True if the response in the slot was sent and the client has received nearly all of the response."""
         return (
             slot.answer is None
-            and not self.outbox.slices
+            and not self.unsent.slices
             and self.link.queued_bytes() <= QUEUE_MARK_BYTES
         )
 
     def _unsent(self) -> int:
-        """Return the number of bytes in the socket's queue, at least 1 while the outbox has bytes too."""
-        return self.link.queued_bytes() + bool(self.outbox.slices)
+        """Return the number of bytes in the socket's queue, at least 1 while a response is unsent."""
+        return self.link.queued_bytes() + bool(self.unsent.slices)
 
     def parse(self, buf: bytearray, view: memoryview, start: int, end: int) -> int:
         """Handle complete requests; return the position of the first request that was not handled."""
@@ -306,7 +306,7 @@ class AcceptedConnection(FramedStream):
 
     def is_idle(self) -> bool:
         """True if no request is in progress and every response was received."""
-        return not (self.answers.entries or self.outbox.slices or self.link.queued_bytes())
+        return not (self.answers.entries or self.unsent.slices or self.link.queued_bytes())
 
     def is_abandoned(self) -> bool:
         """True if the client has disconnected while reading is paused. No event reports such a disconnection.

@@ -33,7 +33,7 @@ from minikafka.broker.apis import (
 from minikafka.broker.network.connection import AcceptedConnection
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.frame_room import SWEEP_MS, frame_rooms
-from minikafka.broker.network.outbox import ReadAhead, SendTurns
+from minikafka.broker.network.unsent import ReadAhead, SendTurns
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services

@@ -22,7 +22,7 @@ from minikafka.base.ports import QUEUE_MARK_BYTES
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX
 from minikafka.broker.network import cold_requests, listener
 from minikafka.broker.network.connection import ENTRIES_MAX, Reason
-from minikafka.broker.network.outbox import PIECE_MAX
+from minikafka.broker.network.unsent import PIECE_MAX
 from minikafka.broker.replicas.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
 from minikafka.broker.turns import TURN_MS
 from minikafka.client import Client, NewTopic, Record

@@ -101,10 +101,10 @@ class SendTurns:
         send()
 
 
-class Outbox:
+class UnsentResponses:
     """The unsent responses of one connection, beginning with a response that has deferred (not yet read) records.
 
-    The outbox of most connections is empty.
+    Most connections have none.
     """
 
     __slots__ = ("_ahead", "_counted", "slices")
@@ -159,7 +159,7 @@ class Outbox:
 
 
 def has_deferred(slices: Sequence[Slice]) -> bool:
-    """True if a response must be sent through the outbox, because some of its records are not read yet."""
+    """True if a response must wait among the unsent responses, because some of its records are not read yet."""
     for piece in slices:  # noqa: SIM110  `any` with a generator costs 0.5 µs more
         if type(piece) is Deferred:
             return True

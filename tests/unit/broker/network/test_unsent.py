@@ -11,7 +11,7 @@ from support.loop_clock import IdleProcessor
 
 from minikafka.base.errors import RecordsGone
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
-from minikafka.broker.network.outbox import (
+from minikafka.broker.network.unsent import (
     BUDGET_BYTES,
     CONSUMER_TURN_BYTES,
     HELD_TURNS,
@@ -20,9 +20,9 @@ from minikafka.broker.network.outbox import (
     PIECE_MIN,
     PRODUCE_MS,
     SHORT_TURN_BYTES,
-    Outbox,
     ReadAhead,
     SendTurns,
+    UnsentResponses,
 )
 from minikafka.broker.turns import Scheduler
 from minikafka.log.deferred import Deferred
@@ -59,27 +59,27 @@ class Records(Deferred):
         return b"r" * count
 
 
-def waiting(ahead: ReadAhead, *slices: Any) -> tuple[Outbox, Client]:
-    outbox, client = Outbox(ahead), Client()
-    outbox.add(slices)
-    outbox.send(cast("Any", client), MOST)
-    return outbox, client
+def waiting(ahead: ReadAhead, *slices: Any) -> tuple[UnsentResponses, Client]:
+    unsent, client = UnsentResponses(ahead), Client()
+    unsent.add(slices)
+    unsent.send(cast("Any", client), MOST)
+    return unsent, client
 
 
 def test_at_most_piece_max_bytes_are_read_for_a_client_that_reads_no_responses() -> None:
     ahead = ReadAhead()
-    outbox, client = waiting(ahead, b"head", Records(50 << 20), b"tail")
+    unsent, client = waiting(ahead, b"head", Records(50 << 20), b"tail")
     for _ in range(5):
-        assert outbox.send(cast("Any", client), MOST) is False
+        assert unsent.send(cast("Any", client), MOST) is False
     assert ahead.used == len(client.queue) == PIECE_MAX
 
 
 def test_parts_of_a_response_reach_the_client_complete_and_in_order() -> None:
     ahead = ReadAhead()
-    outbox, client = waiting(ahead, b"head", Records(1 << 20), b"middle", Records(7), b"tail")
+    unsent, client = waiting(ahead, b"head", Records(1 << 20), b"middle", Records(7), b"tail")
     data = client.receive()
-    while outbox.slices:
-        outbox.send(cast("Any", client), MOST)
+    while unsent.slices:
+        unsent.send(cast("Any", client), MOST)
         data += client.receive()
     assert data == b"head" + b"r" * (1 << 20) + b"middle" + b"r" * 7 + b"tail"
     assert ahead.used == 0
@@ -89,11 +89,11 @@ def test_each_send_to_a_consumer_has_at_most_the_maximum_number_of_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Client, "queued_bytes", lambda self: 0)
-    outbox, client = Outbox(ReadAhead()), Client()
-    outbox.add([Records(1 << 20)])
+    unsent, client = UnsentResponses(ReadAhead()), Client()
+    unsent.add([Records(1 << 20)])
     sent = []
-    while outbox.slices:
-        outbox.send(cast("Any", client), CONSUMER_TURN_BYTES)
+    while unsent.slices:
+        unsent.send(cast("Any", client), CONSUMER_TURN_BYTES)
         sent.append(len(client.receive()))
     assert sent == [CONSUMER_TURN_BYTES] * 8
 
@@ -192,9 +192,9 @@ def test_broker_yields_the_processor_before_each_send_unless_a_yield_took_long()
 
 def test_many_small_parts_of_responses_are_sent_together() -> None:
     slices = [part for _ in range(20) for part in (b"x", Records(100))]
-    outbox, client = waiting(ReadAhead(), *slices)
+    unsent, client = waiting(ReadAhead(), *slices)
     assert len(client.queue) == 20 * 101
-    assert not outbox.slices
+    assert not unsent.slices
 
 
 def test_less_of_each_response_is_read_as_the_memory_budget_is_used_up() -> None:
@@ -210,11 +210,11 @@ def test_less_of_each_response_is_read_as_the_memory_budget_is_used_up() -> None
 def test_client_that_keeps_reading_gets_its_response_when_the_budget_is_exceeded() -> None:
     ahead = ReadAhead()
     ahead.used = 2 * BUDGET_BYTES
-    outbox, client = waiting(ahead, Records(1 << 20))
+    unsent, client = waiting(ahead, Records(1 << 20))
     received = 0
-    while outbox.slices or client.queue:
+    while unsent.slices or client.queue:
         received += len(client.receive())
-        outbox.send(cast("Any", client), MOST)
+        unsent.send(cast("Any", client), MOST)
     assert received == 1 << 20
 
 
@@ -222,19 +222,19 @@ def test_one_send_to_a_fast_client_has_a_limited_number_of_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Client, "queued_bytes", lambda self: 0)
-    outbox, client = waiting(ReadAhead(), Records(10 << 20))
+    unsent, client = waiting(ReadAhead(), Records(10 << 20))
     assert 0 < len(client.queue) < 2 << 20
-    while outbox.send(cast("Any", client), MOST):
+    while unsent.send(cast("Any", client), MOST):
         pass
     assert len(client.queue) == 10 << 20
 
 
 def test_memory_budget_of_a_connection_is_released_when_it_closes() -> None:
     ahead = ReadAhead()
-    outbox, client = waiting(ahead, Records(50 << 20))
+    unsent, client = waiting(ahead, Records(50 << 20))
     assert ahead.used > 0
-    outbox.clear()
-    assert (ahead.used, outbox.slices) == (0, type(outbox.slices)())
+    unsent.clear()
+    assert (ahead.used, unsent.slices) == (0, type(unsent.slices)())
     assert len(client.queue) > QUEUE_MARK_BYTES
 
 
