@@ -1,4 +1,4 @@
-"""The paths, classes and methods that the documents name in backticks exist."""
+"""The paths, classes and methods that the documents name in backticks exist, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ PAGES = sorted(
     )
 )
 CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([\w./#-]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FILE = re.compile(r"/?(?:[\w.-]+/)*\w+\.py")
 FOLDER = re.compile(r"(?:[a-z][\w-]*/)+")
 CLASS = re.compile(r"(?:[a-z_]+\.)*([a-z_]+)\.([A-Z]\w*)(?:\(.*\))?")
@@ -28,6 +30,13 @@ ELSEWHERE = re.compile(
     r"(data|logs|transformations)/|clicks\.py|pyspark\.|ssl\.|org\.|log\.ZXID|reassignment\.A1"
 )
 """The start of what is not in the repository: files of a user or a cluster, and names of other libraries."""
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    headings = [heading.lower() for heading in HEADING.findall(page.read_text())]
+    return {re.sub(r"[^\w -]", "", heading).replace(" ", "-") for heading in headings}
 
 
 @cache
@@ -106,6 +115,18 @@ def is_known(text: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page_names_existing_files_classes_and_methods(page: Path):
     assert sorted({text for text in CODE.findall(page.read_text()) if not is_known(text)}) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path):
+    broken = [
+        link
+        for link in LINK.findall(page.read_text())
+        for file, _, heading in [link.partition("#")]
+        for target in [page.parent / file if file else page]
+        if not target.exists() or (heading and heading not in anchors(target))
+    ]
+    assert broken == []
 
 
 @pytest.mark.parametrize(
