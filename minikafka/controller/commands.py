@@ -18,7 +18,6 @@ from minikafka.base.model import (
     BrokerId,
     ControllerRequest,
     LeaderAndIsr,
-    PartitionResult,
     ReplicaAssignment,
     TopicPartition,
 )
@@ -37,10 +36,6 @@ class ShutdownResponse:
 
     error: ErrorCode
     remaining: tuple[TopicPartition, ...] = ()
-
-
-PartitionResults: TypeAlias = Mapping[TopicPartition, PartitionResult]
-"""The response to an administrator's request."""
 
 
 # Commands that need no outcome.

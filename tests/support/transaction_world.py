@@ -37,8 +37,6 @@ from minikafka.transactions.events import (
     VerifyRequest,
 )
 from minikafka.transactions.records import (
-    read_transaction_key,
-    read_transaction_value,
     transaction_key,
     transaction_value,
 )
@@ -158,13 +156,6 @@ class TransactionWorld:
         self, states: Sequence[str] = (), producer_ids: Sequence[int] = (), min_age_ms: int = -1
     ) -> Any:
         return self.ask(ListTransactionsRequest, states, producer_ids, min_age_ms)
-
-    def last_record(self, name: str = "copy") -> TransactionMetadata | None:
-        """Return the last record of an id in the log, None for a tombstone."""
-        for key, value in reversed(self.log):
-            if read_transaction_key(key) == name:
-                return None if value is None else read_transaction_value(value)
-        raise LookupError(name)
 
 
 def one_error(response: Any) -> int | None:

@@ -77,7 +77,6 @@ logger = logging.getLogger(__name__)
 
 _VERSION_MIN: Final = 3
 _VERSION_MAX: Final = 11
-_FLEXIBLE_SINCE: Final = 9
 _ZSTD_SINCE: Final = 7
 _ATTRIBUTES_LOW: Final = 22
 """Position in a batch of the low byte of its attributes, which holds the compression codec."""

@@ -211,6 +211,11 @@ def test_section_with_too_many_tagged_fields_is_refused() -> None:
         request(METADATA, 12, b"\x00\x00\x00\x7f" + b"\x01\x00" * 127, 126)
 
 
+@pytest.mark.parametrize("byte", [1, 2, 0x7F, 0xFF])
+def test_each_byte_but_0_is_a_true_boolean_as_in_kafka(byte: int) -> None:
+    assert request(METADATA, 4, b"\0\0\0\0" + bytes([byte])).allow_auto_topic_creation is True
+
+
 def test_string_that_is_not_utf8_is_read_with_u_fffd() -> None:
     topic = b"caf\xe9\xff"
     for version, body in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.replication import LAG_MS, Replicas
 
+from minikafka.base.model import NO_LEADER
 from minikafka.replication.isr import Committed, PendingExpand, PendingShrink
 
 
@@ -53,6 +54,25 @@ def test_log_start_above_the_high_watermark_is_refused() -> None:
     r.produce(0, b"m1")
     with pytest.raises(AssertionError):
         r[0].partition.advance_log_start_offset(1)
+
+
+def test_follower_whose_role_has_ended_remembers_its_leader_until_it_is_stopped() -> None:
+    """It may follow that leader again in the same epoch."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    follower = r[1].partition
+    follower.end_role()
+    follower.end_role()
+    assert (follower.leader, follower.followed_before) == (NO_LEADER, 0)
+    follower.stop()
+    assert follower.followed_before == NO_LEADER
+
+
+def test_leader_whose_role_has_ended_remembers_no_leader() -> None:
+    r = Replicas((0, 1))
+    r.elect(0)
+    r[0].partition.end_role()
+    assert r[0].partition.followed_before == NO_LEADER
 
 
 def test_leader_outside_the_stored_isr_leads_and_lets_followers_join() -> None:

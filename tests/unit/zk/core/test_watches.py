@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from support.zookeeper_state import Connection
 
+from minikafka.zk.core import watches
 from minikafka.zk.core.watches import ANY, ONE_SHOT, PERSISTENT, RECURSIVE, WatchTable
 
 
@@ -26,3 +28,16 @@ def test_both_sides_of_a_table_of_watches_agree() -> None:
     table.drop(two)
     assert table.by_path == table.by_client == {}
     assert set(table.fire("/a/b")) == set()
+
+
+def test_no_event_walks_up_its_path_after_the_last_recursive_watch_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, one = WatchTable(), Connection()
+    table.add("/a", one, RECURSIVE)
+    table.add("/a", one, RECURSIVE)
+    assert table.remove("/a", one, RECURSIVE)
+    walked: list[str] = []
+    monkeypatch.setattr(watches, "parent_of", walked.append)
+    assert table.fire("/a/b") == {}
+    assert walked == []
