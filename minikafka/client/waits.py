@@ -25,7 +25,7 @@ class PendingCall:
 
 
 class Waits:
-    """The waits of one client."""
+    """The calls of one client that are waiting for brokers."""
 
     def __init__(self) -> None:
         self._current: dict[PendingCall, None] = {}

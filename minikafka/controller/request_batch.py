@@ -250,7 +250,7 @@ class RequestBatch:
 
 
 class Shared(NamedTuple):
-    """What the parts of one controller machine share: what is known, what happened, and what is to be sent or asked."""
+    """The objects that the parts of one controller machine share."""
 
     context: Context
     state_changes: StateChangeLog

@@ -52,7 +52,7 @@ class _Join(NamedTuple):
 
 
 class _Former(NamedTuple):
-    """What a static member was before it joined again."""
+    """The values of a static member before it joined again."""
 
     member_id: str
     protocols: Protocols

@@ -1,4 +1,4 @@
-"""The states of a transactional id, the legal moves between them, and the records that say so.
+"""The states of a transactional id, the legal moves between them, and the records that store them.
 
 Source: Kafka's `TransactionState` and `TransactionMetadata`. Invariant: each function that returns the next record
 checks the move of the state.

@@ -1,7 +1,7 @@
-"""What a transaction changes: the content of a record of ZooKeeper's log; and its replay after a restart.
+"""The changes of a transaction, which are the content of a record of ZooKeeper's log, and their replay after a restart.
 
 Applying a transaction needs no further check. A snapshot may already contain later transactions, because Apache
-ZooKeeper writes it while it serves. So each replay leaves the state as it is where the transaction was applied before.
+ZooKeeper writes it while it serves. So a replay has no effect on nodes that have the change already.
 """
 
 from __future__ import annotations

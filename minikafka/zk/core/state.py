@@ -317,7 +317,10 @@ class ServerState:
         return session
 
     def close_session(self, session_id: int, cxid: int, time_ms: int) -> None:
-        """End a session and delete its ephemeral nodes, all with one zxid. A session that is over uses one up too."""
+        """End a session and delete its ephemeral nodes, all with one zxid.
+
+        The zxid rises even if the session has ended before.
+        """
         self.zxid += 1
         paths = tuple(self.tree.ephemerals.get(session_id, ()))
         # Logged with the paths, as Apache ZooKeeper expects it; the deletions below change the list.

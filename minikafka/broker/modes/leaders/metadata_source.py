@@ -95,7 +95,7 @@ class LeadersMetadata:
         self._own: dict[TopicPartition, PartitionView] = {}
         """What this broker has read about its own partitions, and not shown yet."""
         self._recent: dict[TopicPartition, PartitionView] = {}
-        """What was shown while the read of all partitions that is in progress has been running."""
+        """The views that clients were given since the current read of all partitions began."""
         self._wanted: set[str] = set()
         self._missing: set[BrokerId] = set()
         self._wants_all = False

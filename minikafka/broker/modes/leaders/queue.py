@@ -257,8 +257,8 @@ class StateChangeQueue:
     ) -> list[QueuedRequest]:
         """Wait until every live receiver has carried out these requests; return those that were not in time.
 
-        For a broker that is not registered, the durable request is enough. A request that a shrinking has removed was
-        not carried out: the wait goes on until what stands for it is consumed. Raises CoordinationError.
+        For a broker that is not registered, the durable request is enough. A shrinking of the queue may replace a
+        request: then the wait lasts until the replacement is consumed. Raises CoordinationError.
         """
         deadline = self._clock.now() + timeout_ms
         left = list(entries)

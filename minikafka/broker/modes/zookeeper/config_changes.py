@@ -40,7 +40,7 @@ _UNCLEAN: Final = "unclean.leader.election.enable"
 
 
 class ConfigWrites(Protocol):
-    """What differs between the modes: the fence of written settings, and who acts on a change."""
+    """The differences between the modes: the fence of written settings, and the broker that acts on a change."""
 
     @property
     def fence_paths(self) -> Sequence[str]:
