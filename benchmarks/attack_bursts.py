@@ -12,9 +12,9 @@ import lz4.frame
 import zstandard
 
 from benchmarks.kafka import LENGTH, batch_of, fetch_request
-from minikafka.record import batch
-from minikafka.record.codecs import compress, crc32c
-from minikafka.record.header import (
+from minikafka.kafka.records import batch
+from minikafka.kafka.records.codecs import compress, crc32c
+from minikafka.kafka.records.header import (
     ATTRIBUTES,
     BATCH_LENGTH,
     CRC,
@@ -23,9 +23,9 @@ from minikafka.record.header import (
     HEADER_BYTES,
     OVERHEAD,
 )
-from minikafka.record.inflate import GZIP, LZ4, SNAPPY, ZSTD
-from minikafka.wire import codec
-from minikafka.wire.versions import METADATA, PRODUCE
+from minikafka.kafka.records.inflate import GZIP, LZ4, SNAPPY, ZSTD
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import METADATA, PRODUCE
 
 Address = tuple[str, int]
 Step = tuple[bytes, int]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from benchmarks.kafka import LENGTH, batch_of
-from minikafka.wire import codec
-from minikafka.wire.produce import ELEMENTS_MAX
-from minikafka.wire.versions import (
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.produce import ELEMENTS_MAX
+from minikafka.kafka.wire.versions import (
     ALTER_PARTITION_REASSIGNMENTS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,

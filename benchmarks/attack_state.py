@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from benchmarks.attack_bursts import TOPIC, Burst, Step, produce
 from minikafka.base.errors import ErrorCode
-from minikafka.record import batch
-from minikafka.wire import codec
-from minikafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT, PRODUCE
+from minikafka.kafka.records import batch
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT, PRODUCE
 
 Request = Callable[..., bytes]
 

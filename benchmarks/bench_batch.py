@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from benchmarks.kafka import batch_of
 from benchmarks.micro import Outcome, main, timed
-from minikafka.record.batch import check_produced, stamp
-from minikafka.record.header import HEADER
+from minikafka.kafka.records.batch import check_produced, stamp
+from minikafka.kafka.records.header import HEADER
 
 
 def _check_and_stamp(size: int, operations: int) -> Outcome:

@@ -6,8 +6,8 @@ from benchmarks.bench_log import EPOCH, SIZE, fresh_log
 from benchmarks.kafka import batch_of
 from benchmarks.micro import Outcome, main, timed
 from minikafka.base.model import PartitionState, TopicPartition
-from minikafka.record.header import HEADER
-from minikafka.replication.partition import Partition
+from minikafka.kafka.records.header import HEADER
+from minikafka.storage.replication.partition import Partition
 
 REPLICAS = (1, 2, 3)
 LAG_MAX_MS = 30_000

@@ -12,10 +12,10 @@ from benchmarks.kafka import batch_of
 from benchmarks.micro import Outcome, main, timed
 from minikafka.base.config import TopicConfig
 from minikafka.base.model import TopicPartition
-from minikafka.log.log import Log
-from minikafka.record.batch import stamp
-from minikafka.record.header import HEADER
+from minikafka.kafka.records.batch import stamp
+from minikafka.kafka.records.header import HEADER
 from minikafka.runtime.storage import DiskStorage
+from minikafka.storage.log.log import Log
 
 SIZE = 259
 TICK = 64

@@ -12,11 +12,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from benchmarks.micro import Outcome, main, timed
-from minikafka.wire import codec
-from minikafka.wire.versions import METADATA, OFFSET_COMMIT, OFFSET_FETCH
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import METADATA, OFFSET_COMMIT, OFFSET_FETCH
 
 IN_STEPS: Any = import_module(
-    "minikafka.wire.in_steps" if find_spec("minikafka.wire.in_steps") else "minikafka.wire.codec"
+    "minikafka.kafka.wire.in_steps"
+    if find_spec("minikafka.kafka.wire.in_steps")
+    else "minikafka.kafka.wire.codec"
 )
 ELEMENTS = 1_000
 TAGS = b"\0"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from benchmarks.kafka import batch_of, produce_request
 from benchmarks.micro import Outcome, main, timed
-from minikafka.wire.framing import frames
-from minikafka.wire.produce import decode_in_steps
-from minikafka.wire.versions import PRODUCE
+from minikafka.kafka.wire.framing import frames
+from minikafka.kafka.wire.produce import decode_in_steps
+from minikafka.kafka.wire.versions import PRODUCE
 
 TICK = 64
 SIZE_MAX = 1 << 20

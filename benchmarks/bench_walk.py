@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.micro import Outcome, main, timed
-from minikafka.record.batch import Record, build
-from minikafka.record.rules import RecordRules
-from minikafka.record.walk import AT_ONCE_BYTES, judge
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.records.rules import RecordRules
+from minikafka.kafka.records.walk import AT_ONCE_BYTES, judge
 
 RULES = RecordRules(1 << 20)
 

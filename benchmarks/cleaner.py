@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 from benchmarks import lifetime, report
 from minikafka.client import Client, NewTopic
 from minikafka.client.administration.results import Resource, ResourceType
-from minikafka.cluster import LocalCluster
-from minikafka.log.cleaner.task import CleaningTask
-from minikafka.record.batch import Record, build
+from minikafka.kafka.records.batch import Record, build
 from minikafka.runtime.cleaner_processes import CleanerProcesses
+from minikafka.storage.log.cleaner.task import CleaningTask
+from minikafka.tools.cluster import LocalCluster
 
 PROGRAM = Path(__file__).parent.parent / "tests" / "support" / "LogCleaning.java"
 KEY = b"key-%012d"

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from benchmarks import lifetime, report
 from minikafka.base.zookeeper import OWN
 from minikafka.client import Client, NewTopic
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 
 BROKERS: Final = 3
 TOPIC: Final = "first"

@@ -20,11 +20,11 @@ from benchmarks.controller_setting import HOST, zookeeper_of
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.model import NO_EPOCH, Broker
 from minikafka.base.ports import Call
-from minikafka.rpc.liveness import PRESENT
-from minikafka.rpc.messages import encode_registration
-from minikafka.rpc.server import HttpControlPlane
+from minikafka.broker.rpc.liveness import PRESENT
+from minikafka.broker.rpc.messages import encode_registration
+from minikafka.broker.rpc.server import HttpControlPlane
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 
 class Orders(NamedTuple):

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from benchmarks.closed_loop import LoadError
 from benchmarks.kafka import CLIENT_ID, LENGTH, Session
 from minikafka import LocalCluster
-from minikafka.cluster.processes import send_signal
-from minikafka.wire import codec
-from minikafka.wire.versions import CREATE_TOPICS, METADATA
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import CREATE_TOPICS, METADATA
+from minikafka.tools.cluster.processes import send_signal
 
 REPLICAS = 3
 DEADLINE_SECONDS = 120.0

@@ -11,8 +11,8 @@ from minikafka.base.ports import Create, MultiOp, Stat
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk import layout
-from minikafka.zk.client import ZooKeeperClient, parse_connect
+from minikafka.zookeeper.client.client import ZooKeeperClient, parse_connect
+from minikafka.zookeeper.nodes import layout
 
 HOST: Final = "127.0.0.1"
 SESSION_TIMEOUT_MS: Final = 18_000

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from benchmarks import controller_brokers, controller_term
 from benchmarks.controller_setting import fill
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 
 SECRET = "a secret for one benchmark"
 LINE_MAX = 1 << 20

@@ -24,19 +24,19 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, ControllerRequest, ControllerResponse
+from minikafka.broker.ledger.writer import LedgerWriter
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.zookeeper.ports import Ports
+from minikafka.broker.rpc.channels import Channels
+from minikafka.broker.rpc.liveness import attend, probe
+from minikafka.broker.rpc.server import HttpControlPlane
 from minikafka.broker.step_gate import StepGate
-from minikafka.cli.processes.broker_process import relax_garbage_collector
-from minikafka.ledger.writer import LedgerWriter
-from minikafka.rpc.channels import Channels
-from minikafka.rpc.liveness import attend, probe
-from minikafka.rpc.server import HttpControlPlane
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import layout
-from minikafka.zk.nodes.faults import Faults
+from minikafka.tools.cli.processes.broker_process import relax_garbage_collector
+from minikafka.zookeeper.nodes import layout
+from minikafka.zookeeper.nodes.faults import Faults
 
 POLL_SECONDS = 0.002
 

@@ -31,9 +31,9 @@ import uvloop
 from benchmarks import kafka, lifetime, peer, report
 from benchmarks.closed_loop import LoadError
 from benchmarks.peer import HOST, Cluster
-from minikafka.record import batch
-from minikafka.wire import codec
-from minikafka.wire.versions import ELECT_LEADERS, METADATA, PRODUCE
+from minikafka.kafka.records import batch
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import ELECT_LEADERS, METADATA, PRODUCE
 
 PRODUCE_VERSION: Final = 7
 PAUSE_SECONDS: Final = 0.002

@@ -27,7 +27,7 @@ import uvloop
 from benchmarks import kafka, lifetime, peer, report
 from benchmarks.closed_loop import LoadError
 from benchmarks.peer import HOST, Cluster
-from minikafka.wire.versions import METADATA
+from minikafka.kafka.wire.versions import METADATA
 
 DRIVERS: Final = report.ROOT / "tests" / "clients" / "drivers"
 LIBRARIES: Final = ("confluent-kafka", "aiokafka", "kafka-python")

@@ -26,7 +26,7 @@ from typing import Any
 import uvloop
 
 from benchmarks.closed_loop import Answer
-from minikafka.record.codecs import crc32c
+from minikafka.kafka.records.codecs import crc32c
 from minikafka.runtime.spawning import die_with
 
 PRODUCE, FETCH, RECORDS = 1, 2, 3

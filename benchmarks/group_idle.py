@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from benchmarks import group_loads, kafka
 from benchmarks.closed_loop import LoadError
-from minikafka.wire import codec
-from minikafka.wire.versions import HEARTBEAT, JOIN_GROUP, SYNC_GROUP
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import HEARTBEAT, JOIN_GROUP, SYNC_GROUP
 
 Address = tuple[str, int]
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 from benchmarks import kafka
 from benchmarks.closed_loop import Answer, Load, LoadError
 from benchmarks.kafka import Session
-from minikafka.wire import codec
-from minikafka.wire.versions import (
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import (
     FIND_COORDINATOR,
     JOIN_GROUP,
     OFFSET_COMMIT,

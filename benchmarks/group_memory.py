@@ -17,10 +17,10 @@ from typing import Any
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordinators import Append, LeadershipBegun, LoadFinished
-from minikafka.base.deciders import Answer, Outcome, TimerDue
 from minikafka.broker.coordinators.group_host import settings_of
-from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.events import (
+from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.groups.coordinator import GroupCoordinator
+from minikafka.deciders.groups.events import (
     CommitRequest,
     Event,
     JoinRequest,

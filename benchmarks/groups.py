@@ -32,7 +32,7 @@ from benchmarks import (
 )
 from benchmarks.closed_loop import Load
 from benchmarks.peer import ApacheKafka, Cluster, Figures, Minikafka, Row, in_thread
-from minikafka.record.batch import Record, build
+from minikafka.kafka.records.batch import Record, build
 
 KEYS: Final[Mapping[str, object]] = {
     **peer.KEYS,

@@ -17,9 +17,9 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from benchmarks.closed_loop import Answer, Load, LoadError
-from minikafka.record import batch
-from minikafka.wire import codec
-from minikafka.wire.versions import (
+from minikafka.kafka.records import batch
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     FETCH,

@@ -32,11 +32,11 @@ from benchmarks.closed_loop import LoadError
 from benchmarks.load_produce import Scenario
 from minikafka import LocalCluster
 from minikafka.base.config.cluster import ClusterConfig
-from minikafka.cluster.ports import free_ports
+from minikafka.kafka.wire.versions import METADATA
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.spawning import die_with
-from minikafka.wire.versions import METADATA
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 
 Address = tuple[str, int]
 

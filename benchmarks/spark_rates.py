@@ -39,7 +39,6 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks import report
 from benchmarks.spark_floor import ReadyRows, contents
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
 from minikafka.spark.records.batches import sections
 from minikafka.spark.records.compression import gzip_library
 from minikafka.spark.session import session
@@ -50,6 +49,7 @@ from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.planning import connect, plan_batch
 from minikafka.spark.source.readers import read_ranges
 from minikafka.spark.wire.deadline import Deadline
+from minikafka.tools.cluster import LocalCluster
 
 JARS: Final = "MINIKAFKA_SPARK_KAFKA_JARS"
 RECORD_BYTES: Final = 124

@@ -20,9 +20,9 @@ from benchmarks.closed_loop import LoadError
 from benchmarks.kafka import CLIENT_ID, LENGTH, Leader, Session
 from benchmarks.load_end_to_end import records_of
 from minikafka.base.errors import ErrorCode
-from minikafka.record import batch
-from minikafka.record.codecs import crc32c
-from minikafka.record.header import (
+from minikafka.kafka.records import batch
+from minikafka.kafka.records.codecs import crc32c
+from minikafka.kafka.records.header import (
     BASE_OFFSET,
     BATCH_LENGTH,
     CRC_AT,
@@ -33,8 +33,8 @@ from minikafka.record.header import (
     OVERHEAD,
     TRANSACTIONAL,
 )
-from minikafka.wire import codec
-from minikafka.wire.versions import (
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     FETCH,

@@ -36,9 +36,9 @@ from benchmarks.controller_cluster import View
 from minikafka import LocalCluster
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.model import TopicPartition
+from minikafka.broker.ledger import reader
 from minikafka.client import Client, NewTopic
-from minikafka.ledger import reader
-from minikafka.zk.processes.child import four_letter_word
+from minikafka.zookeeper.processes.child import four_letter_word
 
 HOST: Final = "127.0.0.1"
 SESSION_MS: Final = 6_000

@@ -31,10 +31,10 @@ from benchmarks.zookeeper_loads import (
     resident_mb,
     small_loads,
 )
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.apache import ApacheZooKeeper
-from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
+from minikafka.zookeeper.processes.child import EmbeddedZooKeeper, ServerProcess
 
 PAGE: Final = report.ROOT / "docs" / "zookeeper.md"
 OURS: Final = "minikafka zookeeper"

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from benchmarks.closed_loop import LoadError
 from minikafka.base.ports import Check, Create, Delete, MultiOp, Set
-from minikafka.zk import calls
-from minikafka.zk.processes.child import HOST, ServerProcess
+from minikafka.zookeeper.client import calls
+from minikafka.zookeeper.processes.child import HOST, ServerProcess
 
 SESSION_MS: Final = 60_000
 ANSWER_SECONDS: Final = 30.0

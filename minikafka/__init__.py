@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from minikafka.cluster import ClusterError
-    from minikafka.cluster.local import LocalCluster
+    from minikafka.tools.cluster import ClusterError
+    from minikafka.tools.cluster.local import LocalCluster
 
 __all__ = ["ClusterError", "LocalCluster"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from minikafka import cluster
+        from minikafka.tools import cluster
 
         return getattr(cluster, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

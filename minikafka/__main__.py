@@ -22,7 +22,7 @@ def _die_by_interrupts() -> None:
 # This call must precede the first slow import. Later `cli.execution` makes Ctrl-C raise KeyboardInterrupt again.
 _die_by_interrupts()
 
-from minikafka.cli.main import main  # noqa: E402
+from minikafka.tools.cli.main import main  # noqa: E402
 
 
 def run() -> None:

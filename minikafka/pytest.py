@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from minikafka.cluster import ClusterError
-from minikafka.cluster.directory import ClusterDirectory
-from minikafka.cluster.local import started_clusters
+from minikafka.tools.cluster import ClusterError
+from minikafka.tools.cluster.directory import ClusterDirectory
+from minikafka.tools.cluster.local import started_clusters
 
 LINES_MAX: Final = 200
 """Maximum number of lines of one log in a report."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 KINDS = ("kill", "pause", "stop")
 SECONDS = (0.5, 10.0)

@@ -31,9 +31,9 @@ from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.coordination import CONTROLLER, MODES
 from minikafka.base.zookeeper import EMBEDDED, OWN
-from minikafka.cli.execution.running import run_cancellable
-from minikafka.client.history import History, verdict
-from minikafka.cluster import LocalCluster
+from minikafka.checks.history import History, verdict
+from minikafka.tools.cli.execution.running import run_cancellable
+from minikafka.tools.cluster import LocalCluster
 
 TOPIC = "chaos"
 PARTITIONS = 6

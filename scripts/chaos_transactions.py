@@ -26,10 +26,10 @@ from transaction_faults import Faults
 from transactional_feed import Feed
 
 from minikafka.base.model import TopicPartition
-from minikafka.client.isolation.events import Recorder
-from minikafka.client.isolation.operations import OFFSETS_TOPIC
-from minikafka.client.isolation.verdict import Verdict, check
-from minikafka.cluster import LocalCluster
+from minikafka.checks.isolation.events import Recorder
+from minikafka.checks.isolation.operations import OFFSETS_TOPIC
+from minikafka.checks.isolation.verdict import Verdict, check
+from minikafka.tools.cluster import LocalCluster
 
 INPUT, OUTPUT, GROUP = "transactions-in", "transactions-out", "copy"
 OFFSETS_PARTITIONS = 5

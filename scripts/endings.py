@@ -14,7 +14,7 @@ from typing import NoReturn
 from confluent_kafka import KafkaException
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.cli.execution.running import interrupt
+from minikafka.tools.cli.execution.running import interrupt
 
 INTERRUPTED = 130
 

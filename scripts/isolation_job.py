@@ -15,8 +15,8 @@ from pathlib import Path
 from replica_logs import read_logs
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.client.isolation.events import Event, parse
-from minikafka.client.isolation.verdict import check
+from minikafka.checks.isolation.events import Event, parse
+from minikafka.checks.isolation.verdict import check
 
 
 def main(arguments: list[str]) -> int:

@@ -35,12 +35,12 @@ from kazoo.exceptions import KazooException, NoNodeError
 from threads import in_thread
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.cli.execution.running import run_cancellable
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.spawning import die_with, start_child
-from minikafka.zk.processes.apache import ApacheZooKeeper, find_java
-from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess
+from minikafka.tools.cli.execution.running import run_cancellable
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper, find_java
+from minikafka.zookeeper.processes.child import EmbeddedZooKeeper, ServerProcess
 
 JARS = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 HOST = "127.0.0.1"

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.child import EmbeddedZooKeeper
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.child import EmbeddedZooKeeper
 
 TICK_MS = 2_000
 """The tick time that kazoo's own class sets."""

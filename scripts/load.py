@@ -16,7 +16,7 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from minikafka.client.history import History, Payload, Reading
+from minikafka.checks.history import History, Payload, Reading
 
 REPLICATION_FACTOR = 3
 ADMIN_SECONDS = 30.0

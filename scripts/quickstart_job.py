@@ -35,11 +35,11 @@ from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.zookeeper import shown_kind
-from minikafka.cli.execution.running import run_cancellable
-from minikafka.client.history import Reading, verdict
-from minikafka.cluster import LocalCluster
-from minikafka.cluster.ports import is_free
+from minikafka.checks.history import Reading, verdict
 from minikafka.runtime.locks import try_lock
+from minikafka.tools.cli.execution.running import run_cancellable
+from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.ports import is_free
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "quickstart-data"

@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 
 from minikafka.base.model import TopicPartition
-from minikafka.client.isolation.logs import Stored, stored
-from minikafka.pipeline.check import replicas
+from minikafka.checks.isolation.logs import Stored, stored
+from minikafka.checks.replicas import replicas
 
 Logs = dict[TopicPartition, dict[int, list[Stored]]]
 

@@ -21,8 +21,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from load import create_topic
 from threads import in_thread
 
-from minikafka.cli.execution.running import run_cancellable
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cli.execution.running import run_cancellable
+from minikafka.tools.cluster import LocalCluster
 
 TOPIC = "work"
 BROKERS = 3

@@ -25,10 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from spark_deaths_sink import DyingSource
 
-from minikafka.pipeline.check.pipeline import CheckSettings, run
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.streams.tables import TableSettings, table_stream
+from minikafka.checks.replicas.pipeline import CheckSettings, run
 from minikafka.runtime.spawning import die_with
+from minikafka.spark.pipelines.session.report import Report
+from minikafka.spark.pipelines.streams.tables import TableSettings, table_stream
 from minikafka.spark.session import session
 
 SOURCE = "deaths"

@@ -48,10 +48,10 @@ from spark_deaths_sink import DIRECTORY, DRIVER_MOMENTS, IN_A_TASK
 from standalone_spark import StandaloneSpark
 from threads import in_thread
 
-from minikafka.cli.execution.running import run_cancellable
-from minikafka.client.history import Reading
-from minikafka.cluster import LocalCluster
-from minikafka.pipeline.check.anomalies import KINDS
+from minikafka.checks.history import Reading
+from minikafka.checks.replicas.anomalies import KINDS
+from minikafka.tools.cli.execution.running import run_cancellable
+from minikafka.tools.cluster import LocalCluster
 
 PARTITIONS = 4
 COPY_PARTITIONS = 3

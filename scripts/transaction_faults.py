@@ -15,9 +15,9 @@ import broker_faults
 from copy_processes import CopyProcess
 from display import Display
 
-from minikafka.cluster import LocalCluster
-from minikafka.cluster.directory import ClusterError
-from minikafka.transactions.steps import STEPS, TRANSACTION
+from minikafka.deciders.transactions.steps import STEPS, TRANSACTION
+from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.directory import ClusterError
 
 OFFSETS, STATE = "__consumer_offsets", "__transaction_state"
 PAUSE_SECONDS = (0.5, 12.0)

@@ -11,8 +11,8 @@ from typing import Any
 from display import Display
 
 from minikafka.base.model import TopicPartition
-from minikafka.client.history import HistoryComparison
-from minikafka.cluster import LocalCluster
+from minikafka.checks.history import HistoryComparison
+from minikafka.tools.cluster import LocalCluster
 
 WATCH_SECONDS = 0.2
 _COUNTS = ("sent", "acked", "failed", "unknown", "read", "lost", "duplicated", "reordered")

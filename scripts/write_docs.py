@@ -22,8 +22,8 @@ from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.config.keys import INT_MAX, LONG_MAX, ConfigType, Key
 from minikafka.broker import apis
 from minikafka.broker.settings.dynamic_config import DYNAMIC, THROTTLES
-from minikafka.wire.codec import is_flexible
-from minikafka.wire.versions import NAMES, NOT_SERVED, SERVED
+from minikafka.kafka.wire.codec import is_flexible
+from minikafka.kafka.wire.versions import NAMES, NOT_SERVED, SERVED
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -108,7 +108,7 @@ For each of these APIs, brokers serve every version that Apache Kafka 3.9 serves
 {not_served}
 
 The control plane (`LeaderAndIsr`, `UpdateMetadata`, `StopReplica`, `ControlledShutdown`) does not use
-Kafka's protocol. Its requests are signed msgpack messages, sent over HTTP to a separate listener (`minikafka/rpc`).
+Kafka's protocol. Its requests are signed msgpack messages, sent over HTTP to a separate listener (`minikafka/broker/rpc`).
 
 {families}
 """

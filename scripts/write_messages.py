@@ -1,4 +1,4 @@
-"""Writes the table of Kafka's messages (`minikafka/messages/`) from the definitions that Kafka publishes.
+"""Writes the table of Kafka's messages (`minikafka/kafka/messages/`) from the definitions that Kafka publishes.
 
     scripts/write_messages.py KAFKA [--revision 3.9]
 
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from minikafka.wire.versions import NAMES
+from minikafka.kafka.wire.versions import NAMES
 
 PACKAGE = Path(__file__).parent.parent / "minikafka" / "messages"
 CLIENTS = "clients/src/main/resources/common/message"

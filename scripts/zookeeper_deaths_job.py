@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 import endings
 from display import Display
 
-from minikafka.cli.execution.running import run_cancellable
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.tools.cli.execution.running import run_cancellable
+from minikafka.tools.cluster.ports import free_ports
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support.zookeeper_deaths import Deaths, FrequentSnapshots, Violation

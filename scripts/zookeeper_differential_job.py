@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 import endings
 from display import Display
 
-from minikafka.cli.execution.running import run_cancellable
+from minikafka.tools.cli.execution.running import run_cancellable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support.zookeeper_lock_step import Comparison, Failure

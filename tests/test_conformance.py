@@ -232,8 +232,8 @@ def test_conformance_page_shows_the_status_of_a_row_in_each_of_its_modes(tmp_pat
     tests = {
         "tests/test_a.py::test_one": "passed real",
         "tests/test_a.py::test_both": "passed memory controller+leaders",
-        "tests/unit/leaders/test_b.py::test_two": "passed table",
-        "tests/unit/controller/test_b.py::test_three": "passed table",
+        "tests/unit/deciders/leaders/test_b.py::test_two": "passed table",
+        "tests/unit/deciders/controller/test_b.py::test_three": "passed table",
         "tests/test_a.py::test_parts": "passed table",
     }
     one, both, leaders, controller, parts = tests

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.controller.machine import ControllerMachine
-from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.leaders.machine import LeadersMachine
-from minikafka.transactions.coordinator import TransactionCoordinator
+from minikafka.deciders.controller.machine import ControllerMachine
+from minikafka.deciders.groups.coordinator import GroupCoordinator
+from minikafka.deciders.leaders.machine import LeadersMachine
+from minikafka.deciders.transactions.coordinator import TransactionCoordinator
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minikafka"

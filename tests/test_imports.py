@@ -19,7 +19,7 @@ from support.base_install import make_base_environment, without_java
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minikafka"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-WITH_SPARK = ("minikafka/spark/", "minikafka/pipeline/")
+WITH_SPARK = ("minikafka/spark/", "minikafka/spark/pipelines/")
 """The packages whose modules may import what only the extra [spark] installs."""
 FOR_TESTS = ("minikafka/pytest.py",)
 USED_IF_PRESENT = {"crc32c"}
@@ -53,8 +53,8 @@ def test_importing_the_spark_package_loads_no_broker():
         "uvloop",
         "kio",
         "minikafka.broker",
-        "minikafka.zk",
-        "minikafka.rpc",
+        "minikafka.zookeeper",
+        "minikafka.broker.rpc",
     ]
     program = f"import sys, minikafka.spark; print([n for n in {heavy} if n in sys.modules])"
 
@@ -63,7 +63,7 @@ def test_importing_the_spark_package_loads_no_broker():
 
 def test_package_imports_local_cluster_on_first_use():
     program = (
-        "import sys, minikafka; lazy = 'minikafka.cluster' not in sys.modules; "
+        "import sys, minikafka; lazy = 'minikafka.tools.cluster' not in sys.modules; "
         "print(lazy, minikafka.LocalCluster.__name__, hasattr(minikafka, 'no_such_name'))"
     )
 
@@ -156,8 +156,8 @@ IMPORT_ALL = """
 import importlib, pkgutil, sys, minikafka
 def fail(name): raise
 for found in pkgutil.walk_packages(minikafka.__path__, "minikafka.", onerror=fail):
-    if not found.name.startswith(("minikafka.spark", "minikafka.pipeline", "minikafka.pytest",
-                                  "minikafka.cli.pipeline.output", "minikafka.__main__")):
+    if not found.name.startswith(("minikafka.spark", "minikafka.spark.pipelines", "minikafka.pytest",
+                                  "minikafka.tools.cli.pipeline.output", "minikafka.__main__")):
         importlib.import_module(found.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))
 """

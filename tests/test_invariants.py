@@ -8,7 +8,7 @@ import pytest
 from support.invariants import violations
 from support.ledger_lines import NAMES, Lines
 
-from minikafka.ledger.reader import name_of
+from minikafka.broker.ledger.reader import name_of
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.config.keys import Key
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.settings.dynamic_config import THROTTLES
+from minikafka.kafka.wire.versions import NAMES, SERVED
 from minikafka.spark.sink.options import DEFAULTS as WRITE_DEFAULTS
 from minikafka.spark.source.options import DEFAULTS as READ_DEFAULTS
-from minikafka.wire.versions import NAMES, SERVED
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minikafka"

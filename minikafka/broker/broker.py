@@ -41,6 +41,8 @@ from minikafka.broker.coordinators.transaction_host import (
     transactions_topic,
 )
 from minikafka.broker.coordinators.verification import TransactionVerifier
+from minikafka.broker.ledger.record import BROKER, by_topic, in_parts
+from minikafka.broker.ledger.writer import LedgerWriter, directory_of
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata
@@ -62,16 +64,14 @@ from minikafka.broker.reports.partition_report import (
     settings_of,
 )
 from minikafka.broker.reports.request_metrics import RequestMetrics
+from minikafka.broker.rpc import coordinator_calls, messages
 from minikafka.broker.services import Services
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.step_gate import StepGate
-from minikafka.groups.events import TopicsDeleted
-from minikafka.ledger.record import BROKER, by_topic, in_parts
-from minikafka.ledger.writer import LedgerWriter, directory_of
-from minikafka.log.manager import LogManager
-from minikafka.rpc import coordinator_calls, messages
-from minikafka.transactions.reports import transactions_with
+from minikafka.deciders.groups.events import TopicsDeleted
+from minikafka.deciders.transactions.reports import transactions_with
+from minikafka.storage.log.manager import LogManager
 
 logger = logging.getLogger(__name__)
 

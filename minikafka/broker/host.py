@@ -10,8 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from minikafka.base.deciders import Answer, Decider, Outcome, TimerDue
 from minikafka.base.ports import Clock, Timer
+from minikafka.deciders.decider import Answer, Decider, Outcome, TimerDue
 
 logger = logging.getLogger(__name__)
 

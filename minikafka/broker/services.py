@@ -51,7 +51,7 @@ class Services:
 
 
 Entity: TypeAlias = Any
-"""A decoded request (`minikafka/messages/decoder.py`)."""
+"""A decoded request (`minikafka/kafka/messages/decoder.py`)."""
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Kafka's principal of a client that has not authenticated."""
 

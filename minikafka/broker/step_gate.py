@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock
-from minikafka.controller.steps import STEPS
-from minikafka.leaders import steps as leaders_steps
-from minikafka.rpc import messages
-from minikafka.transactions import steps as transaction_steps
+from minikafka.broker.rpc import messages
+from minikafka.deciders.controller.steps import STEPS
+from minikafka.deciders.leaders import steps as leaders_steps
+from minikafka.deciders.transactions import steps as transaction_steps
 
 logger = logging.getLogger(__name__)
 

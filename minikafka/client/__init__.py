@@ -9,7 +9,7 @@ from minikafka.client.administration.results import Outcome
 from minikafka.client.client import Client, Fetched, NotProduced, Produced
 from minikafka.client.consumer import ConsumedRecord
 from minikafka.client.metadata import ClusterInfo, PartitionInfo, TopicInfo
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 
 __all__ = [
     "Admin",

@@ -30,10 +30,10 @@ from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
 from minikafka.client.retries import GRACE_MS, Retries
 from minikafka.client.waits import Waits
-from minikafka.record.batch import UNDATED, Record, build
+from minikafka.kafka.records.batch import UNDATED, Record, build
+from minikafka.kafka.wire import versions
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport
-from minikafka.wire import versions
 
 BATCH_BYTES: Final = 512 * 1024
 """Approximate maximum size of one batch; half of `message.max.bytes`."""

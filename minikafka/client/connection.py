@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, Final
 
 from minikafka.base.ports import Buffer, Clock, Link, Timer
-from minikafka.wire import codec
+from minikafka.kafka.wire import codec
 
 BUFFER_BYTES: Final = 64 * 1024
 RESPONSE_MAX_BYTES: Final = 256 * 1024 * 1024

@@ -28,8 +28,8 @@ from minikafka.client.metadata import Leader, Metadata, error_code
 from minikafka.client.network import VERSIONS, Address, Network, decode, request
 from minikafka.client.retries import RETRY_BACKOFF_MS
 from minikafka.client.waits import PendingCall
-from minikafka.record.batch import Record, records
-from minikafka.record.header import (
+from minikafka.kafka.records.batch import Record, records
+from minikafka.kafka.records.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -40,8 +40,8 @@ from minikafka.record.header import (
     OVERHEAD,
     Header,
 )
-from minikafka.record.transactions import Aborted, AbortedBatches
-from minikafka.wire.versions import FETCH
+from minikafka.kafka.records.transactions import Aborted, AbortedBatches
+from minikafka.kafka.wire.versions import FETCH
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Address, Network, request
 from minikafka.client.retries import Retries
-from minikafka.wire.versions import LIST_OFFSETS
+from minikafka.kafka.wire.versions import LIST_OFFSETS
 
 EARLIEST: Final = -2
 """Timestamp that asks for the first offset."""

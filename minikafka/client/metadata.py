@@ -16,8 +16,8 @@ from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import Node, TopicPartition
 from minikafka.client.network import Address, AddressUnreachable, Network, request
 from minikafka.client.waits import Waits
-from minikafka.messages.decoder import Entity
-from minikafka.wire.versions import METADATA
+from minikafka.kafka.messages.decoder import Entity
+from minikafka.kafka.wire.versions import METADATA
 
 REFRESH_TIMEOUT_MS: Final = 5_000
 """Time for one broker to answer before the next broker is tried."""

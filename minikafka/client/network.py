@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 from minikafka.base.errors import ConfigError, ProtocolViolation
 from minikafka.base.ports import Clock, Transport
 from minikafka.client.connection import BrokerConnection
-from minikafka.messages.decoder import Entity
-from minikafka.wire import codec, versions
+from minikafka.kafka.messages.decoder import Entity
+from minikafka.kafka.wire import codec, versions
 
 VERSIONS: Final = {
     versions.PRODUCE: 9,

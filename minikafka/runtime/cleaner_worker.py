@@ -19,9 +19,9 @@ from struct import Struct
 from typing import Any, BinaryIO, Final
 
 from minikafka.base.errors import CorruptBatch, StorageFailed
-from minikafka.log.cleaner.cleaning import clean
-from minikafka.log.cleaner.task import CleanedGroup, CleaningTask
 from minikafka.runtime.storage import DiskStorage
+from minikafka.storage.log.cleaner.cleaning import clean
+from minikafka.storage.log.cleaner.task import CleanedGroup, CleaningTask
 
 _NICE: Final = 5
 """Niceness of the cleaner process, so that the broker has priority when the processors are busy."""

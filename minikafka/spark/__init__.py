@@ -1,6 +1,6 @@
 """The Spark data source `minikafka`.
 
-The package imports only `minikafka.base` and the modules of `minikafka.record` that need no library, so that executors
+The package imports only `minikafka.base` and the modules of `minikafka.kafka.records` that need no library, so that executors
 need nothing else of minikafka.
 """
 

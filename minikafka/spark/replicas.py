@@ -24,8 +24,8 @@ import pyarrow as pa
 
 from minikafka.base.errors import CorruptBatch, MinikafkaError
 from minikafka.base.open_transactions import OpenTransactions
-from minikafka.record.header import CONTROL, CRC_START, HEADER, HEADER_BYTES, OVERHEAD
-from minikafka.record.transactions import ABORT, ABORTED, OPEN, VISIBLE, marker_type_in
+from minikafka.kafka.records.header import CONTROL, CRC_START, HEADER, HEADER_BYTES, OVERHEAD
+from minikafka.kafka.records.transactions import ABORT, ABORTED, OPEN, VISIBLE, marker_type_in
 from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import Section, whole
 from minikafka.spark.records.checksum import Checksum

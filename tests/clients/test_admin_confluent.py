@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from support.running_cluster import eventually, kill, known_everywhere
 
 from minikafka.base.errors import ErrorCode
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 TOPIC, BROKER = ConfigResource.Type.TOPIC, ConfigResource.Type.BROKER
 UNCLEAN = "unclean.leader.election.enable"

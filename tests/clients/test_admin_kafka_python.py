@@ -29,7 +29,7 @@ from kafka.admin import (
 from support.running_cluster import BROKERS, eventually, known_everywhere
 
 from minikafka.base.errors import ErrorCode
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 # kafka-python leaves the sockets of lost connections to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -12,7 +12,7 @@ import pytest
 from support.running_cluster import BROKERS, eventually, kill
 
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 TOPIC: Final = "updates"
 KEYS: Final = 10

@@ -29,9 +29,8 @@ from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.coordinators.loading import read_chunk
 from minikafka.client import Client
 from minikafka.client import NewTopic as NewOwnTopic
-from minikafka.cluster import LocalCluster
-from minikafka.groups.context import LoadingGroups
-from minikafka.groups.records import (
+from minikafka.deciders.groups.context import LoadingGroups
+from minikafka.deciders.groups.records import (
     GroupKey,
     GroupMetadataValue,
     MemberMetadata,
@@ -47,8 +46,9 @@ from minikafka.groups.records import (
     read_offset,
     subscribed_topics,
 )
-from minikafka.groups.states import STABLE
-from minikafka.record.batch import records
+from minikafka.deciders.groups.states import STABLE
+from minikafka.kafka.records.batch import records
+from minikafka.tools.cluster import LocalCluster
 
 pytestmark = [pytest.mark.clients, needs_kafka]
 

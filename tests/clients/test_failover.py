@@ -21,9 +21,9 @@ from support.running_cluster import (
 )
 
 from minikafka.base.model import TopicPartition
+from minikafka.checks.history import Reading, verdict
 from minikafka.client import Client as NativeClient
-from minikafka.client.history import Reading, verdict
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 # kafka-python leaves the sockets of lost connections to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -18,8 +18,8 @@ from support.running_cluster import eventually, kill
 
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cluster import LocalCluster
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 RACKS: Final = {1: "a", 2: "b"}

@@ -16,7 +16,7 @@ from kafka.errors import KafkaConnectionError
 from support.real_clients import stop_aiokafka
 from support.running_cluster import create_topic, kill
 
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 # kafka-python leaves the sockets of lost connections to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

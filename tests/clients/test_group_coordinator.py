@@ -17,7 +17,7 @@ from support.group_twins import DESCRIBE_VERSION, Twins
 
 from benchmarks.kafka import Session
 from minikafka.base.errors import ErrorCode
-from minikafka.wire.versions import CREATE_TOPICS, DESCRIBE_GROUPS, FIND_COORDINATOR, METADATA
+from minikafka.kafka.wire.versions import CREATE_TOPICS, DESCRIBE_GROUPS, FIND_COORDINATOR, METADATA
 
 pytestmark = [pytest.mark.clients, needs_kafka]
 SEQUENCES, STEPS = 20, 60

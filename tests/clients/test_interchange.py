@@ -10,7 +10,7 @@ from support.real_clients import CLIENTS, Client, Writing
 from support.running_cluster import create_topic, wait_for_records
 
 from minikafka.client import Client as NativeClient
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 # kafka-python leaves the sockets of lost connections to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

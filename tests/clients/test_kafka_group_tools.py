@@ -25,7 +25,7 @@ from support.running_cluster import create_topic
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, Record
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 GROUPS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

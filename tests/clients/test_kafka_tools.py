@@ -17,8 +17,8 @@ import pytest
 from support.running_cluster import eventually, kill
 
 from minikafka.client import Client
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cluster import LocalCluster
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 MAIN: Final = {

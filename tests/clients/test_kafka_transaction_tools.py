@@ -18,11 +18,11 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client, Record
 from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.client.network import request
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import build
-from minikafka.record.header import TRANSACTIONAL
+from minikafka.kafka.records.batch import build
+from minikafka.kafka.records.header import TRANSACTIONAL
+from minikafka.kafka.wire.versions import PRODUCE
 from minikafka.runtime.clock import SystemClock
-from minikafka.wire.versions import PRODUCE
+from minikafka.tools.cluster import LocalCluster
 
 TOOL: Final = "org.apache.kafka.tools.TransactionsCommand"
 HOUR_MS: Final = 3_600_000

@@ -19,7 +19,7 @@ from support.invariants import check_ledgers
 from support.running_cluster import BROKERS, KEYS, heal
 
 from minikafka.base.coordination import LEADERS
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 __all__ = ["commands", "driver"]
 

@@ -17,9 +17,9 @@ import pytest
 from support.cleaning import BIG_MAP, carry_out, described, segment_bytes, task, varied_log
 from support.logs import open_log
 
-from minikafka.log.cleaner.task import CleanedGroup
-from minikafka.log.log import Log
 from minikafka.runtime.storage import DiskStorage
+from minikafka.storage.log.cleaner.task import CleanedGroup
+from minikafka.storage.log.log import Log
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 PROGRAM: Final = Path(__file__).parent.parent / "support" / "LogCleaning.java"

@@ -18,10 +18,10 @@ import pytest
 from support.produced_batches import KAFKA_DIFFERS, batches
 
 from minikafka.base.errors import ErrorCode
-from minikafka.record.batch import Record, build
-from minikafka.record.header import LOG_APPEND_TIME
-from minikafka.record.rules import RecordRules
-from minikafka.record.walk import Walk, judge
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.records.header import LOG_APPEND_TIME
+from minikafka.kafka.records.rules import RecordRules
+from minikafka.kafka.records.walk import Walk, judge
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 PROGRAM: Final = Path(__file__).parent.parent / "support" / "LogValidation.java"

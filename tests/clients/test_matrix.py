@@ -18,7 +18,7 @@ from support.running_cluster import create_topic, heal, kill
 
 from minikafka.base.coordinators import partition_of
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 PARTITIONS = 4
 BATCH = 40

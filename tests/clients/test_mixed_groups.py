@@ -25,7 +25,7 @@ from support.running_cluster import create_topic, kill
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, Record
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 # kafka-python leaves the sockets of lost connections to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

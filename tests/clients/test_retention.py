@@ -9,7 +9,7 @@ from support import proof
 from support.running_cluster import eventually
 
 from minikafka.client import Client, NewTopic, Record
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 KEYS = {
     "log.retention.check.interval.ms": 200,

@@ -12,8 +12,8 @@ from support.client_drivers import DRIVERS, NPM, build
 from support.running_cluster import create_topic
 
 from minikafka.client import Client
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cluster import LocalCluster
 
 COUNT = 40
 

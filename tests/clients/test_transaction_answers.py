@@ -10,7 +10,7 @@ import pytest
 from support.apache_kafka import apache_kafka, needs_kafka
 from support.transaction_scenes import answers_of, answers_of_kafka
 
-from minikafka.wire.codec import decode_response, encode_request, request
+from minikafka.kafka.wire.codec import decode_response, encode_request, request
 
 pytestmark = [pytest.mark.clients, needs_kafka]
 ONE = {

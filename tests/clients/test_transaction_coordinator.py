@@ -15,7 +15,7 @@ from support.apache_kafka import apache_kafka, needs_kafka
 from support.transaction_twins import Twins
 
 from benchmarks.kafka import Session
-from minikafka.wire.versions import CREATE_TOPICS, FIND_COORDINATOR, INIT_PRODUCER_ID
+from minikafka.kafka.wire.versions import CREATE_TOPICS, FIND_COORDINATOR, INIT_PRODUCER_ID
 
 pytestmark = [pytest.mark.clients, needs_kafka]
 SEQUENCES, STEPS = 20, 60

@@ -26,22 +26,22 @@ from minikafka.base.coordinators import (
     LoadPartition,
     RecordsRead,
 )
-from minikafka.base.deciders import Answer
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.broker.coordinators.loading import read_chunk
-from minikafka.record.batch import records
-from minikafka.transactions.commands import SendMarkers
-from minikafka.transactions.context import TransactionSettings
-from minikafka.transactions.coordinator import TransactionCoordinator
-from minikafka.transactions.events import DescribeTransactionsRequest
-from minikafka.transactions.records import (
+from minikafka.deciders.decider import Answer
+from minikafka.deciders.transactions.commands import SendMarkers
+from minikafka.deciders.transactions.context import TransactionSettings
+from minikafka.deciders.transactions.coordinator import TransactionCoordinator
+from minikafka.deciders.transactions.events import DescribeTransactionsRequest
+from minikafka.deciders.transactions.records import (
     read_transaction_key,
     read_transaction_value,
     transaction_key,
     transaction_value,
 )
-from minikafka.transactions.states import TransactionMetadata, TransactionState
+from minikafka.deciders.transactions.states import TransactionMetadata, TransactionState
+from minikafka.kafka.records.batch import records
 
 pytestmark = [pytest.mark.clients, needs_kafka]
 

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 import pyspark
 import pytest
 
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.apache import ApacheZooKeeper, find_java
-from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper, find_java
+from minikafka.zookeeper.processes.child import EmbeddedZooKeeper, ServerProcess
 
 KAFKA: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 NEEDED: Final = ("zookeeper", "slf4j-api", "commons-cli", "netty-handler", "netty-common")

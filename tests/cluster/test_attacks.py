@@ -14,9 +14,9 @@ import pytest
 from support.running_cluster import known_everywhere
 
 from minikafka.client import Client, NewTopic, Record
-from minikafka.cluster import LocalCluster
-from minikafka.wire.codec import encode_request, request
-from minikafka.wire.versions import DESCRIBE_CONFIGS, FETCH, METADATA
+from minikafka.kafka.wire.codec import encode_request, request
+from minikafka.kafka.wire.versions import DESCRIBE_CONFIGS, FETCH, METADATA
+from minikafka.tools.cluster import LocalCluster
 
 PARTITIONS = 600
 BROKER = 1

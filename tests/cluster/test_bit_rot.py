@@ -13,7 +13,7 @@ from support.running_cluster import BROKERS, eventually, wait_for_leaders
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.client import Client, NewTopic, Record
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 # kafka-python leaves the sockets of lost connections to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")

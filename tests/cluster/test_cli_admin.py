@@ -10,7 +10,7 @@ from support.commands import Ended, call
 from support.running_cluster import eventually, kill
 
 from minikafka.client import Client
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 
 async def run(cluster: LocalCluster, *arguments: str) -> Ended:

@@ -19,7 +19,7 @@ from support.running_cluster import create_topic
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 PARTITIONS = 4
 MOMENT = 1_700_000_000_000

@@ -18,8 +18,8 @@ from support.running_cluster import KEYS, eventually
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.administration.results import Resource, ResourceType
-from minikafka.cluster import LocalCluster
-from minikafka.cluster.processes import is_paused
+from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.processes import is_paused
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 import minikafka
-from minikafka.cluster import ClusterError, LocalCluster, processes
-from minikafka.cluster.processes import ProcessId, identify, is_alive, send_signal
 from minikafka.runtime.clock import SystemClock
+from minikafka.tools.cluster import ClusterError, LocalCluster, processes
+from minikafka.tools.cluster.processes import ProcessId, identify, is_alive, send_signal
 
 POLL_SECONDS = 0.02
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(minikafka.__file__).parents[1])}

@@ -16,11 +16,11 @@ from support.stage import BROKERS, RealStage, running_stage
 from support.zookeeper_brokers import Story
 
 from minikafka.base.model import LeaderAndIsr, TopicPartition
+from minikafka.broker.ledger.reader import read_all
 from minikafka.client.administration.admin import Resource, ResourceType
-from minikafka.ledger.reader import read_all
-from minikafka.log import epochs
-from minikafka.record.batch import Record
-from minikafka.zk import layout
+from minikafka.kafka.records.batch import Record
+from minikafka.storage.log import epochs
+from minikafka.zookeeper.nodes import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from support.commands import ENVIRONMENT, call
 
 from minikafka import LocalCluster
-from minikafka.cluster.local import LOCAL_KEYS, BlockingCluster
+from minikafka.tools.cluster.local import LOCAL_KEYS, BlockingCluster
 
 ROOT = Path(__file__).parents[2]
 EXPECTED = {

@@ -23,9 +23,9 @@ from support.running_cluster import (
 from support.transaction_log import transactions
 from support.zookeepers import heal_servers, make_ensemble
 
-from minikafka.cluster import LocalCluster
-from minikafka.zk import layout
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.tools.cluster import LocalCluster
+from minikafka.zookeeper.nodes import layout
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 
 TICK_MS = 300
 TIMES = {"zookeeper.session.timeout.ms": 4_000, "replica.lag.time.max.ms": 3_000}

@@ -13,9 +13,9 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.hosts import Hosts, SpreadCluster, hosts, needs_hosts, spread_cluster
 
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.child import EmbeddedZooKeeper
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.child import EmbeddedZooKeeper
 
 pytestmark = [needs_hosts, pytest.mark.cluster]
 SESSION_MS = 6_000

@@ -22,13 +22,13 @@ from support.running_cluster import (
 )
 
 from minikafka.base.errors import ConfigError
+from minikafka.broker.ledger.reader import read_all
+from minikafka.broker.ledger.record import EVENT
 from minikafka.client import Client
-from minikafka.cluster import ClusterError, LocalCluster
-from minikafka.cluster.processes import identify, is_paused, wait_until_gone
-from minikafka.ledger.reader import read_all
-from minikafka.ledger.record import EVENT
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from minikafka.runtime.clock import SystemClock
+from minikafka.tools.cluster import ClusterError, LocalCluster
+from minikafka.tools.cluster.processes import identify, is_paused, wait_until_gone
 
 SESSION_SECONDS = KEYS["zookeeper.session.timeout.ms"] / 1000
 

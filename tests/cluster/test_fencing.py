@@ -32,9 +32,9 @@ from support.transaction_log import (
 )
 
 from minikafka.base.errors import KafkaError
+from minikafka.checks.history import verdict
 from minikafka.client import Client, NewTopic
-from minikafka.client.history import verdict
-from minikafka.cluster import LocalCluster
+from minikafka.tools.cluster import LocalCluster
 
 TOPIC = "stream"
 PARTITIONS = 6

@@ -20,10 +20,10 @@ from support.commands import call
 from support.running_cluster import eventually
 
 from minikafka.base.coordination import LEADERS
+from minikafka.broker.ledger.reader import Line, read_all
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.ledger.reader import Line, read_all
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cluster import LocalCluster
 
 BROKERS = (1, 2, 3, 4)
 ROOT = "/leaders/brokers"

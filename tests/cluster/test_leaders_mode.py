@@ -19,11 +19,11 @@ from support.running_cluster import eventually
 
 from minikafka.base.ports import Znode, ZooKeeper
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.cluster.zookeeper.session import zookeeper_session
-from minikafka.log import checkpoints
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.storage.log import checkpoints
+from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.zookeeper.session import zookeeper_session
 
 ROOT = "/leaders/brokers"
 KEYS = {

@@ -15,18 +15,18 @@ from support.invariants import check_ledgers
 from support.running_cluster import eventually, heal, kill
 
 from minikafka.base.model import TopicPartition
+from minikafka.broker.ledger.lifecycle import lifecycle
+from minikafka.broker.ledger.reader import Line, read_all
+from minikafka.broker.rpc.messages import PLAN
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.controller.steps import CREATION, STEPS
-from minikafka.explain.past import Past
-from minikafka.ledger.lifecycle import lifecycle
-from minikafka.ledger.reader import Line, read_all
-from minikafka.rpc.messages import PLAN
+from minikafka.deciders.controller.steps import CREATION, STEPS
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk import layout
-from minikafka.zk.client import ZooKeeperClient
+from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.explain.past import Past
+from minikafka.zookeeper.client.client import ZooKeeperClient
+from minikafka.zookeeper.nodes import layout
 
 KEYS = {
     "zookeeper.session.timeout.ms": 4_000,

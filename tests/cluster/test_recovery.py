@@ -13,9 +13,9 @@ from support.running_cluster import eventually
 
 from minikafka.base.model import topic_id_text
 from minikafka.client import Client, Record
-from minikafka.cluster import ClusterError, LocalCluster
 from minikafka.runtime.clock import SystemClock
-from minikafka.zk.processes.child import EmbeddedZooKeeper
+from minikafka.tools.cluster import ClusterError, LocalCluster
+from minikafka.zookeeper.processes.child import EmbeddedZooKeeper
 
 CONFIG = {"min.insync.replicas": 2, "default.replication.factor": 3, "num.partitions": 3}
 RECORDS = 600

@@ -16,8 +16,8 @@ from support.operations import Cast, staged
 from support.stage import BROKERS, RealStage, eventually, running_stage
 
 from minikafka.base.errors import ErrorCode
-from minikafka.rpc.messages import UPDATE_METADATA
-from minikafka.zk import layout
+from minikafka.broker.rpc.messages import UPDATE_METADATA
+from minikafka.zookeeper.nodes import layout
 
 STOPPED_AT = [
     "creation.partitions-online",

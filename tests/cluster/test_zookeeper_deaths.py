@@ -6,8 +6,8 @@ from pathlib import Path
 
 from support.zookeeper_deaths import Deaths, FrequentSnapshots
 
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.tools.cluster.ports import free_ports
 
 ROUNDS = 4
 

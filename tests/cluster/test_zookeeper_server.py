@@ -19,10 +19,10 @@ from support.load import load
 from support.running_cluster import BROKERS, KEYS, create_topic, eventually
 
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
-from minikafka.cluster import LocalCluster
-from minikafka.cluster.observation.state import CONNECTED
-from minikafka.cluster.processes import ProcessId, is_alive, kill
 from minikafka.runtime.clock import SystemClock
+from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.observation.state import CONNECTED
+from minikafka.tools.cluster.processes import ProcessId, is_alive, kill
 
 
 def sessions(cluster: LocalCluster) -> dict[int, int]:

@@ -17,8 +17,8 @@ from support.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cluster import LocalCluster
 
 NOW = time.time_ns() // 1_000_000
 

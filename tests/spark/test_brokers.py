@@ -16,9 +16,9 @@ from support.commands import call
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
-from minikafka.cluster import LocalCluster
-from minikafka.explain.nodes import read_nodes
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.explain.nodes import read_nodes
 
 ROOT = Path(__file__).parents[2]
 ROWS = 300_000

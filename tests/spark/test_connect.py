@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 from minikafka.client import Client, NewTopic
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from scripts.standalone_spark import Daemon, environment
 
 NEEDED = ("grpc", "grpc_status", "google.protobuf", "google.rpc", "pandas", "zstandard")

@@ -14,8 +14,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 import minikafka
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cluster import LocalCluster
 from scripts.standalone_spark import environment
 
 NEEDED = ("grpc", "grpc_status", "google.protobuf", "google.rpc", "pandas", "yaml", "zstandard")

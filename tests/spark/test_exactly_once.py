@@ -11,9 +11,9 @@ from pyspark import TaskContext
 from pyspark.sql import functions as f
 
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from minikafka.spark import append_to_topics
+from minikafka.tools.cluster import LocalCluster
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cluster import LocalCluster
 
 ENABLED = "spark.sql.python.filterPushdown.enabled"
 FIRST = 1_900_000_000_000

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cluster import LocalCluster
 
 FORMAT = "minikafka"
 

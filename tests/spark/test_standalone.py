@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.client import Client, NewTopic
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from minikafka.spark import shipping
 from scripts.standalone_spark import SPARK_HOME, StandaloneSpark, environment
 

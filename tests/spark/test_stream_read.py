@@ -14,10 +14,10 @@ from support.topics import create_again
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from minikafka.spark import register
 from minikafka.spark.progress import OffsetsBehind, OffsetsBehindListener, offsets_behind
+from minikafka.tools.cluster import LocalCluster
 
 
 class Stream:

@@ -10,9 +10,9 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from minikafka.spark import append_to_topics
+from minikafka.tools.cluster import LocalCluster
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

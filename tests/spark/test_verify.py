@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from minikafka.spark import verify as module
 from minikafka.spark.verify import VerifiedFiles, verify
+from minikafka.tools.cluster import LocalCluster
 
 LINES = {
     "a.py": [b"import os", b"", b"", b"print(os)", b""],

@@ -19,11 +19,11 @@ from support.running_cluster import kill
 from minikafka.base.errors import KafkaError
 from minikafka.client import Client, NewTopic
 from minikafka.client.partitioner import partition_for_key
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from minikafka.spark.records.compression import CODECS
 from minikafka.spark.sink.options import parse
 from minikafka.spark.sink.writers import write_rows
+from minikafka.tools.cluster import LocalCluster
 
 
 @pytest.fixture

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from minikafka.log.log import Log
-from minikafka.log.replay import batches_from
-from minikafka.log.segments.transaction_index import TXN_INDEX, decode
-from minikafka.record.batch import end_of_transaction
-from minikafka.record.header import (
+from minikafka.kafka.records.batch import end_of_transaction
+from minikafka.kafka.records.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -15,7 +12,10 @@ from minikafka.record.header import (
     OVERHEAD,
     TRANSACTIONAL,
 )
-from minikafka.record.transactions import ABORT, Aborted, AbortedScan
+from minikafka.kafka.records.transactions import ABORT, Aborted, AbortedScan
+from minikafka.storage.log.log import Log
+from minikafka.storage.log.replay import batches_from
+from minikafka.storage.log.segments.transaction_index import TXN_INDEX, decode
 
 
 def indexed(log: Log) -> list[Aborted]:

@@ -18,10 +18,10 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.spawning import die_with
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 HOST: Final = "127.0.0.1"

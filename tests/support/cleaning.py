@@ -10,12 +10,8 @@ from typing import Any, Final
 from support.logs import append, end_marker, open_log
 
 from minikafka.base.ports import Storage
-from minikafka.log.cleaner.cleaning import clean
-from minikafka.log.cleaner.dirt import dirt_of, task_of
-from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
-from minikafka.log.log import Log
-from minikafka.record.batch import Record, build, records, stamp_append_time
-from minikafka.record.header import (
+from minikafka.kafka.records.batch import Record, build, records, stamp_append_time
+from minikafka.kafka.records.header import (
     ATTRIBUTES,
     BATCH_LENGTH,
     CRC,
@@ -25,6 +21,10 @@ from minikafka.record.header import (
     TRANSACTIONAL,
     Header,
 )
+from minikafka.storage.log.cleaner.cleaning import clean
+from minikafka.storage.log.cleaner.dirt import dirt_of, task_of
+from minikafka.storage.log.cleaner.task import CleanedGroup, CleaningOutcome, CleaningTask
+from minikafka.storage.log.log import Log
 
 BIG_MAP: Final = 128 << 20
 

@@ -30,17 +30,16 @@ from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.ports import Check, Gate, Ledger
 from minikafka.broker.broker import BrokerServer
 from minikafka.broker.capabilities import Capabilities
+from minikafka.broker.ledger.record import NOTHING
 from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrites, FencedWrites
 from minikafka.broker.modes.controller.mode import PRODUCER_ID_BLOCK
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.services import ClientConnection, RequestContext, Services, Steps
-from minikafka.ledger.record import NOTHING
-from minikafka.log.manager import LogManager
-from minikafka.wire.codec import decode_response, encode_response
-from minikafka.zk import layout
-from minikafka.zk.nodes import ids
+from minikafka.kafka.wire.codec import decode_response, encode_response
+from minikafka.storage.log.manager import LogManager
+from minikafka.zookeeper.nodes import ids, layout
 
 
 class Tasks:

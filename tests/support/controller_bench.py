@@ -29,13 +29,13 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Check, Clock, Stat, WatchKind, Znode
+from minikafka.broker.ledger.record import DECISION, REQUEST, STEP
 from minikafka.broker.modes.controller.terms import ZooKeeperController
+from minikafka.broker.rpc.liveness import Presence, Probe
 from minikafka.broker.step_gate import StepGate
-from minikafka.ledger.record import DECISION, REQUEST, STEP
-from minikafka.rpc.liveness import Presence, Probe
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 T0 = TopicPartition("t", 0)
 Event = tuple[str, str]

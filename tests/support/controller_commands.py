@@ -1,4 +1,4 @@
-"""The commands of the controller's state machine as lines of text, for transcripts (`tests/unit/controller`).
+"""The commands of the controller's state machine as lines of text, for transcripts (`tests/unit/deciders/controller`).
 
 Requests with the same content are one line, with the ids of all brokers that receive the request. `0@7` is broker 0 in
 broker epoch 7; the epoch 1 is left out. `replicas` of a partition are left out where they are equal to the ISR, and
@@ -12,7 +12,6 @@ from typing import Any
 
 from support.controller_world import ID, Request
 
-from minikafka.base.deciders import Answer
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (
     Broker,
@@ -24,7 +23,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.controller.commands import (
+from minikafka.deciders.controller.commands import (
     NO_NODE,
     AnnounceStep,
     DeleteDeletionMarks,
@@ -46,6 +45,7 @@ from minikafka.controller.commands import (
     WriteLeaderAndIsr,
     WrittenStates,
 )
+from minikafka.deciders.decider import Answer
 
 
 def lines_of(happened: Iterable[object]) -> Iterator[str]:

@@ -22,7 +22,6 @@ from support.controller_bench import encode_preferred_election
 from support.endpoints import endpoints
 from support.zookeeper_in_memory import Znodes
 
-from minikafka.base.deciders import Answer, Outcome
 from minikafka.base.errors import BadVersion, ServerVerdict
 from minikafka.base.model import (
     Broker,
@@ -35,7 +34,7 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Create, Set
-from minikafka.controller.commands import (
+from minikafka.deciders.controller.commands import (
     NO_NODE,
     AnnounceStep,
     Command,
@@ -54,8 +53,8 @@ from minikafka.controller.commands import (
     WriteLeaderAndIsr,
     WrittenStates,
 )
-from minikafka.controller.context import Context
-from minikafka.controller.events import (
+from minikafka.deciders.controller.context import Context
+from minikafka.deciders.controller.events import (
     BrokersChanged,
     BrokerSuspected,
     ControlledShutdownRequested,
@@ -71,9 +70,10 @@ from minikafka.controller.events import (
     TopicImage,
     TopicsChanged,
 )
-from minikafka.controller.machine import ControllerMachine, ControllerSettings
-from minikafka.controller.states import PartitionStatus, ReplicaStatus
-from minikafka.zk import layout
+from minikafka.deciders.controller.machine import ControllerMachine, ControllerSettings
+from minikafka.deciders.controller.states import PartitionStatus, ReplicaStatus
+from minikafka.deciders.decider import Answer, Outcome
+from minikafka.zookeeper.nodes import layout
 
 Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 DEFAULTS = ControllerSettings(delete_topic_enable=True, leader_imbalance_per_broker_percentage=10)

@@ -31,7 +31,7 @@ from support.transaction_log import (
     Transaction,
 )
 
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 _STATE_NODE: Final = re.compile(r"/brokers/topics/[^/]+/partitions/\d+/state")
 _REGISTRATION: Final = re.compile(r"/brokers/ids/\d+")

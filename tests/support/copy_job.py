@@ -22,7 +22,7 @@ from support.transactional_client import (
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.wire.versions import OFFSET_FETCH
+from minikafka.kafka.wire.versions import OFFSET_FETCH
 
 SOURCE, TARGET = "source", "target"
 PARTITIONS = 2

@@ -13,7 +13,7 @@ from support.memory_cluster import MemoryCluster
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client
-from minikafka.replication.partition import Partition
+from minikafka.storage.replication.partition import Partition
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 STEP = 15 * MINUTE

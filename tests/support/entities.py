@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from minikafka.wire import codec
-from minikafka.wire.codec import is_flexible
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.codec import is_flexible
 
 
 def entity(api: int, version: int, **values: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 IDS = ["²", "٣", "01", "+1", "-1", " 1", "1_000", "2147483648", "9" * 5_000, "x", "☃"]
 NAMES = [

@@ -12,8 +12,8 @@ from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode
 from minikafka.client.connection import BrokerConnection
-from minikafka.wire import codec
-from minikafka.wire.versions import (
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import (
     FIND_COORDINATOR,
     HEARTBEAT,
     JOIN_GROUP,

@@ -7,13 +7,13 @@ from typing import Any
 
 from support.group_world import GROUP, GroupWorld
 
-from minikafka.explain.finding import Finding
-from minikafka.explain.groups.evidence import GroupEvidence
-from minikafka.explain.groups.history import HistoryEntry, history
-from minikafka.explain.groups.why import explain_group
-from minikafka.groups.commands import Command, Note
-from minikafka.ledger.reader import Line
-from minikafka.ledger.record import GROUP as KIND
+from minikafka.broker.ledger.reader import Line
+from minikafka.broker.ledger.record import GROUP as KIND
+from minikafka.deciders.groups.commands import Command, Note
+from minikafka.tools.explain.finding import Finding
+from minikafka.tools.explain.groups.evidence import GroupEvidence
+from minikafka.tools.explain.groups.history import HistoryEntry, history
+from minikafka.tools.explain.groups.why import explain_group
 
 BROKER = 1
 

@@ -21,7 +21,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.broker import BrokerServer
-from minikafka.groups.events import CommitRequest, JoinRequest, SyncRequest
+from minikafka.deciders.groups.events import CommitRequest, JoinRequest, SyncRequest
 
 BEAT_MS = 100
 REQUESTS = (JoinRequest, SyncRequest, CommitRequest)

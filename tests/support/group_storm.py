@@ -31,13 +31,13 @@ from minikafka.base.coordinators import (
     LoadPartition,
     RecordsRead,
 )
-from minikafka.base.deciders import Answer, Outcome, TimerDue
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.coordinators.group_host import settings_of
-from minikafka.groups import commands
-from minikafka.groups.commands import Command, JoinResponse, Note, SyncResponse
-from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.events import (
+from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.groups import commands
+from minikafka.deciders.groups.commands import Command, JoinResponse, Note, SyncResponse
+from minikafka.deciders.groups.coordinator import GroupCoordinator
+from minikafka.deciders.groups.events import (
     CommitRequest,
     FetchOffsetsRequest,
     HeartbeatRequest,
@@ -47,9 +47,9 @@ from minikafka.groups.events import (
     OffsetToCommit,
     SyncRequest,
 )
-from minikafka.groups.group import Group
-from minikafka.groups.records import GroupKey, GroupMetadataValue, read_group, read_key
-from minikafka.groups.states import COMPLETING, PREPARING, STABLE
+from minikafka.deciders.groups.group import Group
+from minikafka.deciders.groups.records import GroupKey, GroupMetadataValue, read_group, read_key
+from minikafka.deciders.groups.states import COMPLETING, PREPARING, STABLE
 
 GROUP = "g"
 FAILURES = (

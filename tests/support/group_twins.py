@@ -19,15 +19,15 @@ from typing import Any
 from support.group_world import GroupWorld
 
 from benchmarks.kafka import CLIENT_ID, Session
-from minikafka.groups.events import (
+from minikafka.deciders.groups.events import (
     DescribeGroupsRequest,
     HeartbeatRequest,
     LeaveRequest,
     LeavingMember,
 )
-from minikafka.groups.states import COMPLETING, STABLE
-from minikafka.wire import codec
-from minikafka.wire.versions import (
+from minikafka.deciders.groups.states import COMPLETING, STABLE
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import (
     DESCRIBE_GROUPS,
     HEARTBEAT,
     JOIN_GROUP,

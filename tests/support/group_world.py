@@ -26,9 +26,9 @@ from minikafka.base.coordinators import (
     TransactionalProducer,
     TransactionEnded,
 )
-from minikafka.base.deciders import Answer, Outcome, TimerDue
 from minikafka.broker.coordinators.group_host import settings_of
-from minikafka.groups.commands import (
+from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.groups.commands import (
     Command,
     CommitResponse,
     FetchedGroup,
@@ -39,8 +39,8 @@ from minikafka.groups.commands import (
     SyncResponse,
     VerifyTransaction,
 )
-from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.events import (
+from minikafka.deciders.groups.coordinator import GroupCoordinator
+from minikafka.deciders.groups.events import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
@@ -52,8 +52,8 @@ from minikafka.groups.events import (
     OffsetToCommit,
     SyncRequest,
 )
-from minikafka.groups.group import Group
-from minikafka.groups.memory import (
+from minikafka.deciders.groups.group import Group
+from minikafka.deciders.groups.memory import (
     OFFSET_BYTES,
     PENDING_BYTES,
     TOPIC_BYTES,

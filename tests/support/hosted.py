@@ -15,7 +15,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.record.batch import Record, build
+from minikafka.kafka.records.batch import Record, build
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = 100

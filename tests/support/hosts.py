@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.zk.processes.child import ServerProcess
+from minikafka.zookeeper.processes.child import ServerProcess
 
 KAFKA_PORT = 9092
 SECRET = "one secret of all hosts"

@@ -26,10 +26,10 @@ from benchmarks.allocations import Allocations, Cost
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Link
 from minikafka.client import NewTopic
-from minikafka.record.batch import Record, build
-from minikafka.wire.codec import encode_request, request
-from minikafka.wire.fetch import encode_request as encode_follower_request
-from minikafka.wire.versions import FETCH, OFFSET_COMMIT, PRODUCE
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.wire.codec import encode_request, request
+from minikafka.kafka.wire.fetch import encode_request as encode_follower_request
+from minikafka.kafka.wire.versions import FETCH, OFFSET_COMMIT, PRODUCE
 
 T0 = TopicPartition("t", 0)
 FOLLOWER = 9

@@ -20,9 +20,9 @@ from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode
 from minikafka.client.connection import BrokerConnection
-from minikafka.record.batch import Record, build
-from minikafka.wire.codec import decode_response, request
-from minikafka.wire.versions import PRODUCE
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.wire.codec import decode_response, request
+from minikafka.kafka.wire.versions import PRODUCE
 
 TOPIC = "t"
 VERSION = 9

@@ -2,7 +2,7 @@
 
     from support.invariants import check_ledgers
     check_ledgers(cluster.directory.path)          # every broker's ledger below a cluster's data directory
-    assert violations(lines) == []                 # lines of `minikafka.ledger.reader.read_all`
+    assert violations(lines) == []                 # lines of `minikafka.broker.ledger.reader.read_all`
 
 Controller epochs never fall, and each epoch has one winner. Every write of a controller checks that
 `/controller_epoch` still has the version from the controller's election. For each partition, leader epochs never fall,
@@ -22,8 +22,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from minikafka.ledger.reader import name_of, read_all
-from minikafka.ledger.record import (
+from minikafka.broker.ledger.reader import name_of, read_all
+from minikafka.broker.ledger.record import (
     DECISION,
     EFFECT,
     ELECTION,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minikafka.base.model import TopicPartition
-from minikafka.client.isolation.events import OK, Recorder, digest_of, parse
-from minikafka.client.isolation.logs import ABORTED, COMMITTED, RECORD, Stored
-from minikafka.client.isolation.operations import OFFSETS_TOPIC, offset_digest
-from minikafka.client.isolation.verdict import Verdict, check
+from minikafka.checks.isolation.events import OK, Recorder, digest_of, parse
+from minikafka.checks.isolation.logs import ABORTED, COMMITTED, RECORD, Stored
+from minikafka.checks.isolation.operations import OFFSETS_TOPIC, offset_digest
+from minikafka.checks.isolation.verdict import Verdict, check
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)

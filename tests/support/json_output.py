@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from minikafka.cli.terminal.echo import json_option
+from minikafka.tools.cli.terminal.echo import json_option
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from support.operations import NOT_STARTING, Cast, missing_replicas
 from support.stage import BROKERS, Stage, Stream
 
 from minikafka.base.model import LeaderAndIsr, TopicPartition
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 
 class Move:

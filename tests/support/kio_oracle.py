@@ -20,10 +20,10 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import uuid_zero
 
-from minikafka.messages.table import NULL_UUID, Structure
-from minikafka.messages.table import Field as MessageField
-from minikafka.wire.codec import is_flexible
-from minikafka.wire.versions import (
+from minikafka.kafka.messages.table import NULL_UUID, Structure
+from minikafka.kafka.messages.table import Field as MessageField
+from minikafka.kafka.wire.codec import is_flexible
+from minikafka.kafka.wire.versions import (
     ALTER_REPLICA_LOG_DIRS,
     CREATE_ACLS,
     CREATE_TOPICS,

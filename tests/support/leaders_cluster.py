@@ -15,7 +15,7 @@ from minikafka.base.model import PartitionState, TopicPartition
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 
 T0 = TopicPartition("t", 0)
 _LATEST_S = 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minikafka.base.model import TopicPartition
-from minikafka.leaders.model import (
+from minikafka.deciders.leaders.model import (
     IsrNode,
     LeaderNode,
     Operation,

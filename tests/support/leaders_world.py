@@ -17,10 +17,10 @@ from random import Random
 from typing import Final
 
 from minikafka.base.model import BrokerId, Epoch, TopicPartition
-from minikafka.leaders import commands as c
-from minikafka.leaders import events as e
-from minikafka.leaders.machine import LeadersMachine
-from minikafka.leaders.model import (
+from minikafka.deciders.leaders import commands as c
+from minikafka.deciders.leaders import events as e
+from minikafka.deciders.leaders.machine import LeadersMachine
+from minikafka.deciders.leaders.model import (
     FROM_ADMINISTRATOR,
     IsrNode,
     LeaderNode,
@@ -30,7 +30,7 @@ from minikafka.leaders.model import (
     Replicas,
     StateChange,
 )
-from minikafka.leaders.states import HostedReplicaStatus
+from minikafka.deciders.leaders.states import HostedReplicaStatus
 
 NOTHING: Final = PartitionView(None, None, -1, None, None, None)
 RESCAN: Final = StateChange(

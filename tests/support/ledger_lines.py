@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from minikafka.base.model import TopicPartition
-from minikafka.cluster.observation.causes import Cause
-from minikafka.explain.evidence import (
+from minikafka.tools.cluster.observation.causes import Cause
+from minikafka.tools.explain.evidence import (
     DOWN,
     UP,
     BrokerEvidence,
@@ -16,7 +16,7 @@ from minikafka.explain.evidence import (
     PartitionEvidence,
     ReplicaFiles,
 )
-from minikafka.explain.past import Past
+from minikafka.tools.explain.past import Past
 
 TP = TopicPartition("t", 0)
 NAMES = {"t": [0]}

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from support.real_clients import ConfluentKafka, Writing
 from support.running_cluster import create_topic, heal, wait_for_records
 
-from minikafka.client.history import verdict
-from minikafka.cluster import LocalCluster
+from minikafka.checks.history import verdict
+from minikafka.tools.cluster import LocalCluster
 
 PARTITIONS = 3
 STREAM_SECONDS = 0.3

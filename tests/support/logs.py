@@ -1,4 +1,4 @@
-"""Logs and record batches for the tests of `minikafka.log`."""
+"""Logs and record batches for the tests of `minikafka.storage.log`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from minikafka.base.config import TopicConfig
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Storage
-from minikafka.log.log import Log
-from minikafka.log.replacement import Replacement
-from minikafka.log.segments.segment import Segment
-from minikafka.record.batch import Record, build, build_marker, records
-from minikafka.record.header import (
+from minikafka.kafka.records.batch import Record, build, build_marker, records
+from minikafka.kafka.records.header import (
     BASE_OFFSET,
     BATCH_LENGTH,
     HEADER,
     OVERHEAD,
     TRANSACTIONAL,
 )
+from minikafka.storage.log.log import Log
+from minikafka.storage.log.replacement import Replacement
+from minikafka.storage.log.segments.segment import Segment
 
 TP = TopicPartition("t", 0)
 DIRECTORY = "/d/t-0"

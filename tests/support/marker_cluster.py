@@ -13,11 +13,11 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.broker.broker import BrokerServer
 from minikafka.client import NewTopic
-from minikafka.record.batch import end_of_transaction, marker_of
-from minikafka.record.header import ATTRIBUTES, BATCH_LENGTH, CONTROL, HEADER, OVERHEAD
-from minikafka.replication.partition import Partition
-from minikafka.transactions.commands import EndedTransaction, SendMarkers
-from minikafka.transactions.events import MarkersFenced, MarkersWritten
+from minikafka.deciders.transactions.commands import EndedTransaction, SendMarkers
+from minikafka.deciders.transactions.events import MarkersFenced, MarkersWritten
+from minikafka.kafka.records.batch import end_of_transaction, marker_of
+from minikafka.kafka.records.header import ATTRIBUTES, BATCH_LENGTH, CONTROL, HEADER, OVERHEAD
+from minikafka.storage.replication.partition import Partition
 
 PRODUCER = 7
 SCRIPTED = 99

@@ -8,8 +8,8 @@ from typing import Any
 
 from minikafka.base.errors import CleaningFailed, CorruptBatch
 from minikafka.base.ports import Clock, Storage
-from minikafka.log.cleaner.cleaning import clean
-from minikafka.log.cleaner.task import CleanedGroup, CleaningTask
+from minikafka.storage.log.cleaner.cleaning import clean
+from minikafka.storage.log.cleaner.task import CleanedGroup, CleaningTask
 
 
 class MemoryCleaners:

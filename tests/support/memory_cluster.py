@@ -27,13 +27,13 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.broker import BrokerServer, create_broker
 from minikafka.broker.capabilities import CoordinationMode
+from minikafka.broker.ledger.reader import Line, merged
+from minikafka.broker.ledger.writer import directory_of
 from minikafka.broker.modes.controller import ControllerMode
 from minikafka.broker.modes.leaders import LeadersMode
 from minikafka.broker.ports import BrokerPorts
+from minikafka.broker.rpc.signatures import Signer, Verifier
 from minikafka.client import Client
-from minikafka.ledger.reader import Line, merged
-from minikafka.ledger.writer import directory_of
-from minikafka.rpc.signatures import Signer, Verifier
 from minikafka.runtime.tasks import TaskRegistry
 
 Handler = Callable[[Call], Awaitable[dict[str, Any]]]

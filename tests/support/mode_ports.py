@@ -7,11 +7,11 @@ from typing import Any
 from support.manual_clock import ManualClock
 
 from minikafka.base.config import BrokerConfig
+from minikafka.broker.ledger.record import NOTHING
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.step_gate import StepGate
-from minikafka.ledger.record import NOTHING
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk.nodes.faults import Faults
+from minikafka.zookeeper.nodes.faults import Faults
 
 
 def mode_ports(broker_id: int = 1, **given: Any) -> Ports:

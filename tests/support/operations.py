@@ -15,8 +15,14 @@ from support.stage import BROKERS, Stage
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.client import NewTopic
-from minikafka.controller.steps import CONTROLLED_SHUTDOWN, CREATION, DELETION, REASSIGNMENT, STEPS
-from minikafka.zk import layout
+from minikafka.deciders.controller.steps import (
+    CONTROLLED_SHUTDOWN,
+    CREATION,
+    DELETION,
+    REASSIGNMENT,
+    STEPS,
+)
+from minikafka.zookeeper.nodes import layout
 
 NOT_STARTING = "broker.leader_and_isr"
 

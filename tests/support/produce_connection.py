@@ -13,10 +13,10 @@ from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.services import ClientConnection
 from minikafka.broker.turns import Scheduler
-from minikafka.record.batch import Record, build
-from minikafka.replication.purgatory import AnswerQueue
-from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.versions import PRODUCE
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.wire.codec import decode_response, encode_request, request
+from minikafka.kafka.wire.versions import PRODUCE
+from minikafka.storage.replication.purgatory import AnswerQueue
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 VERSION = 9

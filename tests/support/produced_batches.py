@@ -16,8 +16,8 @@ import lz4.frame
 import zstandard
 from support.encoders import CODECS, Sample, by_aiokafka, by_kafka_python, raw_batch
 
-from minikafka.record.codecs import compress
-from minikafka.record.varints import varint
+from minikafka.kafka.records.codecs import compress
+from minikafka.kafka.records.varints import varint
 
 KAFKA_DIFFERS = {
     f"{codec}: {reason}"

@@ -24,8 +24,8 @@ from support.seeded_loop import SeededLoop, run_seeded
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.record.batch import records
-from minikafka.replication.partition import Partition
+from minikafka.kafka.records.batch import records
+from minikafka.storage.replication.partition import Partition
 
 TP = TopicPartition(TOPIC, 0)
 BROKERS = (1, 2, 3)

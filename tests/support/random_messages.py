@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from minikafka.messages import table
-from minikafka.messages.table import Field, Message, Structure
-from minikafka.wire.versions import PRODUCE, SERVED
+from minikafka.kafka.messages import table
+from minikafka.kafka.messages.table import Field, Message, Structure
+from minikafka.kafka.wire.versions import PRODUCE, SERVED
 
 NUMBERS = {
     "int8": 127,

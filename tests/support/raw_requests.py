@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from minikafka.messages import table
-from minikafka.messages.table import Field, Structure
-from minikafka.record.varints import uvarint
-from minikafka.wire.codec import is_flexible
-from minikafka.wire.primitives import INT16, INT32
+from minikafka.kafka.messages import table
+from minikafka.kafka.messages.table import Field, Structure
+from minikafka.kafka.records.varints import uvarint
+from minikafka.kafka.wire.codec import is_flexible
+from minikafka.kafka.wire.primitives import INT16, INT32
 
 SIZES = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 

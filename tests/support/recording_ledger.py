@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minikafka.ledger.forms import misfit
+from minikafka.broker.ledger.forms import misfit
 
 
 class RecordingLedger:

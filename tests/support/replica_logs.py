@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from minikafka.base.model import TopicPartition
-from minikafka.log import checkpoints
 from minikafka.spark.records import checksum
 from minikafka.spark.records.compression import CODECS
 from minikafka.spark.records.encode import Producer, Rows, encode
+from minikafka.storage.log import checkpoints
 
 NOBODY = Producer(-1, -1)
 BROKERS = (1, 2, 3)

@@ -13,13 +13,13 @@ from support.memory_storage import MemoryStorage
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.model import PartitionState, TopicPartition
-from minikafka.log.log import Log
-from minikafka.record.batch import Record, build, records
-from minikafka.replication.follower import Follower
-from minikafka.replication.partition import Partition
-from minikafka.replication.purgatory import AnswerQueue, Purgatory
-from minikafka.replication.sessions import FollowerSession, Topics
-from minikafka.wire.fetch import finished
+from minikafka.kafka.records.batch import Record, build, records
+from minikafka.kafka.wire.fetch import finished
+from minikafka.storage.log.log import Log
+from minikafka.storage.replication.follower import Follower
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.purgatory import AnswerQueue, Purgatory
+from minikafka.storage.replication.sessions import FollowerSession, Topics
 
 TP = TopicPartition("t", 0)
 KEY = (b"t", 0)

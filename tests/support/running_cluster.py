@@ -21,12 +21,12 @@ from support.invariants import check_ledgers
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.cluster.observation.state import brokers_know
-from minikafka.cluster.processes import ProcessId, is_paused
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk.client import close_session
+from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.observation.state import brokers_know
+from minikafka.tools.cluster.processes import ProcessId, is_paused
+from minikafka.zookeeper.client.client import close_session
 
 # Log records that pytest captures would keep the sockets that kafka-python does not close. These sockets would be
 # collected after the test, and their warnings would fail the run.

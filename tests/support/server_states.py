@@ -6,11 +6,10 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from minikafka.zk.core.state import ServerState
-from minikafka.zk.messages import codes
-from minikafka.zk.messages.codes import Refused
-from minikafka.zk.messages.jute import ANYONE, Acl, Identity
-from minikafka.zk.messages.requests import (
+from minikafka.zookeeper.messages import codes
+from minikafka.zookeeper.messages.codes import Refused
+from minikafka.zookeeper.messages.jute import ANYONE, Acl, Identity
+from minikafka.zookeeper.messages.requests import (
     CheckVersion,
     CreateNode,
     DeleteNode,
@@ -18,6 +17,7 @@ from minikafka.zk.messages.requests import (
     SetAcl,
     SetData,
 )
+from minikafka.zookeeper.server.core.state import ServerState
 
 TICK_MS: Final = 2000
 _NAMES: Final = ("/a", "/b", "/a/x", "/a/y", "/b/ü", "/a/x/deep")

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 from minikafka.client.connection import BrokerConnection
-from minikafka.record.batch import records
-from minikafka.wire.codec import decode_response, request
-from minikafka.wire.fetch import TOPIC_IDS_SINCE
-from minikafka.wire.versions import FETCH
+from minikafka.kafka.records.batch import records
+from minikafka.kafka.wire.codec import decode_response, request
+from minikafka.kafka.wire.fetch import TOPIC_IDS_SINCE
+from minikafka.kafka.wire.versions import FETCH
 
 Key = tuple[str, int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minikafka.ledger.forms import FORMS, Form
+from minikafka.broker.ledger.forms import FORMS, Form
 
 COMMON = {"time": 1_000, "broker": 1, "n": 1, "cause": "1-1"}
 

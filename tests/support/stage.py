@@ -22,16 +22,16 @@ from kazoo.exceptions import NoNodeError
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
+from minikafka.broker.rpc.messages import RELEASE_STEP, STEPS, encode_step, encode_steps
+from minikafka.checks.history import History, verdict
 from minikafka.client import Client, NewTopic
-from minikafka.client.history import History, verdict
-from minikafka.cluster import LocalCluster
-from minikafka.cluster.processes import is_paused
-from minikafka.record.batch import Record
-from minikafka.rpc.messages import RELEASE_STEP, STEPS, encode_step, encode_steps
+from minikafka.kafka.records.batch import Record
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk import layout
-from minikafka.zk.client import close_session
+from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.processes import is_paused
+from minikafka.zookeeper.client.client import close_session
+from minikafka.zookeeper.nodes import layout
 
 BROKERS = (1, 2, 3, 4)
 KEYS = {

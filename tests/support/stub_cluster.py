@@ -1,7 +1,7 @@
 """In-memory brokers that serve only the Kafka APIs that a client needs, with faults on request.
 
 All brokers answer from the same state. Only the leader of a partition serves the partition. Frames are decoded and
-encoded with `minikafka.wire`, which has separate tests.
+encoded with `minikafka.kafka.wire`, which has separate tests.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 from minikafka.base.errors import ErrorCode
 from minikafka.base.fetch_rows import PartitionData
 from minikafka.base.ports import Buffer, Link, Listener, Transport
-from minikafka.record.batch import records
-from minikafka.record.header import HEADER
-from minikafka.wire import codec, fetch, versions
+from minikafka.kafka.records.batch import records
+from minikafka.kafka.records.header import HEADER
+from minikafka.kafka.wire import codec, fetch, versions
 
 _HEADER = Struct(">ihhih")
 HOST = "127.0.0.1"

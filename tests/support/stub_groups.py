@@ -13,7 +13,7 @@ from support.stub_cluster import HOST, StubCluster
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client.administration.group_offsets import OffsetAndMetadata
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 NO_OFFSET = OffsetAndMetadata(-1)
 

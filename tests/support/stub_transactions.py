@@ -11,7 +11,7 @@ from support.stub_cluster import HOST, StubCluster
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client.administration.transaction_admin import ProducerState
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 OPEN: Final = ProducerState(7, 2, 4, 5, 1_000, 30)
 """A producer whose transaction began at offset 30."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from minikafka.zk.core import changes
-from minikafka.zk.store.files import LOG_HEADER, LogRecords
-from minikafka.zk.store.transaction_log import END, PREFIX, decode
+from minikafka.zookeeper.server.core import changes
+from minikafka.zookeeper.server.store.files import LOG_HEADER, LogRecords
+from minikafka.zookeeper.server.store.transaction_log import END, PREFIX, decode
 
 CREATE: Final = "create"
 DELETE: Final = "delete"

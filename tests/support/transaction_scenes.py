@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from minikafka.base.errors import ErrorCode
-from minikafka.record.batch import Record, build
-from minikafka.record.header import TRANSACTIONAL
-from minikafka.wire.versions import (
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.records.header import TRANSACTIONAL
+from minikafka.kafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     CREATE_TOPICS,

@@ -32,19 +32,19 @@ from minikafka.base.coordinators import (
     RecordsRead,
     partition_of,
 )
-from minikafka.base.deciders import Answer, Outcome, TimerDue
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.transactions.commands import (
+from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.transactions.commands import (
     AllocateProducerId,
     DropMarkers,
     EndedTransaction,
     InitProducerIdResponse,
     SendMarkers,
 )
-from minikafka.transactions.context import TransactionSettings
-from minikafka.transactions.coordinator import TransactionCoordinator
-from minikafka.transactions.events import (
+from minikafka.deciders.transactions.context import TransactionSettings
+from minikafka.deciders.transactions.coordinator import TransactionCoordinator
+from minikafka.deciders.transactions.events import (
     AddPartitionsRequest,
     EndRequest,
     Event,
@@ -53,12 +53,12 @@ from minikafka.transactions.events import (
     MarkersWritten,
     VerifyRequest,
 )
-from minikafka.transactions.records import (
+from minikafka.deciders.transactions.records import (
     read_transaction_key,
     read_transaction_value,
     transaction_value,
 )
-from minikafka.transactions.states import TransactionMetadata, TransactionState
+from minikafka.deciders.transactions.states import TransactionMetadata, TransactionState
 
 Request: TypeAlias = InitProducerIdRequest | AddPartitionsRequest | EndRequest
 WALL_MS = 1_700_000_000_000

@@ -19,7 +19,7 @@ from support.transaction_world import TransactionWorld
 
 from benchmarks.kafka import Session
 from minikafka.base.model import TopicPartition
-from minikafka.wire.versions import (
+from minikafka.kafka.wire.versions import (
     ADD_PARTITIONS_TO_TXN,
     DESCRIBE_TRANSACTIONS,
     END_TXN,

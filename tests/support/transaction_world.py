@@ -15,18 +15,18 @@ from minikafka.base.coordinators import (
     LoadPartition,
     RecordsRead,
 )
-from minikafka.base.deciders import Answer, Outcome, TimerDue
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.transactions.commands import (
+from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.transactions.commands import (
     AllocateProducerId,
     DescribedTransaction,
     DropMarkers,
     SendMarkers,
 )
-from minikafka.transactions.context import TransactionSettings
-from minikafka.transactions.coordinator import TransactionCoordinator
-from minikafka.transactions.events import (
+from minikafka.deciders.transactions.context import TransactionSettings
+from minikafka.deciders.transactions.coordinator import TransactionCoordinator
+from minikafka.deciders.transactions.events import (
     AddPartitionsRequest,
     DescribeTransactionsRequest,
     EndRequest,
@@ -36,11 +36,11 @@ from minikafka.transactions.events import (
     MarkersWritten,
     VerifyRequest,
 )
-from minikafka.transactions.records import (
+from minikafka.deciders.transactions.records import (
     transaction_key,
     transaction_value,
 )
-from minikafka.transactions.states import TransactionMetadata
+from minikafka.deciders.transactions.states import TransactionMetadata
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)

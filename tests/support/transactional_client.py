@@ -14,8 +14,8 @@ from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.record.batch import Record, build, marker_of, records
-from minikafka.record.header import (
+from minikafka.kafka.records.batch import Record, build, marker_of, records
+from minikafka.kafka.records.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -27,7 +27,7 @@ from minikafka.record.header import (
     PRODUCER_ID,
     TRANSACTIONAL,
 )
-from minikafka.wire.versions import (
+from minikafka.kafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,

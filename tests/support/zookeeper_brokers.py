@@ -21,18 +21,18 @@ from minikafka.base.errors import NoNode
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Znode
 from minikafka.broker.broker import BrokerServer
+from minikafka.broker.ledger.reader import Line, read_all
+from minikafka.broker.ledger.writer import directory_of
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
-from minikafka.cli.processes import broker_process
 from minikafka.client import Client, NewTopic
-from minikafka.cluster.ports import free_ports
-from minikafka.ledger.reader import Line, read_all
-from minikafka.ledger.writer import directory_of
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk import layout
-from minikafka.zk.client import ZooKeeperClient
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.tools.cli.processes import broker_process
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.client.client import ZooKeeperClient
+from minikafka.zookeeper.nodes import layout
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 
 KEYS = {
     "zookeeper.session.timeout.ms": 6_000,

@@ -17,10 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.apache import JVM_FLAGS, ApacheZooKeeper
-from minikafka.zk.processes.child import POLL_MS
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.apache import JVM_FLAGS, ApacheZooKeeper
+from minikafka.zookeeper.processes.child import POLL_MS
 
 TESTS = Path(__file__).parents[1]
 QUIET = "-Xlog:disable -XX:+IgnoreUnrecognizedVMOptions"

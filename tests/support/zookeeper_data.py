@@ -8,8 +8,8 @@ from typing import Final
 from support.memory_storage import MemoryStorage
 from support.server_states import RandomWrites, fingerprint, new_state
 
-from minikafka.zk.core.state import ServerState
-from minikafka.zk.store.store import Store
+from minikafka.zookeeper.server.core.state import ServerState
+from minikafka.zookeeper.server.store.store import Store
 
 DIRECTORY: Final = "/data"
 FOLDER: Final = "/data/version-2"

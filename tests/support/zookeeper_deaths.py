@@ -17,9 +17,9 @@ from itertools import cycle, islice
 from typing import Final
 
 from minikafka.base.ports import Create, Set, Znode
-from minikafka.zk import calls
-from minikafka.zk.calls import ZooKeeperCall
-from minikafka.zk.processes.child import HOST, EmbeddedZooKeeper
+from minikafka.zookeeper.client import calls
+from minikafka.zookeeper.client.calls import ZooKeeperCall
+from minikafka.zookeeper.processes.child import HOST, EmbeddedZooKeeper
 
 SNAPSHOT_COUNT: Final = 4_000
 IN_FLIGHT: Final = 200

@@ -37,16 +37,16 @@ from minikafka.base.ports import (
 )
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import calls
-from minikafka.zk.client import ZooKeeperClient, close_session
-from minikafka.zk.core.state import ServerState
-from minikafka.zk.core.tree import DataNode, parent_of
-from minikafka.zk.messages import codes, requests
-from minikafka.zk.messages.codes import Refused
-from minikafka.zk.messages.jute import ANYONE, Identity
-from minikafka.zk.server.server import ZooKeeperServer
-from minikafka.zk.server.settings import ServerSettings
-from minikafka.zk.store.store import Store
+from minikafka.zookeeper.client import calls
+from minikafka.zookeeper.client.client import ZooKeeperClient, close_session
+from minikafka.zookeeper.messages import codes, requests
+from minikafka.zookeeper.messages.codes import Refused
+from minikafka.zookeeper.messages.jute import ANYONE, Identity
+from minikafka.zookeeper.server.core.state import ServerState
+from minikafka.zookeeper.server.core.tree import DataNode, parent_of
+from minikafka.zookeeper.server.server import ZooKeeperServer
+from minikafka.zookeeper.server.settings import ServerSettings
+from minikafka.zookeeper.server.store.store import Store
 
 PORT = 2181
 CONNECT = f"memory:{PORT}"

@@ -6,10 +6,9 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from minikafka.zk.core.acl import READABLE
-from minikafka.zk.messages import codes
-from minikafka.zk.messages.jute import ANYONE, Acl
-from minikafka.zk.messages.requests import (
+from minikafka.zookeeper.messages import codes
+from minikafka.zookeeper.messages.jute import ANYONE, Acl
+from minikafka.zookeeper.messages.requests import (
     CheckVersion,
     CreateNode,
     DeleteNode,
@@ -17,6 +16,7 @@ from minikafka.zk.messages.requests import (
     SetAcl,
     SetData,
 )
+from minikafka.zookeeper.server.core.acl import READABLE
 
 T = TypeVar("T")
 PATHS = ["/a", "/b", "/a/c", "/a/d", "/b/e", "/a/c/f", "/a/.", "/zookeeper"]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.apache import JVM_FLAGS, ApacheZooKeeper
-from minikafka.zk.processes.child import TICK_MS, EmbeddedZooKeeper, ServerProcess
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.apache import JVM_FLAGS, ApacheZooKeeper
+from minikafka.zookeeper.processes.child import TICK_MS, EmbeddedZooKeeper, ServerProcess
 
 _FLAGS = " ".join(
     (
@@ -22,8 +22,8 @@ _FLAGS = " ".join(
 )
 
 _KEEPING_CONTAINERS = (
-    "from minikafka.zk.server import settings; settings.CONTAINERS_MS = 10**9; "
-    "from minikafka.cli.main import main; main()"
+    "from minikafka.zookeeper.server import settings; settings.CONTAINERS_MS = 10**9; "
+    "from minikafka.tools.cli.main import main; main()"
 )
 
 

@@ -18,8 +18,8 @@ from minikafka.base.errors import NotConnected
 from minikafka.base.ports import SessionEvent, SessionState, Transport, ZooKeeper
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk.client import close_session
-from minikafka.zk.processes.child import ServerProcess
+from minikafka.zookeeper.client.client import close_session
+from minikafka.zookeeper.processes.child import ServerProcess
 
 
 async def end_live_session(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from minikafka.zk.core.attempt import Written
-from minikafka.zk.core.state import ServerState
-from minikafka.zk.core.tree import CONTAINER, Tree
-from minikafka.zk.messages import codes
-from minikafka.zk.messages.codes import Refused
-from minikafka.zk.messages.jute import ANYONE, Acl, Identity
-from minikafka.zk.messages.requests import CreateNode, Operation
+from minikafka.zookeeper.messages import codes
+from minikafka.zookeeper.messages.codes import Refused
+from minikafka.zookeeper.messages.jute import ANYONE, Acl, Identity
+from minikafka.zookeeper.messages.requests import CreateNode, Operation
+from minikafka.zookeeper.server.core.attempt import Written
+from minikafka.zookeeper.server.core.state import ServerState
+from minikafka.zookeeper.server.core.tree import CONTAINER, Tree
 
 TICK_MS = 1_000
 TIMEOUT_MS = 5_000

@@ -8,8 +8,8 @@ from collections import deque
 from typing import NamedTuple
 
 from minikafka.base.ports import Buffer, Link, Stat, Transport
-from minikafka.zk.messages import jute
-from minikafka.zk.messages.jute import ANYONE_BYTES, INT, JuteReader
+from minikafka.zookeeper.messages import jute
+from minikafka.zookeeper.messages.jute import ANYONE_BYTES, INT, JuteReader
 
 EVENT_XID = -1
 PING_XID = -2

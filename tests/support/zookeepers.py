@@ -18,13 +18,13 @@ import pytest
 from kazoo.client import KazooClient
 
 from minikafka.base.ports import SessionEvent, SessionState
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk.client import ZooKeeperClient
-from minikafka.zk.processes.apache import ApacheZooKeeper, EnsembleServer
-from minikafka.zk.processes.child import EmbeddedZooKeeper, ServerProcess
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.client.client import ZooKeeperClient
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper, EnsembleServer
+from minikafka.zookeeper.processes.child import EmbeddedZooKeeper, ServerProcess
 
 ServerT = TypeVar("ServerT", bound=ServerProcess)
 

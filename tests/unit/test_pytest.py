@@ -10,8 +10,8 @@ from pathlib import Path
 CONFTEST = """
 import pytest
 from minikafka import LocalCluster
-from minikafka.cluster import local
-from minikafka.cluster.directory import BrokerRecord, ClusterRecord
+from minikafka.tools.cluster import local
+from minikafka.tools.cluster.directory import BrokerRecord, ClusterRecord
 
 pytest_plugins = ["minikafka.pytest"]
 

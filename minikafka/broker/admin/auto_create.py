@@ -20,8 +20,8 @@ from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.metadata import MetadataCache
-from minikafka.controller.assignments import PARTITIONS_MAX
-from minikafka.rpc import messages
+from minikafka.broker.rpc import messages
+from minikafka.deciders.controller.assignments import PARTITIONS_MAX
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from minikafka.broker.capabilities import Administration, Assignment, TopicStore
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import AT_ONCE, all_of
 from minikafka.broker.turns import Pauses
-from minikafka.controller.assignments import (
+from minikafka.deciders.controller.assignments import (
     PARTITIONS_MAX,
     assign_more,
     check_replication_factor,

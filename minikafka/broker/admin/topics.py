@@ -28,7 +28,7 @@ from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.side_by_side import AT_ONCE, all_of
 from minikafka.broker.turns import Pauses
-from minikafka.controller.assignments import (
+from minikafka.deciders.controller.assignments import (
     PARTITIONS_MAX,
     assign,
     check_replication_factor,

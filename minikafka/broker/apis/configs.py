@@ -51,9 +51,9 @@ from minikafka.broker.settings.config_entries import (
     logger_entries,
     topic_entries,
 )
-from minikafka.messages.encoder import PAUSE, Row
-from minikafka.wire.codec import response_in_steps
-from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from minikafka.kafka.messages.encoder import PAUSE, Row
+from minikafka.kafka.wire.codec import response_in_steps
+from minikafka.kafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 logger = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
 from minikafka.broker.admin.names import may_exist
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.messages.steps import by_topic_in_steps
-from minikafka.wire.codec import response_in_steps
-from minikafka.wire.versions import ELECT_LEADERS
+from minikafka.kafka.messages.steps import by_topic_in_steps
+from minikafka.kafka.wire.codec import response_in_steps
+from minikafka.kafka.wire.versions import ELECT_LEADERS
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1

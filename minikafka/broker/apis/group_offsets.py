@@ -43,14 +43,14 @@ from minikafka.broker.services import (
     Services,
     Steps,
 )
-from minikafka.groups.commands import (
+from minikafka.deciders.groups.commands import (
     CommitResponse,
     DeleteOffsetsResponse,
     FetchedGroup,
     FetchOffsetsResponse,
     PartitionErrors,
 )
-from minikafka.groups.events import (
+from minikafka.deciders.groups.events import (
     NO_COMMIT_TIME,
     NO_GENERATION,
     CommitRequest,
@@ -59,9 +59,14 @@ from minikafka.groups.events import (
     OffsetToCommit,
     Partitions,
 )
-from minikafka.messages.encoder import Row
-from minikafka.wire.codec import response, response_in_steps
-from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, TXN_OFFSET_COMMIT
+from minikafka.kafka.messages.encoder import Row
+from minikafka.kafka.wire.codec import response, response_in_steps
+from minikafka.kafka.wire.versions import (
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    TXN_OFFSET_COMMIT,
+)
 
 _DEFAULT_RETENTION: Final = -1
 _GROUPS_SINCE: Final = 8

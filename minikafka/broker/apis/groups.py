@@ -52,7 +52,7 @@ from minikafka.broker.services import (
     Services,
     Steps,
 )
-from minikafka.groups.commands import (
+from minikafka.deciders.groups.commands import (
     DeleteGroupsResponse,
     DescribedGroup,
     DescribeGroupsResponse,
@@ -63,7 +63,7 @@ from minikafka.groups.commands import (
     ListGroupsResponse,
     SyncResponse,
 )
-from minikafka.groups.events import (
+from minikafka.deciders.groups.events import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
@@ -73,8 +73,8 @@ from minikafka.groups.events import (
     ListGroupsRequest,
     SyncRequest,
 )
-from minikafka.wire.codec import response, response_in_steps
-from minikafka.wire.versions import (
+from minikafka.kafka.wire.codec import response, response_in_steps
+from minikafka.kafka.wire.versions import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,

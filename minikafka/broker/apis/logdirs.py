@@ -20,11 +20,11 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.log.manager import Directory, ReplicaLogInfo
-from minikafka.messages.encoder import Row
-from minikafka.messages.steps import STEP_ROWS
-from minikafka.wire.codec import response_in_steps
-from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
+from minikafka.kafka.messages.encoder import Row
+from minikafka.kafka.messages.steps import STEP_ROWS
+from minikafka.kafka.wire.codec import response_in_steps
+from minikafka.kafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
+from minikafka.storage.log.manager import Directory, ReplicaLogInfo
 
 
 def describe_log_dirs(services: Services, request: Entity, context: RequestContext) -> Steps:

@@ -32,10 +32,10 @@ from minikafka.base.model import Node
 from minikafka.broker.admin.names import error_for_unknown
 from minikafka.broker.metadata import MetadataSnapshot
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.messages.table import NULL_UUID
-from minikafka.wire.codec import response
-from minikafka.wire.metadata import NOT_ASKED, encode, encode_topic
-from minikafka.wire.versions import DESCRIBE_CLUSTER, METADATA
+from minikafka.kafka.messages.table import NULL_UUID
+from minikafka.kafka.wire.codec import response
+from minikafka.kafka.wire.metadata import NOT_ASKED, encode, encode_topic
+from minikafka.kafka.wire.versions import DESCRIBE_CLUSTER, METADATA
 
 TOPIC_OPERATIONS: Final = 0b1101_1111_1000
 """ACL operation bits: Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs."""

@@ -29,11 +29,11 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.messages.encoder import PAUSE, Row
-from minikafka.messages.steps import STEP_ROWS
-from minikafka.replication.partition import Partition
-from minikafka.wire.codec import response_in_steps
-from minikafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from minikafka.kafka.messages.encoder import PAUSE, Row
+from minikafka.kafka.messages.steps import STEP_ROWS
+from minikafka.kafka.wire.codec import response_in_steps
+from minikafka.kafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from minikafka.storage.replication.partition import Partition
 
 TIMESTAMP_MAX: Final = 2**63 - 1
 LATEST: Final = -1

@@ -33,12 +33,12 @@ from minikafka.broker.services import (
     Services,
     Steps,
 )
-from minikafka.log.producers import ActiveProducer
-from minikafka.transactions.commands import InitProducerIdResponse
-from minikafka.transactions.events import InitProducerIdRequest
-from minikafka.transactions.states import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from minikafka.wire.codec import response, response_in_steps
-from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
+from minikafka.deciders.transactions.commands import InitProducerIdResponse
+from minikafka.deciders.transactions.events import InitProducerIdRequest
+from minikafka.deciders.transactions.states import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from minikafka.kafka.wire.codec import response, response_in_steps
+from minikafka.kafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
+from minikafka.storage.log.producers import ActiveProducer
 
 _FENCED_SINCE: Final = 4
 

@@ -23,9 +23,12 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition
 from minikafka.broker.admin.names import may_exist
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.messages.steps import by_topic_in_steps
-from minikafka.wire.codec import response_in_steps
-from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
+from minikafka.kafka.messages.steps import by_topic_in_steps
+from minikafka.kafka.wire.codec import response_in_steps
+from minikafka.kafka.wire.versions import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
+)
 
 Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
 REPLICAS_MAX: Final = 1_000

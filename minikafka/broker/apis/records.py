@@ -32,9 +32,9 @@ from minikafka.broker.services import (
     Services,
     Steps,
 )
-from minikafka.replication.partition import Partition
-from minikafka.wire.codec import response_in_steps
-from minikafka.wire.versions import DELETE_RECORDS
+from minikafka.kafka.wire.codec import response_in_steps
+from minikafka.kafka.wire.versions import DELETE_RECORDS
+from minikafka.storage.replication.partition import Partition
 
 _HIGH_WATERMARK: Final = -1
 _UNKNOWN: Final = -1

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.codec import response, response_in_steps
-from minikafka.wire.versions import (
+from minikafka.kafka.wire.codec import response, response_in_steps
+from minikafka.kafka.wire.versions import (
     CREATE_ACLS,
     DELETE_ACLS,
     DESCRIBE_ACLS,

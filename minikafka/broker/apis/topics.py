@@ -37,9 +37,9 @@ from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.broker.admin.topics import TopicResult
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.broker.settings.config_entries import topic_entries
-from minikafka.messages.table import NULL_UUID
-from minikafka.wire.codec import response_in_steps
-from minikafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from minikafka.kafka.messages.table import NULL_UUID
+from minikafka.kafka.wire.codec import response_in_steps
+from minikafka.kafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 
 _DETAILS_SINCE: Final = 5
 _BY_ID_SINCE: Final = 6

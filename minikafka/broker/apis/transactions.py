@@ -47,6 +47,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.coordinators.markers import ANY_EPOCH
 from minikafka.broker.request_parts import answer_in_parts, in_rows
+from minikafka.broker.rpc.coordinator_calls import Errors, MarkerRow
 from minikafka.broker.services import (
     LATER,
     Entity,
@@ -56,24 +57,23 @@ from minikafka.broker.services import (
     Services,
     Steps,
 )
-from minikafka.messages.encoder import Row
-from minikafka.rpc.coordinator_calls import Errors, MarkerRow
-from minikafka.transactions.commands import (
+from minikafka.deciders.transactions.commands import (
     AddPartitionsResponse,
     DescribedTransaction,
     DescribeTransactionsResponse,
     EndResponse,
     ListTransactionsResponse,
 )
-from minikafka.transactions.events import (
+from minikafka.deciders.transactions.events import (
     AddPartitionsRequest,
     DescribeTransactionsRequest,
     EndRequest,
     ListTransactionsRequest,
     VerifyRequest,
 )
-from minikafka.wire.codec import response, response_in_steps
-from minikafka.wire.versions import (
+from minikafka.kafka.messages.encoder import Row
+from minikafka.kafka.wire.codec import response, response_in_steps
+from minikafka.kafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     DESCRIBE_TRANSACTIONS,

@@ -20,8 +20,8 @@ from typing import Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.wire.codec import encode_response, response, response_in_steps
-from minikafka.wire.versions import API_VERSIONS, SERVED, UPDATE_FEATURES
+from minikafka.kafka.wire.codec import encode_response, response, response_in_steps
+from minikafka.kafka.wire.versions import API_VERSIONS, SERVED, UPDATE_FEATURES
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NAMED_SINCE: Final = 3

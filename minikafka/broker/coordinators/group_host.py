@@ -1,4 +1,4 @@
-"""The group coordinator of a broker: the decider in `minikafka.groups`, its host, its topic and its metrics."""
+"""The group coordinator of a broker: the decider in `minikafka.deciders.groups`, its host, its topic and its metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.deciders import Outcome
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition, version_4_uuid
 from minikafka.base.names import GROUP_TOPIC
@@ -16,13 +15,14 @@ from minikafka.broker.coordinators.host import CoordinatorHost
 from minikafka.broker.coordinators.internal_topic import InternalTopic, TopicSettings
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.host import CommandTable
+from minikafka.broker.ledger.record import GROUP
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.groups.commands import Note, VerifyTransaction
-from minikafka.groups.context import Context, GroupSettings
-from minikafka.groups.coordinator import GroupCoordinator
-from minikafka.groups.states import GroupState
-from minikafka.ledger.record import GROUP
-from minikafka.replication.verification import NO_GUARD
+from minikafka.deciders.decider import Outcome
+from minikafka.deciders.groups.commands import Note, VerifyTransaction
+from minikafka.deciders.groups.context import Context, GroupSettings
+from minikafka.deciders.groups.coordinator import GroupCoordinator
+from minikafka.deciders.groups.states import GroupState
+from minikafka.storage.replication.verification import NO_GUARD
 
 _BEAN: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
 

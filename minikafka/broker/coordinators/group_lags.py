@@ -13,7 +13,7 @@ from typing import Final
 from minikafka.base.metrics import MetricKind, Metrics, Sample
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
-from minikafka.groups.group import Group
+from minikafka.deciders.groups.group import Group
 
 LAGS_MAX: Final = 10_000
 """Maximum number of partitions, counted in each group, whose lag one broker computes."""

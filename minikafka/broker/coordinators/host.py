@@ -15,7 +15,6 @@ from minikafka.base.coordinators import (
     LoadPartition,
     TransactionEnded,
 )
-from minikafka.base.deciders import Answer, Decider
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.coordinators.internal_topic import InternalTopic
@@ -23,7 +22,8 @@ from minikafka.broker.coordinators.loading import Loader
 from minikafka.broker.host import CommandTable, Host, send_answer
 from minikafka.broker.replicas.internal_appends import CoordinatorAppends
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.record.transactions import Marker
+from minikafka.deciders.decider import Answer, Decider
+from minikafka.kafka.records.transactions import Marker
 
 _SKIPPED_MAX: Final = 10
 """Maximum number of corrupt batches of one partition in a report."""

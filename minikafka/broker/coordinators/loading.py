@@ -26,8 +26,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.coordinators.internal_topic import InternalTopic
 from minikafka.broker.turns import Pauses
-from minikafka.record.batch import marker_of, records
-from minikafka.record.header import (
+from minikafka.kafka.records.batch import marker_of, records
+from minikafka.kafka.records.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -38,8 +38,8 @@ from minikafka.record.header import (
     PRODUCER_ID,
     TRANSACTIONAL,
 )
-from minikafka.record.transactions import Marker
-from minikafka.replication.reader import PartitionReader
+from minikafka.kafka.records.transactions import Marker
+from minikafka.storage.replication.reader import PartitionReader
 
 logger = logging.getLogger(__name__)
 

@@ -24,10 +24,7 @@ from minikafka.broker.capabilities import MetadataSource
 from minikafka.broker.coordinators.peer_calls import OtherBrokers, PeerCalls
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.manager import ReplicaManager
-from minikafka.broker.step_gate import StepGate
-from minikafka.broker.turns import Pauses
-from minikafka.record.batch import build_marker
-from minikafka.rpc.coordinator_calls import (
+from minikafka.broker.rpc.coordinator_calls import (
     WRITE_MARKERS,
     Errors,
     MarkerRow,
@@ -36,10 +33,13 @@ from minikafka.rpc.coordinator_calls import (
     encode_errors,
     encode_markers,
 )
-from minikafka.rpc.fields import Body
-from minikafka.transactions.commands import DropMarkers, SendMarkers
-from minikafka.transactions.events import MarkersFenced, MarkersWritten
-from minikafka.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSACTION
+from minikafka.broker.rpc.fields import Body
+from minikafka.broker.step_gate import StepGate
+from minikafka.broker.turns import Pauses
+from minikafka.deciders.transactions.commands import DropMarkers, SendMarkers
+from minikafka.deciders.transactions.events import MarkersFenced, MarkersWritten
+from minikafka.deciders.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSACTION
+from minikafka.kafka.records.batch import build_marker
 
 logger = logging.getLogger(__name__)
 

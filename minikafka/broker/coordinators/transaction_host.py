@@ -1,4 +1,4 @@
-"""The transaction coordinator of a broker: `minikafka.transactions` in its host, with its topic and producer ids."""
+"""The transaction coordinator of a broker: `minikafka.deciders.transactions` in its host, with its topic and producer ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.deciders import Outcome
 from minikafka.base.errors import CoordinationError, ErrorCode
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.base.ports import Clock, Tasks
@@ -18,11 +17,12 @@ from minikafka.broker.coordinators.markers import MarkerSender
 from minikafka.broker.host import CommandTable
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.step_gate import StepGate
-from minikafka.transactions.commands import AllocateProducerId, DropMarkers, SendMarkers
-from minikafka.transactions.context import TransactionSettings
-from minikafka.transactions.coordinator import TransactionCoordinator
-from minikafka.transactions.events import EndRequest
-from minikafka.transactions.steps import PREPARE, TRANSACTION
+from minikafka.deciders.decider import Outcome
+from minikafka.deciders.transactions.commands import AllocateProducerId, DropMarkers, SendMarkers
+from minikafka.deciders.transactions.context import TransactionSettings
+from minikafka.deciders.transactions.coordinator import TransactionCoordinator
+from minikafka.deciders.transactions.events import EndRequest
+from minikafka.deciders.transactions.steps import PREPARE, TRANSACTION
 
 logger = logging.getLogger(__name__)
 

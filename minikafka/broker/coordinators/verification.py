@@ -20,8 +20,7 @@ from minikafka.base.ports import Tasks
 from minikafka.broker.coordinators.peer_calls import OtherBrokers, PeerCalls
 from minikafka.broker.coordinators.transaction_host import TransactionHost
 from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.rpc.coordinator_calls import (
+from minikafka.broker.rpc.coordinator_calls import (
     VERIFY_TRANSACTIONS,
     VerifyRow,
     decode_errors,
@@ -29,9 +28,10 @@ from minikafka.rpc.coordinator_calls import (
     encode_errors,
     encode_verifications,
 )
-from minikafka.rpc.fields import Body
-from minikafka.transactions.commands import AddPartitionsResponse
-from minikafka.transactions.events import VerifyRequest
+from minikafka.broker.rpc.fields import Body
+from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.deciders.transactions.commands import AddPartitionsResponse
+from minikafka.deciders.transactions.events import VerifyRequest
 
 logger = logging.getLogger(__name__)
 

@@ -24,23 +24,23 @@ from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
 from minikafka.broker.fetch.consumer_fetches import WAITING_MAX, ConsumerFetches
 from minikafka.broker.turns import take_steps
-from minikafka.log.deferred import EAGER_BYTES, Deferred, read_or_defer
-from minikafka.replication.consumer_sessions import ConsumerSession
-from minikafka.replication.partition import Partition
-from minikafka.replication.replica_selector import LEADER, preferred_read_replica
-from minikafka.replication.sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    INVALID_SESSION_EPOCH,
-    SESSION_NOT_FOUND,
-)
-from minikafka.wire.current_leaders import CurrentLeaders
-from minikafka.wire.fetch import (
+from minikafka.kafka.wire.current_leaders import CurrentLeaders
+from minikafka.kafka.wire.fetch import (
     LEADERS_SINCE,
     TOPIC_IDS_SINCE,
     FetchRequest,
     encode_response,
     encode_response_in_steps,
+)
+from minikafka.storage.log.deferred import EAGER_BYTES, Deferred, read_or_defer
+from minikafka.storage.replication.consumer_sessions import ConsumerSession
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.replica_selector import LEADER, preferred_read_replica
+from minikafka.storage.replication.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_EPOCH,
+    SESSION_NOT_FOUND,
 )
 
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -13,9 +13,9 @@ from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
 from minikafka.broker.turns import Scheduler, take_steps
-from minikafka.log.deferred import EAGER_BYTES
-from minikafka.replication.partition import Partition
-from minikafka.replication.purgatory import AnswerQueue, Slot
+from minikafka.storage.log.deferred import EAGER_BYTES
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.purgatory import AnswerQueue, Slot
 
 WAITING_MAX: Final = 16
 """While this many fetches of one connection wait for records, no further request is parsed."""

@@ -74,9 +74,17 @@ from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
 from minikafka.broker.turns import Scheduler
-from minikafka.messages.steps import finished
-from minikafka.replication.purgatory import AnswerQueue, Slot
-from minikafka.replication.sessions import (
+from minikafka.kafka.messages.steps import finished
+from minikafka.kafka.wire.fetch import (
+    FOLLOWER_VERSION,
+    FetchRequest,
+    decode,
+    decode_in_steps,
+    encode_response,
+)
+from minikafka.kafka.wire.single_fetch import SingleRequest, encode_single_response, single_request
+from minikafka.storage.replication.purgatory import AnswerQueue, Slot
+from minikafka.storage.replication.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     INVALID_SESSION_EPOCH,
@@ -84,14 +92,6 @@ from minikafka.replication.sessions import (
     FollowerSession,
     Topics,
 )
-from minikafka.wire.fetch import (
-    FOLLOWER_VERSION,
-    FetchRequest,
-    decode,
-    decode_in_steps,
-    encode_response,
-)
-from minikafka.wire.single_fetch import SingleRequest, encode_single_response, single_request
 
 REQUEST_BYTES_MAX: Final = 1 << 20
 """Maximum size of a Fetch request in bytes: enough for 30,000 partitions."""

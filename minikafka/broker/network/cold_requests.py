@@ -31,9 +31,9 @@ from minikafka.broker.services import (
     Steps,
 )
 from minikafka.broker.turns import Scheduler, take_steps
-from minikafka.replication.purgatory import AnswerQueue, Slot
-from minikafka.wire.codec import decode_request, decode_request_in_steps, encode_response
-from minikafka.wire.versions import API_VERSIONS, NAMES, is_served
+from minikafka.kafka.wire.codec import decode_request, decode_request_in_steps, encode_response
+from minikafka.kafka.wire.versions import API_VERSIONS, NAMES, is_served
+from minikafka.storage.replication.purgatory import AnswerQueue, Slot
 
 logger = logging.getLogger(__name__)
 

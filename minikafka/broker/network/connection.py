@@ -33,9 +33,9 @@ from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.broker.turns import Scheduler
-from minikafka.replication.purgatory import AnswerQueue, Slot
-from minikafka.wire.framing import CLIENT_ID, FramedStream, LargeBuffers, frames
-from minikafka.wire.versions import FETCH, PRODUCE
+from minikafka.kafka.wire.framing import CLIENT_ID, FramedStream, LargeBuffers, frames
+from minikafka.kafka.wire.versions import FETCH, PRODUCE
+from minikafka.storage.replication.purgatory import AnswerQueue, Slot
 
 logger = logging.getLogger(__name__)
 

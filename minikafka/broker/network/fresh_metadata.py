@@ -18,8 +18,8 @@ from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.broker.capabilities import MetadataSource
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.services import Entity, Handler, RequestContext, Services
-from minikafka.messages.table import NULL_UUID
-from minikafka.wire import versions
+from minikafka.kafka.messages.table import NULL_UUID
+from minikafka.kafka.wire import versions
 
 WAIT_MS: Final = 1_000
 NAMES_MAX: Final = 1_000

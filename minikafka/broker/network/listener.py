@@ -37,8 +37,8 @@ from minikafka.broker.network.unsent import ReadAhead, SendTurns
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
-from minikafka.wire.framing import LargeBuffers
-from minikafka.wire.versions import FETCH, PRODUCE, SERVED
+from minikafka.kafka.wire.framing import LargeBuffers
+from minikafka.kafka.wire.versions import FETCH, PRODUCE, SERVED
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Clock, Link, Processor, Slice
 from minikafka.broker.turns import Rotation
-from minikafka.log.deferred import Deferred
-from minikafka.replication.purgatory import Purgatory
+from minikafka.storage.log.deferred import Deferred
+from minikafka.storage.replication.purgatory import Purgatory
 
 BUDGET_BYTES: Final = 64 << 20
 """Budget for records that were read but not yet received by clients. The pieces get smaller as it is used up."""

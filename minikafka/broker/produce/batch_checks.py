@@ -11,9 +11,9 @@ from typing import Final
 
 from minikafka.base.ports import Clock
 from minikafka.broker.replicas.record_walks import PendingWalk, RecordWalks
-from minikafka.record.header import LOG_APPEND_TIME
-from minikafka.record.rules import RecordErrors, RecordRules
-from minikafka.record.walk import AT_ONCE_BYTES, STEPS_AT_ONCE, Walk, judge
+from minikafka.kafka.records.header import LOG_APPEND_TIME
+from minikafka.kafka.records.rules import RecordErrors, RecordRules
+from minikafka.kafka.records.walk import AT_ONCE_BYTES, STEPS_AT_ONCE, Walk, judge
 
 _WALKED_MAX: Final = 256 << 10
 """When this many bytes of records were walked (checked) in a tick, further records are walked in steps. A receive

@@ -14,17 +14,17 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.large import Steps
-from minikafka.record.header import (
+from minikafka.broker.rpc.coordinator_calls import VerifyRow
+from minikafka.kafka.records.header import (
     HEADER,
     HEADER_BYTES,
     PRODUCER_EPOCH,
     PRODUCER_ID,
     TRANSACTIONAL,
 )
-from minikafka.replication.partition import Partition
-from minikafka.replication.verification import NO_GUARD
-from minikafka.rpc.coordinator_calls import VerifyRow
-from minikafka.wire.produce import STEP_ELEMENTS, ProduceRequest
+from minikafka.kafka.wire.produce import STEP_ELEMENTS, ProduceRequest
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.verification import NO_GUARD
 
 _ABORTABLE_SINCE: Final = 11
 """From this version of Produce on, clients know TRANSACTION_ABORTABLE."""

@@ -50,12 +50,20 @@ from minikafka.broker.produce.response import Topics, encoder, leader_finder, si
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection
 from minikafka.broker.turns import Scheduler
-from minikafka.record.batch import end_of_batch
-from minikafka.record.header import CODEC_MASK
-from minikafka.record.inflate import ZSTD
-from minikafka.record.rules import LISTED_MAX, RecordErrors
-from minikafka.replication.partition import Partition
-from minikafka.replication.purgatory import (
+from minikafka.kafka.records.batch import end_of_batch
+from minikafka.kafka.records.header import CODEC_MASK
+from minikafka.kafka.records.inflate import ZSTD
+from minikafka.kafka.records.rules import LISTED_MAX, RecordErrors
+from minikafka.kafka.wire.framing import AGAIN, CLIENT_ID, Again
+from minikafka.kafka.wire.produce import (
+    PartitionRecords,
+    ProduceRequest,
+    decode_in_steps,
+    single_records,
+    tail_bytes,
+)
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.purgatory import (
     ALREADY,
     NEVER,
     AnswerQueue,
@@ -63,15 +71,7 @@ from minikafka.replication.purgatory import (
     Pack,
     PendingPartition,
 )
-from minikafka.replication.verification import NO_GUARD, NOT_TRANSACTIONAL
-from minikafka.wire.framing import AGAIN, CLIENT_ID, Again
-from minikafka.wire.produce import (
-    PartitionRecords,
-    ProduceRequest,
-    decode_in_steps,
-    single_records,
-    tail_bytes,
-)
+from minikafka.storage.replication.verification import NO_GUARD, NOT_TRANSACTIONAL
 
 logger = logging.getLogger(__name__)
 

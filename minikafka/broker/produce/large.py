@@ -13,7 +13,7 @@ from typing import TypeAlias
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Clock
 from minikafka.broker.turns import Scheduler
-from minikafka.replication.purgatory import Purgatory
+from minikafka.storage.replication.purgatory import Purgatory
 
 Steps: TypeAlias = Generator[bool, None, None]
 """The steps of one request. A step yields True if the next step must wait until `LargeProduce.resume` is called."""

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.record.header import BASE_SEQUENCE, HEADER, HEADER_BYTES, PRODUCER_EPOCH, PRODUCER_ID
-from minikafka.replication.early import WAIT_MS
-from minikafka.replication.purgatory import MultiProduce
+from minikafka.kafka.records.header import (
+    BASE_SEQUENCE,
+    HEADER,
+    HEADER_BYTES,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+)
+from minikafka.storage.replication.early import WAIT_MS
+from minikafka.storage.replication.purgatory import MultiProduce
 
 RETRIABLE: Final = frozenset(
     map(

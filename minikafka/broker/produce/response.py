@@ -9,15 +9,15 @@ from typing import TypeAlias
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, Node, TopicPartition
 from minikafka.broker.replicas.refusals import Refusals
-from minikafka.replication.purgatory import Pack, PendingPartition
-from minikafka.wire.current_leaders import CurrentLeaders
-from minikafka.wire.produce import (
+from minikafka.kafka.wire.current_leaders import CurrentLeaders
+from minikafka.kafka.wire.produce import (
     LEADERS_SINCE,
     NO_TEXTS,
     PartitionAnswer,
     encode_response,
     single_answer,
 )
+from minikafka.storage.replication.purgatory import Pack, PendingPartition
 
 Topics: TypeAlias = list[tuple[bytes, list[PendingPartition]]]
 """The topics of one Produce request, each with the results of its partitions."""

@@ -12,8 +12,8 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
-from minikafka.log.manager import LogManager
-from minikafka.replication.partition import Partition
+from minikafka.storage.log.manager import LogManager
+from minikafka.storage.replication.partition import Partition
 
 
 class Checkpoints:

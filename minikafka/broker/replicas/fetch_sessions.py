@@ -8,11 +8,11 @@ from functools import partial
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Rng
-from minikafka.replication.consumer_sessions import FetchSessionCache
-from minikafka.replication.partition import Partition
-from minikafka.replication.progress import FollowerProgress
-from minikafka.replication.purgatory import Purgatory
-from minikafka.replication.sessions import FollowerSession, Responder
+from minikafka.storage.replication.consumer_sessions import FetchSessionCache
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.progress import FollowerProgress
+from minikafka.storage.replication.purgatory import Purgatory
+from minikafka.storage.replication.sessions import FollowerSession, Responder
 
 
 class FetchSessions:

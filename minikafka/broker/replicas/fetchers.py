@@ -19,14 +19,14 @@ from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.base.ports import Clock, Link, Tasks, Timer, Transport
-from minikafka.replication.follower import Follower, Question
-from minikafka.replication.partition import Partition
-from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.fetch import decode_response_head, response_partitions
-from minikafka.wire.fetch import encode_request as encode_fetch
-from minikafka.wire.framing import SIZE, FramedStream
-from minikafka.wire.single_fetch import SingleFetch, single_response
-from minikafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
+from minikafka.kafka.wire.codec import decode_response, encode_request, request
+from minikafka.kafka.wire.fetch import decode_response_head, response_partitions
+from minikafka.kafka.wire.fetch import encode_request as encode_fetch
+from minikafka.kafka.wire.framing import SIZE, FramedStream
+from minikafka.kafka.wire.single_fetch import SingleFetch, single_response
+from minikafka.kafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
+from minikafka.storage.replication.follower import Follower, Question
+from minikafka.storage.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 

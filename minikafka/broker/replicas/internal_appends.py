@@ -17,17 +17,17 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.coordinators import Append
-from minikafka.base.deciders import Outcome
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.broker.host import Alarm
-from minikafka.record.batch import Record, build, marker_of
-from minikafka.record.header import HEADER, TRANSACTIONAL
-from minikafka.record.transactions import Marker, is_control
-from minikafka.replication.partition import Partition
-from minikafka.replication.purgatory import Purgatory
-from minikafka.replication.verification import NO_GUARD
+from minikafka.deciders.decider import Outcome
+from minikafka.kafka.records.batch import Record, build, marker_of
+from minikafka.kafka.records.header import HEADER, TRANSACTIONAL
+from minikafka.kafka.records.transactions import Marker, is_control
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.purgatory import Purgatory
+from minikafka.storage.replication.verification import NO_GUARD
 
 logger = logging.getLogger(__name__)
 

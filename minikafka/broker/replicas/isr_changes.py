@@ -16,14 +16,14 @@ from minikafka.base.errors import CoordinationError
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Clock, Ledger, Tasks
 from minikafka.broker.capabilities import IsrOutcome, IsrStore, IsrWrite
+from minikafka.broker.ledger.record import ISR
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import all_of
-from minikafka.ledger.record import ISR
-from minikafka.replication.isr import Committed, IsrState, PendingExpand
-from minikafka.replication.partition import Partition
-from minikafka.replication.progress import FollowerProgress
-from minikafka.replication.purgatory import Purgatory
-from minikafka.replication.replica_selector import forget_former_readers
+from minikafka.storage.replication.isr import Committed, IsrState, PendingExpand
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.progress import FollowerProgress
+from minikafka.storage.replication.purgatory import Purgatory
+from minikafka.storage.replication.replica_selector import forget_former_readers
 
 logger = logging.getLogger(__name__)
 state_change_logger = logging.getLogger("state-change")

@@ -20,14 +20,14 @@ from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.turns import Scheduler
-from minikafka.log.cleaner.dirt import Dirt, dirt_of, is_due, task_of
-from minikafka.log.cleaner.task import CleanedGroup, CleaningOutcome
-from minikafka.log.log import Log
-from minikafka.log.manager import LogManager
-from minikafka.log.replacement import Replacement
-from minikafka.log.segments.segment import Segment
-from minikafka.log.segments.swap import remove_copies
-from minikafka.replication.partition import Partition
+from minikafka.storage.log.cleaner.dirt import Dirt, dirt_of, is_due, task_of
+from minikafka.storage.log.cleaner.task import CleanedGroup, CleaningOutcome
+from minikafka.storage.log.log import Log
+from minikafka.storage.log.manager import LogManager
+from minikafka.storage.log.replacement import Replacement
+from minikafka.storage.log.segments.segment import Segment
+from minikafka.storage.log.segments.swap import remove_copies
+from minikafka.storage.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 

@@ -30,6 +30,7 @@ from minikafka.base.model import (
 from minikafka.base.ports import Ledger
 from minikafka.base.traffic import TopicTraffic
 from minikafka.broker.capabilities import Capabilities
+from minikafka.broker.ledger.record import BROKER, by_topic, in_parts
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.checkpoints import Checkpoints
@@ -44,14 +45,13 @@ from minikafka.broker.replicas.throttles import ReplicationThrottles
 from minikafka.broker.replicas.upkeep import Upkeep
 from minikafka.broker.settings.topic_configs import TopicConfigs
 from minikafka.broker.turns import Scheduler
-from minikafka.ledger.record import BROKER, by_topic, in_parts
-from minikafka.log.manager import Directory, LogManager
-from minikafka.replication.hosted import HostedPartitions
-from minikafka.replication.partition import Partition
-from minikafka.replication.purgatory import Purgatory
-from minikafka.replication.reader import PartitionReader
-from minikafka.replication.sessions import FollowerSession
-from minikafka.replication.throttle import RETRY_MS
+from minikafka.storage.log.manager import Directory, LogManager
+from minikafka.storage.replication.hosted import HostedPartitions
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.purgatory import Purgatory
+from minikafka.storage.replication.reader import PartitionReader
+from minikafka.storage.replication.sessions import FollowerSession
+from minikafka.storage.replication.throttle import RETRY_MS
 
 logger = logging.getLogger(__name__)
 state_change_logger = logging.getLogger("state-change")

@@ -30,7 +30,7 @@ from minikafka.broker.capabilities import (
 )
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.strays import Strays
-from minikafka.replication.partition import Partition
+from minikafka.storage.replication.partition import Partition
 
 _SLICE_MS: Final = 50
 """Maximum time (ms) that an order may occupy the event loop without a pause."""

@@ -16,7 +16,7 @@ from typing import Final
 from minikafka.base.errors import ErrorCode
 from minikafka.base.ports import Clock
 from minikafka.broker.turns import STEPS_MAX, TURN_MS, Rotation
-from minikafka.record.walk import Walk
+from minikafka.kafka.records.walk import Walk
 
 logger = logging.getLogger(__name__)
 

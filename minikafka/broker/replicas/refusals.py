@@ -14,7 +14,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import BrokerId, Node, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.broker.metadata import MetadataCache
-from minikafka.replication.partition import Partition
+from minikafka.storage.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 

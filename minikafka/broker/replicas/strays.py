@@ -24,7 +24,7 @@ from minikafka.base.model import (
 )
 from minikafka.broker.capabilities import Confirm, TopicStore, always_confirmed
 from minikafka.broker.metadata import MetadataCache
-from minikafka.log.manager import LogManager
+from minikafka.storage.log.manager import LogManager
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import Final
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock
-from minikafka.replication.partition import Partition
-from minikafka.replication.throttle import Throttle
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.throttle import Throttle
 
 _EVERY_REPLICA: Final = "*"
 

@@ -15,10 +15,10 @@ from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Tasks
 from minikafka.broker.turns import Slices
-from minikafka.log import retention
-from minikafka.log.log import Log
-from minikafka.log.manager import LogManager
-from minikafka.replication.partition import Partition
+from minikafka.storage.log import retention
+from minikafka.storage.log.log import Log
+from minikafka.storage.log.manager import LogManager
+from minikafka.storage.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 

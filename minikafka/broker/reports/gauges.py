@@ -12,8 +12,8 @@ from minikafka.broker.replicas.fetch_sessions import FetchSessions
 from minikafka.broker.replicas.isr_changes import IsrChanges
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.throttles import ReplicationThrottles
-from minikafka.replication.partition import Partition
-from minikafka.replication.throttle import Throttle
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.throttle import Throttle
 
 Led = list[Partition]
 """The partitions that this broker leads and can serve."""

@@ -10,8 +10,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.coordinators.peer_calls import OtherBrokers
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.manager import ReplicaManager
+from minikafka.broker.rpc import messages
 from minikafka.broker.side_by_side import all_of
-from minikafka.rpc import messages
 
 CALL_TIMEOUT_MS: Final = 2_000
 

@@ -16,10 +16,10 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.orders import missing_members
-from minikafka.log.retention import earliest_timestamp
-from minikafka.replication.isr import Committed, PendingExpand
-from minikafka.replication.partition import Partition
-from minikafka.replication.progress import FollowerProgress
+from minikafka.storage.log.retention import earliest_timestamp
+from minikafka.storage.replication.isr import Committed, PendingExpand
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.progress import FollowerProgress
 
 CompactionOf = Callable[[Partition], dict[str, Any] | None]
 """The type of `LogCleaner.report`, which returns the compaction state of a log; None if it is not compacted."""

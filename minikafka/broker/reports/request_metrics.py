@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from minikafka.base.metrics import Histogram, Metrics
-from minikafka.replication.purgatory import Purgatory
-from minikafka.wire.versions import FETCH, NAMES, PRODUCE, SERVED
+from minikafka.kafka.wire.versions import FETCH, NAMES, PRODUCE, SERVED
+from minikafka.storage.replication.purgatory import Purgatory
 
 _RATE: Final = "kafka.network:type=RequestMetrics,name=RequestsPerSec"
 _RATE_HELP: Final = "Requests answered."

@@ -9,8 +9,8 @@ from typing import Protocol
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.broker.capabilities import Administration, Overrides
+from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.rpc.messages import SettingChange
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from minikafka.base.config.broker import (
 )
 from minikafka.base.config.keys import LONG_MAX, ConfigType, Key, parse_all
 from minikafka.base.errors import ConfigError
-from minikafka.rpc.messages import SettingChange
+from minikafka.broker.rpc.messages import SettingChange
 
 logger = logging.getLogger(__name__)
 

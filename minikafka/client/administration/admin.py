@@ -41,7 +41,7 @@ from minikafka.client.log_offsets import EARLIEST, LATEST, LogOffsets
 from minikafka.client.metadata import ClusterInfo, Metadata, TopicInfo, error_code, read_metadata
 from minikafka.client.network import Address, Network, request
 from minikafka.client.retries import GRACE_MS, Retries
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 logger = logging.getLogger(__name__)
 

@@ -35,9 +35,9 @@ from minikafka.client.administration.results import Outcome
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Address, Network, request
 from minikafka.client.retries import Retries
-from minikafka.messages.decoder import decode
-from minikafka.messages.table import record
-from minikafka.wire import versions
+from minikafka.kafka.messages.decoder import decode
+from minikafka.kafka.messages.table import record
+from minikafka.kafka.wire import versions
 
 T = TypeVar("T")
 

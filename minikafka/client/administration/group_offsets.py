@@ -11,7 +11,7 @@ from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.client.metadata import error_code
 from minikafka.client.network import request
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 
 class OffsetAndMetadata(NamedTuple):

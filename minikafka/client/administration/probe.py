@@ -15,7 +15,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client.administration.results import Outcome
 from minikafka.client.metadata import ClusterInfo, TopicInfo, error_code
 from minikafka.client.network import Address, Network, request
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 TIMEOUT_MS: Final = 1_000
 """Time for one broker to answer."""

@@ -20,7 +20,7 @@ from minikafka.client.administration.results import Outcome
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Address, Network, request
 from minikafka.client.retries import Retries
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 DONE: Final = Outcome(ErrorCode.NONE)
 

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch
-from minikafka.record.header import (
+from minikafka.kafka.records.header import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -31,7 +31,7 @@ from minikafka.record.header import (
     OVERHEAD,
     Header,
 )
-from minikafka.record.transactions import Aborted, AbortedBatches, is_control
+from minikafka.kafka.records.transactions import Aborted, AbortedBatches, is_control
 from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.compression import INFLATED_MAX, inflate
 

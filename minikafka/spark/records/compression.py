@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from minikafka.base.errors import CorruptBatch
-from minikafka.record.varints import read_uvarint
+from minikafka.kafka.records.varints import read_uvarint
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """The values of `compression.type`, with the codec numbers in the attributes of a batch."""

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from minikafka.record.header import (
+from minikafka.kafka.records.header import (
     CRC_AT,
     CRC_START,
     HEADER,

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
-from minikafka.messages.decoder import Entity
+from minikafka.kafka.messages.decoder import Entity
 from minikafka.spark.wire.protocol import decoded, encoded
 
 PRODUCE: Final = (0, 8)

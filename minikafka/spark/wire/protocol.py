@@ -1,6 +1,6 @@
 """Requests and responses of Metadata v11, ListOffsets v4, Fetch v11 and OffsetForLeaderEpoch v3.
 
-`minikafka.messages` encodes and decodes them. Metadata has version 11 because its responses must contain topic ids.
+`minikafka.kafka.messages` encodes and decodes them. Metadata has version 11 because its responses must contain topic ids.
 Kafka 2.8 and later serve all these versions. Invariant: a truncated response, or a response with impossible sizes,
 raises `ProtocolViolation` and no other exception.
 """
@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
-from minikafka.messages import table
-from minikafka.messages.decoder import Entity, decode, skip_tags
-from minikafka.messages.encoder import Row, encode
-from minikafka.record.transactions import Aborted
+from minikafka.kafka.messages import table
+from minikafka.kafka.messages.decoder import Entity, decode, skip_tags
+from minikafka.kafka.messages.encoder import Row, encode
+from minikafka.kafka.records.transactions import Aborted
 
 FETCH: Final = (1, 11)
 LIST_OFFSETS: Final = (2, 4)

@@ -7,8 +7,8 @@ from typing import Final
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
-from minikafka.messages.decoder import Entity
-from minikafka.messages.encoder import Row
+from minikafka.kafka.messages.decoder import Entity
+from minikafka.kafka.messages.encoder import Row
 from minikafka.spark.wire.protocol import by_topic, decoded, encoded
 
 CREATE_TOPICS: Final = (19, 4)

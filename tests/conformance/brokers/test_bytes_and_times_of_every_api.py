@@ -11,8 +11,8 @@ from support.raw_answers import answer
 from support.raw_requests import Filling, frame, names_of
 
 from minikafka.client import NewTopic
-from minikafka.wire.codec import decode_response
-from minikafka.wire.versions import (
+from minikafka.kafka.wire.codec import decode_response
+from minikafka.kafka.wire.versions import (
     FETCH,
     FIND_COORDINATOR,
     NAMES,

@@ -13,7 +13,7 @@ from support.seeded_loop import run_seeded
 from support.until import until
 
 from minikafka.client import NewTopic
-from minikafka.record.batch import records
+from minikafka.kafka.records.batch import records
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 PRODUCERS = (Librdkafka, JavaClient)

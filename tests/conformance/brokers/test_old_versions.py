@@ -13,9 +13,9 @@ from support.until import until
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.record.batch import Record
-from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.versions import (
+from minikafka.kafka.records.batch import Record
+from minikafka.kafka.wire.codec import decode_response, encode_request, request
+from minikafka.kafka.wire.versions import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_CONFIGS,

@@ -10,7 +10,7 @@ import pytest
 from support.controller_bench import ControllerBench
 from support.zookeeper_brokers import NewCluster, ZooKeeperBrokers
 
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 
 ROOTS = itertools.count()
 

@@ -21,12 +21,12 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import WatchKind
+from minikafka.broker.ledger.reader import Line
 from minikafka.client import NewTopic
 from minikafka.client.administration.admin import Resource, ResourceType
-from minikafka.ledger.reader import Line
-from minikafka.record.batch import Record
-from minikafka.zk import layout
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.kafka.records.batch import Record
+from minikafka.zookeeper.nodes import layout
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -25,8 +25,8 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Check, Create, Set, WatchKind
-from minikafka.ledger.record import EVENT
-from minikafka.zk import layout
+from minikafka.broker.ledger.record import EVENT
+from minikafka.zookeeper.nodes import layout
 
 
 @pytest.mark.row("D14", "R13")

@@ -15,8 +15,8 @@ from support.stage import KEYS
 from support.zookeeper_brokers import NewCluster
 
 from minikafka.base.model import TopicPartition
-from minikafka.cli.processes import broker_process
 from minikafka.runtime.clock import SystemClock
+from minikafka.tools.cli.processes import broker_process
 
 HOUR_MS = 3_600_000
 OFFSETS = {1: 0, 2: 120_000, 3: -5 * HOUR_MS, 4: 5 * HOUR_MS}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from minikafka.controller.elections import (
+from minikafka.deciders.controller.elections import (
     ChosenLeader,
     Refusal,
     controlled_shutdown,

@@ -13,11 +13,11 @@ from support.seeded_loop import SeededLoop, run_seeded
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
 from minikafka.broker.broker import BrokerServer
+from minikafka.broker.ledger.reader import Line
+from minikafka.broker.rpc import messages
+from minikafka.broker.rpc.liveness import CONNECTION_LOST
 from minikafka.client import Client, NewTopic
-from minikafka.ledger.reader import Line
-from minikafka.record.batch import Record
-from minikafka.rpc import messages
-from minikafka.rpc.liveness import CONNECTION_LOST
+from minikafka.kafka.records.batch import Record
 
 T0 = TopicPartition("t", 0)
 AT_ONCE = 500

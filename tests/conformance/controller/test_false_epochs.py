@@ -10,8 +10,8 @@ from support.until import until
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.log.epochs import encode
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.storage.log.epochs import encode
 
 T0 = TopicPartition("t", 0)
 FILE = f"{LOG_DIR}/t-0/leader-epoch-checkpoint"

@@ -25,10 +25,10 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
+from minikafka.broker.rpc.messages import LEADER_AND_ISR
 from minikafka.client import NewTopic
-from minikafka.cluster.observation.state import combine
-from minikafka.rpc.messages import LEADER_AND_ISR
-from minikafka.zk import layout
+from minikafka.tools.cluster.observation.state import combine
+from minikafka.zookeeper.nodes import layout
 
 T0 = TopicPartition("t", 0)
 

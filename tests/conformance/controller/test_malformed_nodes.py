@@ -17,7 +17,7 @@ from support.garbage import IDS, NAMES, garbage, places, rows
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.controller.terms.election import EpochNotReadable
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 GOOD = TopicPartition("good", 0)
 

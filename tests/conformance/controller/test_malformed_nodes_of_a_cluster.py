@@ -15,8 +15,8 @@ from support.zookeeper_in_memory import ZooKeeperInMemory
 
 from minikafka.base.errors import ConfigError
 from minikafka.client import NewTopic
-from minikafka.record.batch import Record
-from minikafka.zk import layout
+from minikafka.kafka.records.batch import Record
+from minikafka.zookeeper.nodes import layout
 
 
 async def test_brokers_serve_clients_despite_malformed_registrations_and_notifications(

@@ -23,10 +23,10 @@ from minikafka.base.ports import SessionState
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk import layout
-from minikafka.zk.client import ZooKeeperClient, close_session
-from minikafka.zk.processes.apache import ApacheZooKeeper
-from minikafka.zk.processes.child import ServerFailed
+from minikafka.zookeeper.client.client import ZooKeeperClient, close_session
+from minikafka.zookeeper.nodes import layout
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
+from minikafka.zookeeper.processes.child import ServerFailed
 
 T0 = TopicPartition("t", 0)
 SESSION_MS = 6_000

@@ -15,22 +15,22 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.controller.commands import (
+from minikafka.deciders.controller.commands import (
     AnnounceStep,
     SendRequest,
     StartChannel,
     StopChannel,
     TrimReassignments,
 )
-from minikafka.controller.elections import Election
-from minikafka.controller.events import (
+from minikafka.deciders.controller.elections import Election
+from minikafka.deciders.controller.events import (
     AssignmentChanged,
     LogDirsFailed,
     RebalanceDue,
     UncleanElectionEnabled,
 )
-from minikafka.controller.state_change_log import ILLEGAL, MOVE, PARTITION, REFUSE
-from minikafka.controller.states import PartitionStatus, ReplicaStatus
+from minikafka.deciders.controller.state_change_log import ILLEGAL, MOVE, PARTITION, REFUSE
+from minikafka.deciders.controller.states import PartitionStatus, ReplicaStatus
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = ReplicaStatus

@@ -9,7 +9,7 @@ from support.controller_bench import T0, ControllerBench, create_topic, reassign
 
 from minikafka.base.model import ReplicaAssignment, StopReplicaRequest, TopicPartition
 from minikafka.base.ports import Check, Delete, MultiOp, WatchKind
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 
 def zookeeper_writes(multis: list[Any]) -> list[tuple[str, MultiOp]]:

@@ -16,7 +16,7 @@ from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 
 @pytest.mark.row("D7", "M2", "X20", "C29")

@@ -28,11 +28,11 @@ from minikafka.base.model import (
 from minikafka.client import NewTopic
 from minikafka.client.client import NotProduced
 from minikafka.client.connection import BrokerConnection
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.kafka.wire.codec import decode_response, request
+from minikafka.kafka.wire.versions import FETCH
 from minikafka.runtime.transport import SocketTransport
-from minikafka.wire.codec import decode_response, request
-from minikafka.wire.versions import FETCH
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -12,7 +12,7 @@ from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.keys import INT_MAX, LONG_MAX, ConfigType, Key
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.client import Client, NewTopic
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 
 NUMBERS = (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE)
 HIGHEST = {ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX, ConfigType.DOUBLE: 1.0}

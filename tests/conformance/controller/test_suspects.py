@@ -14,9 +14,9 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.controller.terms.term import Term
 from minikafka.broker.modes.controller.terms.view import summary_of
 from minikafka.client import NewTopic
-from minikafka.controller.events import BrokerSuspected, SuspicionEnded
-from minikafka.record.batch import Record
-from minikafka.replication.partition import Partition
+from minikafka.deciders.controller.events import BrokerSuspected, SuspicionEnded
+from minikafka.kafka.records.batch import Record
+from minikafka.storage.replication.partition import Partition
 
 T0 = TopicPartition("t", 0)
 SOON = 5

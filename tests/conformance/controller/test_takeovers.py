@@ -19,10 +19,10 @@ from support.until import until
 
 from minikafka.base.errors import ControllerMoved, ErrorCode, KafkaError
 from minikafka.base.model import StopReplicaPartition, StopReplicaRequest, TopicPartition
+from minikafka.broker.ledger.reader import Line
+from minikafka.broker.ledger.record import ELECTION
 from minikafka.client import NewTopic
-from minikafka.ledger.reader import Line
-from minikafka.ledger.record import ELECTION
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 T0 = TopicPartition("t", 0)
 SEEDS = range(2)

@@ -29,7 +29,7 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import WatchKind
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 
 @pytest.mark.row("D2", "D3", "D5", "D6", "D16", "D17", "T8", "T9", "R18")
@@ -271,7 +271,7 @@ async def test_controller_logs_its_start_and_its_end_in_kafkas_words(
     create_topic(bench.ensemble, "t", [2, 3])
     await bench.led(2)
     successor = Candidate(bench.ensemble, 4)
-    with caplog.at_level(logging.INFO, "minikafka.controller"):
+    with caplog.at_level(logging.INFO, "minikafka.deciders.controller"):
         bench.ensemble.delete(layout.CONTROLLER)
         await bench.service.resign()
         await successor.start()

@@ -20,8 +20,8 @@ from minikafka.base.ports import Check, Create, Set
 from minikafka.broker.broker import BrokerServer
 from minikafka.client import Client, NewTopic
 from minikafka.client.administration.admin import Resource, ResourceType
-from minikafka.record.batch import Record
-from minikafka.zk import layout
+from minikafka.kafka.records.batch import Record
+from minikafka.zookeeper.nodes import layout
 
 T0 = TopicPartition("t", 0)
 

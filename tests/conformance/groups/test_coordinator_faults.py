@@ -16,7 +16,7 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.coordination import CONTROLLER
 from minikafka.client import NewTopic
-from minikafka.groups.states import STABLE
+from minikafka.deciders.groups.states import STABLE
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 KEYS = {

@@ -14,14 +14,14 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import NewTopic
-from minikafka.groups.records import (
+from minikafka.deciders.groups.records import (
     OffsetAndMetadata,
     offset_commit_key,
     offset_commit_value,
 )
-from minikafka.record.batch import Record, build
-from minikafka.record.header import TRANSACTIONAL
-from minikafka.wire.versions import OFFSET_FETCH
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.records.header import TRANSACTIONAL
+from minikafka.kafka.wire.versions import OFFSET_FETCH
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 P0 = TopicPartition(GROUP_TOPIC, 0)

@@ -16,11 +16,11 @@ from support.until import until
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import TopicPartition
-from minikafka.cli.processes import broker_process
 from minikafka.client import Client, NewTopic
-from minikafka.log.log import Log
-from minikafka.record.batch import Record, build
+from minikafka.kafka.records.batch import Record, build
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.storage.log.log import Log
+from minikafka.tools.cli.processes import broker_process
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 T0 = TopicPartition("t", 0)

@@ -15,9 +15,9 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import Client, NewTopic
-from minikafka.record.header import ATTRIBUTES, CODEC_MASK, HEADER
-from minikafka.replication.reader import PartitionReader
-from minikafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT
+from minikafka.kafka.records.header import ATTRIBUTES, CODEC_MASK, HEADER
+from minikafka.kafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT
+from minikafka.storage.replication.reader import PartitionReader
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 P0 = TopicPartition(GROUP_TOPIC, 0)

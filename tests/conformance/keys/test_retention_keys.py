@@ -10,7 +10,7 @@ from support.seeded_loop import run_seeded
 
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.administration.results import Resource, ResourceType
-from minikafka.record.batch import build
+from minikafka.kafka.records.batch import build
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 BATCH = len(build([Record(timestamp=0, value=b"v" * 100)]))

@@ -13,8 +13,8 @@ from support.transactional_client import Fenced, MustAbort, TransactionalProduce
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.replication.reader import PartitionReader
-from minikafka.wire.versions import DESCRIBE_TRANSACTIONS
+from minikafka.kafka.wire.versions import DESCRIBE_TRANSACTIONS
+from minikafka.storage.replication.reader import PartitionReader
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 T = TopicPartition("t", 0)

@@ -22,7 +22,7 @@ from support.leaders_cluster import LeadersCluster
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import PartitionResult, ReplicaAssignment, TopicPartition
 from minikafka.client import Record
-from minikafka.leaders.steps import REASSIGNMENT, STEPS
+from minikafka.deciders.leaders.steps import REASSIGNMENT, STEPS
 
 A0 = TopicPartition("a", 0)
 REPLICAS, LEADER, ISR = "topics/a/0/replicas", "topics/a/0/leader", "topics/a/0/ISR"

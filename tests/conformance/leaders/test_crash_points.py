@@ -11,7 +11,7 @@ from support.leaders_cluster import LeadersCluster
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.leaders.steps import CONTROLLED_SHUTDOWN, ELECTION, STEPS
+from minikafka.deciders.leaders.steps import CONTROLLED_SHUTDOWN, ELECTION, STEPS
 
 T0 = TopicPartition("t", 0)
 

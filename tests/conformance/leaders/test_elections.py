@@ -14,9 +14,9 @@ from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import WatchKind
 from minikafka.client import NewTopic
-from minikafka.leaders.model import Operation, StateChange
-from minikafka.record.batch import Record
-from minikafka.zk.nodes.leaders import queues
+from minikafka.deciders.leaders.model import Operation, StateChange
+from minikafka.kafka.records.batch import Record
+from minikafka.zookeeper.nodes.leaders import queues
 
 SEEDS = range(1, 6)
 LAG_MS = 3_000

@@ -25,9 +25,9 @@ from support.leaders_cluster import T0, LeadersCluster, run_leaders
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
-from minikafka.leaders.events import Event, PartitionRead
-from minikafka.leaders.machine import LeadersMachine
-from minikafka.leaders.model import Operation, StateChange
+from minikafka.deciders.leaders.events import Event, PartitionRead
+from minikafka.deciders.leaders.machine import LeadersMachine
+from minikafka.deciders.leaders.model import Operation, StateChange
 
 SESSION_MS = 120_000
 """Longer than a broker hangs in these tests, so that it counts as alive."""

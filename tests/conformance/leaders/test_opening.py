@@ -17,7 +17,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.broker.capabilities import TopicPlan
 from minikafka.client import NewTopic, Record
 from minikafka.client.network import Address, Network, request
-from minikafka.wire.versions import PRODUCE
+from minikafka.kafka.wire.versions import PRODUCE
 
 LAG_MS = 3_000
 

@@ -8,8 +8,8 @@ import pytest
 from support.leaders_cluster import T0, LeadersCluster, run_leaders
 
 from minikafka.base.errors import OutcomeUnknown
-from minikafka.leaders.model import Operation, StateChange
-from minikafka.zk.nodes.leaders import layout
+from minikafka.deciders.leaders.model import Operation, StateChange
+from minikafka.zookeeper.nodes.leaders import layout
 
 QUEUE = "/leaders/brokers/state/2"
 

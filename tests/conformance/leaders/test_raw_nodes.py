@@ -8,8 +8,8 @@ import pytest
 from support.leaders_cluster import T0, LeadersCluster, run_leaders
 
 from minikafka.base.model import TopicPartition
-from minikafka.leaders.model import Operation, StateChange
-from minikafka.zk.nodes.leaders import layout, queues
+from minikafka.deciders.leaders.model import Operation, StateChange
+from minikafka.zookeeper.nodes.leaders import layout, queues
 
 SEEDS = range(1, 4)
 ROOT = "/leaders/brokers"

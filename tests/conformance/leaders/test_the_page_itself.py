@@ -30,20 +30,20 @@ from minikafka.broker.modes.leaders.commands import OwnReplicas
 from minikafka.broker.modes.leaders.host import LeadersHost
 from minikafka.broker.modes.leaders.lease import Lease
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
-from minikafka.leaders import requests, shrinking
-from minikafka.leaders.commands import CloseReplica
-from minikafka.leaders.context import Replica
-from minikafka.leaders.model import (
+from minikafka.deciders.leaders import requests, shrinking
+from minikafka.deciders.leaders.commands import CloseReplica
+from minikafka.deciders.leaders.context import Replica
+from minikafka.deciders.leaders.model import (
     FROM_ADMINISTRATOR,
     Operation,
     PartitionView,
     Replicas,
     StateChange,
 )
-from minikafka.leaders.reassignment import LedReassignments
-from minikafka.leaders.shrinking import Shrinking
-from minikafka.replication.partition import Partition
-from minikafka.zk.nodes.leaders import queues, reassignments, topics
+from minikafka.deciders.leaders.reassignment import LedReassignments
+from minikafka.deciders.leaders.shrinking import Shrinking
+from minikafka.storage.replication.partition import Partition
+from minikafka.zookeeper.nodes.leaders import queues, reassignments, topics
 
 PAGE, PRODUCT = "the page", "the product"
 both = pytest.mark.parametrize("rules", [PAGE, PRODUCT])

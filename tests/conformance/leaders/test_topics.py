@@ -26,8 +26,8 @@ from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.client import NewTopic
 from minikafka.client.administration.results import Outcome
-from minikafka.leaders.steps import CREATION, DELETION, STEPS
-from minikafka.record.batch import Record
+from minikafka.deciders.leaders.steps import CREATION, DELETION, STEPS
+from minikafka.kafka.records.batch import Record
 
 
 async def extend(cluster: LeadersCluster, total: int, added: Sequence[Sequence[int]]) -> Outcome:

@@ -12,8 +12,8 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
-from minikafka.record.batch import records
-from minikafka.replication.partition import Partition
+from minikafka.kafka.records.batch import records
+from minikafka.storage.replication.partition import Partition
 
 KEYED, AGED = TopicPartition("keyed", 0), TopicPartition("aged", 0)
 """A compacted partition, and a partition with compaction and a retention of `KEPT_MS`."""

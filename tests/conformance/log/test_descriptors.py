@@ -17,7 +17,7 @@ from minikafka.base.coordination import MODES
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
-from minikafka.record.batch import build
+from minikafka.kafka.records.batch import build
 
 KEYS = {"log_segment_bytes": 200, "log_index_interval_bytes": 1, "min_insync_replicas": 2}
 

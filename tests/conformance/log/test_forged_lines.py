@@ -14,15 +14,15 @@ from support.memory_cluster import MemoryCluster
 from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import KafkaError
-from minikafka.cli.processes import log_lines
-from minikafka.cli.processes.log_lines import LineFormatter
 from minikafka.client import NewTopic
 from minikafka.client.connection import BrokerConnection
-from minikafka.messages import table
-from minikafka.messages.table import Field, Structure
-from minikafka.wire import codec
-from minikafka.wire.versions import LIST_OFFSETS, PRODUCE, SERVED
-from minikafka.zk import layout
+from minikafka.kafka.messages import table
+from minikafka.kafka.messages.table import Field, Structure
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import LIST_OFFSETS, PRODUCE, SERVED
+from minikafka.tools.cli.processes import log_lines
+from minikafka.tools.cli.processes.log_lines import LineFormatter
+from minikafka.zookeeper.nodes import layout
 
 EVIL = "t\n2026-01-01 00:00:00,000 ERROR   forged: x\r\x1b[2J\x9b31m\x7f\u2028\u202e"
 ESCAPED = r"t\n2026-01-01 00:00:00,000 ERROR   forged: x\r\u001b[2J\u009b31m\u007f\u2028\u202e"

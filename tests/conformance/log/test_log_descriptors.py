@@ -11,8 +11,8 @@ from support.logs import DIRECTORY, append, batch, offsets, open_log, produce, r
 from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
-from minikafka.log.log import Log
-from minikafka.log.segments.segment import LOG
+from minikafka.storage.log.log import Log
+from minikafka.storage.log.segments.segment import LOG
 
 SIZE = len(batch(2))
 SETTINGS = {"segment_bytes": 2 * SIZE, "index_interval_bytes": 1}

@@ -25,10 +25,10 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.config import TopicConfig
 from minikafka.client import Client, NewTopic, Record
-from minikafka.log.directory import LogDirectory
-from minikafka.log.log import Log
-from minikafka.log.retention import plan
-from minikafka.record.batch import build
+from minikafka.kafka.records.batch import build
+from minikafka.storage.log.directory import LogDirectory
+from minikafka.storage.log.log import Log
+from minikafka.storage.log.retention import plan
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 

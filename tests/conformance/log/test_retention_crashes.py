@@ -20,8 +20,8 @@ from support.seeded_loop import run_seeded
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
-from minikafka.log.log import Log
-from minikafka.record.batch import build, records
+from minikafka.kafka.records.batch import build, records
+from minikafka.storage.log.log import Log
 
 SECOND = 1_000
 BATCH = len(build([Record(timestamp=0, value=bytes(60))]))

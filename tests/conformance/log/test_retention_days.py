@@ -14,8 +14,8 @@ from support.seeded_loop import run_seeded
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
-from minikafka.record.batch import build, records
-from minikafka.replication.partition import Partition
+from minikafka.kafka.records.batch import build, records
+from minikafka.storage.replication.partition import Partition
 
 KEPT_MS = 6 * HOUR
 SEGMENT_MS = HOUR

@@ -18,11 +18,11 @@ from support.until import until
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, KafkaError, OffsetGap
 from minikafka.client import Client, NewTopic
-from minikafka.log.directory import LogDirectory
-from minikafka.log.log import Log
-from minikafka.record.batch import Record, build
-from minikafka.record.header import TRANSACTIONAL
-from minikafka.replication.follower import DELAYED, FETCHING
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.records.header import TRANSACTIONAL
+from minikafka.storage.log.directory import LogDirectory
+from minikafka.storage.log.log import Log
+from minikafka.storage.replication.follower import DELAYED, FETCHING
 
 FOLLOWER = 1
 

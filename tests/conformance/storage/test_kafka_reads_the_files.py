@@ -18,9 +18,9 @@ from support.aborted import indexed
 from support.cleaning import varied_log
 from support.logs import append, batch, open_log, produce, read_all, replicate
 
-from minikafka.log.log import Log
-from minikafka.record.header import HEADER
+from minikafka.kafka.records.header import HEADER
 from minikafka.runtime.storage import DiskStorage
+from minikafka.storage.log.log import Log
 
 JARS = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 

@@ -14,7 +14,7 @@ from support.transactional_client import TransactionalProducer, committed_values
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.transactions.steps import STEPS, TRANSACTION
+from minikafka.deciders.transactions.steps import STEPS, TRANSACTION
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]

@@ -15,7 +15,7 @@ from support.seeded_loop import SeededLoop, run_seeded
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.client import NewTopic
-from minikafka.transactions.steps import STEPS, TRANSACTION
+from minikafka.deciders.transactions.steps import STEPS, TRANSACTION
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 SMALL = {

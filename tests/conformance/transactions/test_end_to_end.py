@@ -21,7 +21,7 @@ from support.transactional_client import (
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.wire.versions import OFFSET_FETCH
+from minikafka.kafka.wire.versions import OFFSET_FETCH
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)

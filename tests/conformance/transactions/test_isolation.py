@@ -21,10 +21,10 @@ from support.transactional_client import (
 )
 
 from minikafka.base.model import TopicPartition
+from minikafka.checks.isolation.events import OK, UNKNOWN, Recorder, parse
+from minikafka.checks.isolation.logs import Stored, stored
+from minikafka.checks.isolation.verdict import Verdict, check
 from minikafka.client import NewTopic
-from minikafka.client.isolation.events import OK, UNKNOWN, Recorder, parse
-from minikafka.client.isolation.logs import Stored, stored
-from minikafka.client.isolation.verdict import Verdict, check
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 SMALL = {

@@ -10,8 +10,8 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.transactions.commands import DropMarkers
-from minikafka.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSACTION
+from minikafka.deciders.transactions.commands import DropMarkers
+from minikafka.deciders.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSACTION
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 A, B, C = (TopicPartition("t", number) for number in range(3))

@@ -19,7 +19,7 @@ from support.transactional_client import (
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.wire.versions import FETCH, SERVED
+from minikafka.kafka.wire.versions import FETCH, SERVED
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 A, B = TopicPartition("a", 0), TopicPartition("a", 1)

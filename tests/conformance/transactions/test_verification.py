@@ -15,7 +15,7 @@ from support.transactional_client import MustAbort, TransactionalProducer
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]

@@ -13,7 +13,7 @@ from support.zookeeper_proxy import Proxy, proxy_to
 from support.zookeeper_servers import InMemory, InProcess, Zookeeper
 from support.zookeepers import Connect, heal_servers
 
-from minikafka.zk.processes.child import ServerProcess
+from minikafka.zookeeper.processes.child import ServerProcess
 
 MEMORY = "memory"
 FIXTURES = {

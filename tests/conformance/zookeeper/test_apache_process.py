@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 from support.zookeepers import eventually
 
-from minikafka.cluster.ports import free_ports
-from minikafka.cluster.processes import identify
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.zk.processes.apache import ApacheZooKeeper
-from minikafka.zk.processes.child import ServerFailed
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.tools.cluster.processes import identify
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
+from minikafka.zookeeper.processes.child import ServerFailed
 
 PARENT = """
 import asyncio, sys
 from pathlib import Path
 from minikafka.runtime.clock import SystemClock
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 
 async def main():
     attached = sys.argv[3] == "attached"

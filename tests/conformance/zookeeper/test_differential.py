@@ -18,8 +18,8 @@ from support.zookeeper_sequences import Sequence
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk.core.watches import Watcher, WatchTable
-from minikafka.zk.server.server import ZooKeeperServer
+from minikafka.zookeeper.server.core.watches import Watcher, WatchTable
+from minikafka.zookeeper.server.server import ZooKeeperServer
 
 SEQUENCES = 200
 FIRST_SEED = 0

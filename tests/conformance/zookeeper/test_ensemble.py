@@ -10,7 +10,7 @@ from support.zookeepers import Client, Connect, in_thread
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.base.ports import SessionState
-from minikafka.zk.processes.apache import ApacheZooKeeper
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 
 CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 

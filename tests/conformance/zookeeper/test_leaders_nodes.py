@@ -20,10 +20,15 @@ from minikafka.base.errors import FollowerStateChangeQueueFull, MultiFailed
 from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.ports import Check, Create
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
-from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, PartitionView, StateChange
+from minikafka.deciders.leaders.model import (
+    FROM_ADMINISTRATOR,
+    Operation,
+    PartitionView,
+    StateChange,
+)
 from minikafka.runtime.clock import SystemClock
-from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.leaders import partitions, reassignments, topics, tree
+from minikafka.zookeeper.nodes.faults import Faults
+from minikafka.zookeeper.nodes.leaders import partitions, reassignments, topics, tree
 
 TP = TopicPartition("t", 0)
 ID = bytes(range(16))

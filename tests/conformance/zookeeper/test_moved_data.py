@@ -18,13 +18,13 @@ from kazoo.security import make_acl, make_digest_acl
 from support.server_states import RandomWrites, new_state
 from support.zookeepers import make_ensemble
 
-from minikafka.cli.zk import zk
-from minikafka.cluster.ports import free_ports
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.storage import DiskStorage
-from minikafka.zk.core.state import ServerState
-from minikafka.zk.processes.apache import ApacheZooKeeper
-from minikafka.zk.store.store import Store
+from minikafka.tools.cli.zk import zk
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.apache import ApacheZooKeeper
+from minikafka.zookeeper.server.core.state import ServerState
+from minikafka.zookeeper.server.store.store import Store
 
 LONG_TICK_MS = 20_000
 """Sessions last at least 40 s, so that none expires during a test."""

@@ -18,11 +18,11 @@ from support.zookeeper_state import assert_consistent
 from support.zookeeper_wire import WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
-from minikafka.zk.core.state import ServerState
-from minikafka.zk.messages import codes
-from minikafka.zk.server.server import ZooKeeperServer
-from minikafka.zk.server.settings import ServerSettings
-from minikafka.zk.store.store import Store
+from minikafka.zookeeper.messages import codes
+from minikafka.zookeeper.server.core.state import ServerState
+from minikafka.zookeeper.server.server import ZooKeeperServer
+from minikafka.zookeeper.server.settings import ServerSettings
+from minikafka.zookeeper.server.store.store import Store
 
 SEEDS = 4
 SEQUENCES = 40

@@ -29,8 +29,8 @@ from minikafka.base.errors import (
     TooLarge,
 )
 from minikafka.base.ports import Check, Create, Delete, MultiOp, Set
-from minikafka.zk.processes.child import ServerProcess
-from minikafka.zk.session import REQUEST_MAX
+from minikafka.zookeeper.client.session import REQUEST_MAX
+from minikafka.zookeeper.processes.child import ServerProcess
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from support.zookeepers import Client, Connect, eventually, in_thread
 
 from minikafka.base.errors import Closed, NotConnected, OutcomeUnknown
 from minikafka.base.ports import Check, SessionState, Set
-from minikafka.cluster.ports import free_ports
-from minikafka.cluster.processes import identify, is_paused
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport
-from minikafka.zk import calls
-from minikafka.zk.client import close_session
-from minikafka.zk.processes.child import ServerProcess
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.tools.cluster.processes import identify, is_paused
+from minikafka.zookeeper.client import calls
+from minikafka.zookeeper.client.client import close_session
+from minikafka.zookeeper.processes.child import ServerProcess
 
 CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 LEASE_EXPIRED, EXPIRED, CLOSED = (

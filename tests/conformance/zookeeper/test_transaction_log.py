@@ -21,7 +21,7 @@ from support.zookeepers import Client, Connect
 
 from minikafka.base.errors import MultiFailed
 from minikafka.base.ports import Check, Create, Delete, Set
-from minikafka.zk.processes.child import ServerProcess
+from minikafka.zookeeper.processes.child import ServerProcess
 
 ROOT = "/logged"
 

@@ -9,8 +9,8 @@ import pytest
 from support.spark_connector import Formats, needs_connector
 
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cluster import LocalCluster
 
 pytestmark = needs_connector
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minikafka.client import Client
-from minikafka.cluster import LocalCluster
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cluster import LocalCluster
 
 
 @pytest.fixture

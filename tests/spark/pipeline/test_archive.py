@@ -14,15 +14,15 @@ from support.topics import create_again
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
-from minikafka.cluster import LocalCluster
-from minikafka.pipeline import archive, restore
-from minikafka.pipeline.archive import ArchiveSettings
-from minikafka.pipeline.restore import RestoreSettings
-from minikafka.pipeline.session.failures import PipelineError, explain
-from minikafka.pipeline.session.report import Report, Summary
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.parquet.archive_directory import ArchiveDirectory
+from minikafka.spark.pipelines import archive, restore
+from minikafka.spark.pipelines.archive import ArchiveSettings
+from minikafka.spark.pipelines.restore import RestoreSettings
+from minikafka.spark.pipelines.session.failures import PipelineError, explain
+from minikafka.spark.pipelines.session.report import Report, Summary
+from minikafka.tools.cluster import LocalCluster
 
 NOW = SystemClock().wall_ms()
 ODD = [

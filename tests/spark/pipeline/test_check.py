@@ -12,17 +12,17 @@ import pytest
 from support.replica_logs import ReplicaLogs, batch, marked, marker, with_invalid_record
 
 from minikafka.base.model import TopicPartition
+from minikafka.checks.history import History
+from minikafka.checks.replicas import matching, pipeline
+from minikafka.checks.replicas.anomalies import KINDS
+from minikafka.checks.replicas.pipeline import CheckSettings, run
 from minikafka.client import NewTopic
-from minikafka.client.history import History
-from minikafka.log.checkpoints import HIGH_WATERMARKS
-from minikafka.pipeline.check import matching, pipeline
-from minikafka.pipeline.check.anomalies import KINDS
-from minikafka.pipeline.check.pipeline import CheckSettings, run
-from minikafka.pipeline.frames import kept
-from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.session.report import Report
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.spark.pipelines.frames import kept
+from minikafka.spark.pipelines.session.failures import PipelineError
+from minikafka.spark.pipelines.session.report import Report
 from minikafka.spark.records.encode import Producer
+from minikafka.storage.log.checkpoints import HIGH_WATERMARKS
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)

@@ -10,10 +10,10 @@ import pytest
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.pipeline.copy import CopySettings, definition_of, run
-from minikafka.pipeline.session.failures import explain
-from minikafka.pipeline.session.report import Report
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.spark.pipelines.copy import CopySettings, definition_of, run
+from minikafka.spark.pipelines.session.failures import explain
+from minikafka.spark.pipelines.session.report import Report
 
 
 async def test_copy_continues_from_its_checkpoint(spark, cluster, client, contents, tmp_path):

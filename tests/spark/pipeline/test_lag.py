@@ -12,9 +12,9 @@ from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.client.administration.group_offsets import OffsetAndMetadata
-from minikafka.pipeline.lag import LagSettings, run
-from minikafka.pipeline.session.report import Report
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.spark.pipelines.lag import LagSettings, run
+from minikafka.spark.pipelines.session.report import Report
 
 
 async def test_group_that_catches_up_has_a_falling_trend(spark, cluster, client, tmp_path):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.running_cluster import create_topic, kill, wait_for_leaders
 
-from minikafka.pipeline.ledger import LedgerSettings, run
-from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.session.report import Report
+from minikafka.spark.pipelines.ledger import LedgerSettings, run
+from minikafka.spark.pipelines.session.failures import PipelineError
+from minikafka.spark.pipelines.session.report import Report
 
 
 def table(summary: Any, name: str) -> list[dict[str, Any]]:

@@ -8,11 +8,11 @@ import pytest
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.client import NewTopic
-from minikafka.pipeline.run.definition import Overrides, parse
-from minikafka.pipeline.run.pipeline import run
-from minikafka.pipeline.session.failures import PipelineError, explain
-from minikafka.pipeline.session.report import Report, Silent, Summary, Table
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.spark.pipelines.run.definition import Overrides, parse
+from minikafka.spark.pipelines.run.pipeline import run
+from minikafka.spark.pipelines.session.failures import PipelineError, explain
+from minikafka.spark.pipelines.session.report import Report, Silent, Summary, Table
 
 CLICKS = [
     b'{"user":"ann","ms":1}',

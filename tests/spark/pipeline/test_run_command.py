@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.cli.pipeline import launch
-from minikafka.cli.pipeline.group import pipeline
 from minikafka.client import NewTopic
-from minikafka.pipeline.session import context
-from minikafka.pipeline.session.failures import explain
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.spark.pipelines.session import context
+from minikafka.spark.pipelines.session.failures import explain
+from minikafka.tools.cli.pipeline import launch
+from minikafka.tools.cli.pipeline.group import pipeline
 
 FILE = """
 [pipeline]

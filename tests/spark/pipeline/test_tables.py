@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 from minikafka.base.errors import ConfigError
-from minikafka.pipeline.session.failures import PipelineError, explain
-from minikafka.pipeline.streams.tables import TableSettings, save_table, table_stream
 from minikafka.spark.parquet.table_directory import TableDirectory
+from minikafka.spark.pipelines.session.failures import PipelineError, explain
+from minikafka.spark.pipelines.streams.tables import TableSettings, save_table, table_stream
 
 
 class Killed(RuntimeError):

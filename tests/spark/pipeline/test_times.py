@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from minikafka.pipeline.times import facts_of
+from minikafka.spark.pipelines.times import facts_of
 
 FAR = "timestamp_millis(1795000000000000)"
 NEAR = "timestamp_millis(1793511000123)"

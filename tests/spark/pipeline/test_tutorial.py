@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner
 from support.commands import ENVIRONMENT
 
-from minikafka.cli.main import commands
-from minikafka.pipeline.session import context
+from minikafka.spark.pipelines.session import context
+from minikafka.tools.cli.main import commands
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "pipelines.md").read_text()

@@ -16,14 +16,14 @@ from pyspark.sql import functions as f
 
 from minikafka.base.errors import ConfigError
 from minikafka.client import NewTopic
-from minikafka.pipeline.session.failures import PipelineError
-from minikafka.pipeline.session.report import Report
-from minikafka.pipeline.window import pipeline
-from minikafka.pipeline.window.counts import RECORDS, counted, metrics
-from minikafka.pipeline.window.pipeline import WindowSettings, run
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.parquet.table_directory import OtherQuery
+from minikafka.spark.pipelines.session.failures import PipelineError
+from minikafka.spark.pipelines.session.report import Report
+from minikafka.spark.pipelines.window import pipeline
+from minikafka.spark.pipelines.window.counts import RECORDS, counted, metrics
+from minikafka.spark.pipelines.window.pipeline import WindowSettings, run
 
 MINUTE = 60_000
 START = SystemClock().wall_ms() // (10 * MINUTE) * 10 * MINUTE

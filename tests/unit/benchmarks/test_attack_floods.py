@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.attack_floods import FLOODS, Flood, Target
 from benchmarks.kafka import LENGTH
-from minikafka.wire.codec import decode_request
+from minikafka.kafka.wire.codec import decode_request
 
 HEAD = Struct(">hhih8s")
 """API, version, correlation, size and text of the client id."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.kafka import Leader, batch_of, produce_answer, produce_loads, produce_request
-from minikafka.record.batch import check_produced
-from minikafka.record.header import HEADER
-from minikafka.wire import codec
-from minikafka.wire.versions import PRODUCE
+from minikafka.kafka.records.batch import check_produced
+from minikafka.kafka.records.header import HEADER
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import PRODUCE
 
 
 @pytest.mark.parametrize("size", [259, 1094, 16_384, 131_072, 900_000])

@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks.closed_loop import LoadError
 from benchmarks.load_end_to_end import EndToEnd, next_offset, records_of
-from minikafka.record import batch
-from minikafka.wire import codec
-from minikafka.wire.versions import FETCH
+from minikafka.kafka.records import batch
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import FETCH
 
 
 def batches(*counts: int) -> bytes:

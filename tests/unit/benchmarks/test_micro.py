@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.micro import timed
-from minikafka.log.segments.segment import Segment
+from minikafka.storage.log.segments.segment import Segment
 
 SUBJECTS = sorted(
     path.stem for path in (Path(__file__).parents[3] / "benchmarks").glob("bench_*.py")

@@ -18,10 +18,10 @@ from minikafka.base.model import ReplicaAssignment, StopReplicaRequest, TopicPar
 from minikafka.base.ports import Call
 from minikafka.broker.broker import BrokerServer
 from minikafka.broker.modes.zookeeper.registration import Registration
+from minikafka.broker.rpc import messages
 from minikafka.client import NewTopic
-from minikafka.record.batch import Record
-from minikafka.rpc import messages
-from minikafka.zk import layout
+from minikafka.kafka.records.batch import Record
+from minikafka.zookeeper.nodes import layout
 
 
 def values(count: int, start: int = 0) -> list[Record]:

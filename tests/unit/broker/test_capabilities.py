@@ -14,8 +14,8 @@ from minikafka.broker.broker import BrokerServer
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
-from minikafka.record.batch import Record
-from minikafka.replication.isr import Committed
+from minikafka.kafka.records.batch import Record
+from minikafka.storage.replication.isr import Committed
 
 T0 = TopicPartition("t", 0)
 RECORDS = {b"%d" % number for number in range(50)}

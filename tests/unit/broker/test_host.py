@@ -6,8 +6,8 @@ from typing import Any
 
 from support.manual_clock import ManualClock
 
-from minikafka.base.deciders import Answer, TimerDue
 from minikafka.broker.host import Alarm, Host, send_answer
+from minikafka.deciders.decider import Answer, TimerDue
 
 
 class Echo:

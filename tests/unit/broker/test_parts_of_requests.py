@@ -25,8 +25,8 @@ from minikafka.broker.apis import (
     topics,
 )
 from minikafka.broker.turns import PART_ITEMS, Scheduler
-from minikafka.controller.assignments import assign_more
-from minikafka.wire.versions import (
+from minikafka.deciders.controller.assignments import assign_more
+from minikafka.kafka.wire.versions import (
     ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
     ALTER_REPLICA_LOG_DIRS,

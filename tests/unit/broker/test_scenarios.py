@@ -13,10 +13,10 @@ from support.memory_cluster import MemoryCluster
 from support.until import until
 
 from minikafka.base.model import TopicPartition
+from minikafka.broker.ledger.reader import Line
 from minikafka.client import NewTopic
-from minikafka.explain.summary import Story
-from minikafka.ledger.reader import Line
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.explain.summary import Story
 
 T0 = TopicPartition("t", 0)
 

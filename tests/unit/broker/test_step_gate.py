@@ -10,8 +10,8 @@ from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call
+from minikafka.broker.rpc import messages
 from minikafka.broker.step_gate import NAMES, StepGate
-from minikafka.rpc import messages
 
 STEP = "reassignment.A1"
 

@@ -16,7 +16,7 @@ from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import Client, NewTopic, Outcome, Record
 from minikafka.client.administration import admin
 from minikafka.client.administration.results import ConfigSource, Resource, ResourceType
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC, BROKER = Resource(ResourceType.TOPIC, "t"), Resource(ResourceType.BROKER, "3")

@@ -15,7 +15,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, NotProduced, Produced, Record, retries
 from minikafka.client import client as client_module
 from minikafka.client.partitioner import partition_for_key
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 
 @pytest.fixture

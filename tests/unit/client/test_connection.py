@@ -11,7 +11,7 @@ from support.manual_clock import ManualClock
 from minikafka.base.ports import Buffer
 from minikafka.client.connection import BUFFER_BYTES, RESPONSE_MAX_BYTES, BrokerConnection
 from minikafka.client.network import VERSIONS, request
-from minikafka.wire.versions import METADATA
+from minikafka.kafka.wire.versions import METADATA
 
 TIMEOUT_MS = 1_000
 

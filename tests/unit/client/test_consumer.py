@@ -17,9 +17,9 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.consumer import records_from
 from minikafka.client.log_offsets import LATEST
-from minikafka.record.batch import build
-from minikafka.record.header import CONTROL, LOG_APPEND_TIME
-from minikafka.wire import versions
+from minikafka.kafka.records.batch import build
+from minikafka.kafka.records.header import CONTROL, LOG_APPEND_TIME
+from minikafka.kafka.wire import versions
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, Record
 from minikafka.client.log_offsets import EARLIEST, LATEST
-from minikafka.record.batch import build
-from minikafka.wire import versions
+from minikafka.kafka.records.batch import build
+from minikafka.kafka.wire import versions
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

@@ -12,8 +12,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client import metadata as module
 from minikafka.client.metadata import Metadata, NoBrokerAnswers, error_code
 from minikafka.client.network import Network, parse_bootstrap
+from minikafka.kafka.wire import versions
 from minikafka.runtime.clock import SystemClock
-from minikafka.wire import versions
 
 
 @pytest.fixture

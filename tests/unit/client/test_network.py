@@ -11,8 +11,8 @@ from support.until import until
 
 from minikafka.base.errors import ConfigError
 from minikafka.client.network import Address, Network, parse_bootstrap, request
+from minikafka.kafka.wire.versions import METADATA
 from minikafka.runtime.clock import SystemClock
-from minikafka.wire.versions import METADATA
 
 TIMEOUT_MS = 5_000
 

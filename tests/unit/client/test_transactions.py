@@ -15,7 +15,7 @@ from minikafka.client.administration.transaction_admin import (
     TransactionDescription,
     TransactionListing,
 )
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DONE = Outcome(ErrorCode.NONE)

@@ -20,10 +20,10 @@ from support.memory_storage import MemoryStorage
 from support.until import until
 
 from minikafka.base.errors import CleaningFailed, StorageFailed
-from minikafka.log.cleaner.task import CleaningTask
 from minikafka.runtime.cleaner_processes import CleanerProcesses
 from minikafka.runtime.cleaner_worker import CleanerThrottle
 from minikafka.runtime.storage import DiskStorage
+from minikafka.storage.log.cleaner.task import CleaningTask
 
 NOW = 20_000_000
 SLOW = 100.0

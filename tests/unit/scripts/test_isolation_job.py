@@ -8,8 +8,8 @@ import pytest
 from support.replica_logs import ReplicaLogs, batch
 
 from minikafka.base.model import TopicPartition
-from minikafka.client.isolation.events import Recorder
-from minikafka.log import checkpoints
+from minikafka.checks.isolation.events import Recorder
+from minikafka.storage.log import checkpoints
 
 ROOT = Path(__file__).parents[3]
 TP = TopicPartition("t", 0)

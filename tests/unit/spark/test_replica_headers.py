@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.replica_logs import batch, marker
 
-from minikafka.record.transactions import ABORT
+from minikafka.kafka.records.transactions import ABORT
 from minikafka.spark.records import checksum
 from minikafka.spark.records.encode import Producer
 from minikafka.spark.replicas import StoredBatch, walk

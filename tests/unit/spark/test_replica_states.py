@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from minikafka.record.transactions import ABORT, ABORTED, COMMIT, OPEN, VISIBLE
+from minikafka.kafka.records.transactions import ABORT, ABORTED, COMMIT, OPEN, VISIBLE
 from minikafka.spark.replicas import read_states
 
 ROWS = [

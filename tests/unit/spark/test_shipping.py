@@ -59,7 +59,7 @@ def test_tasks_import_only_numpy_and_pyarrow_from_the_archive(tmp_path):
     program = (
         "import sys; from minikafka.spark import replicas; "
         "from minikafka.spark.sink import producer; from minikafka.spark.source import readers; "
-        "heavy = 'aiokafka backports.zstd cramjam fastcrc kio lz4 zstandard minikafka.record.batch'.split(); "
+        "heavy = 'aiokafka backports.zstd cramjam fastcrc kio lz4 zstandard minikafka.kafka.records.batch'.split(); "
         "print([name for name in heavy if name in sys.modules])"
     )
     assert run(archive, program) == "[]"

@@ -12,8 +12,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Check, Ledger, MultiOp, Znode, ZooKeeper
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.terms.term_session import fenced_multi
-from minikafka.zk import layout
-from minikafka.zk.nodes import election
+from minikafka.zookeeper.nodes import election, layout
 
 
 class FencedWrites:

@@ -12,7 +12,7 @@ from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Clock, Set, Tasks, ZooKeeper
 from minikafka.broker.capabilities import IsrOutcome, IsrWrite
 from minikafka.broker.modes.zookeeper.lost_answers import compare_and_set
-from minikafka.zk.nodes import notifications, partition_states
+from minikafka.zookeeper.nodes import notifications, partition_states
 
 logger = logging.getLogger(__name__)
 

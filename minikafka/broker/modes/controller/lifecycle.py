@@ -12,7 +12,7 @@ from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
-from minikafka.zk.nodes import notifications
+from minikafka.zookeeper.nodes import notifications
 
 
 class ZooKeeperLifecycle:

@@ -16,8 +16,8 @@ from minikafka.base.ports import Call, ControlPlane
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.rpc.liveness import ATTEND, CONNECTION_LOST, PRESENT
-from minikafka.rpc.messages import decode_report, encode_registration, encode_report
+from minikafka.broker.rpc.liveness import ATTEND, CONNECTION_LOST, PRESENT
+from minikafka.broker.rpc.messages import decode_report, encode_registration, encode_report
 
 logger = logging.getLogger(__name__)
 

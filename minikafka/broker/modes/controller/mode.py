@@ -28,10 +28,10 @@ from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
-from minikafka.rpc.channels import Channels
-from minikafka.rpc.liveness import attend, probe
-from minikafka.zk.nodes import coordination, ids
-from minikafka.zk.nodes.faults import Faults
+from minikafka.broker.rpc.channels import Channels
+from minikafka.broker.rpc.liveness import attend, probe
+from minikafka.zookeeper.nodes import coordination, ids
+from minikafka.zookeeper.nodes.faults import Faults
 
 PRODUCER_ID_BLOCK: Final = 1000
 """Number of producer ids that a broker claims at a time, as in Kafka."""

@@ -27,13 +27,12 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Call
 from minikafka.broker.capabilities import OrderResults, Orders
+from minikafka.broker.ledger.record import EFFECT
+from minikafka.broker.ledger.requests import completed_lines, failed_line, received_lines
 from minikafka.broker.modes.zookeeper.ports import Ports
+from minikafka.broker.rpc import messages
 from minikafka.broker.step_gate import AT_BROKER
-from minikafka.ledger.record import EFFECT
-from minikafka.ledger.requests import completed_lines, failed_line, received_lines
-from minikafka.rpc import messages
-from minikafka.zk import layout
-from minikafka.zk.nodes import election
+from minikafka.zookeeper.nodes import election, layout
 
 logger = logging.getLogger(__name__)
 

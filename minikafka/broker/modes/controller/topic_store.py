@@ -26,8 +26,7 @@ from minikafka.broker.capabilities import PartitionPlan, TopicPlan
 from minikafka.broker.modes.controller.fenced_writes import FencedWrites
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
 from minikafka.broker.side_by_side import all_of
-from minikafka.zk import layout
-from minikafka.zk.nodes import admin_requests, configs, topics
+from minikafka.zookeeper.nodes import admin_requests, configs, layout, topics
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The mode in which each partition is coordinated by its leader, over ZooKeeper and without a controller.
 
-`minikafka/leaders/` decides, and this package carries out.
+`minikafka/deciders/leaders/` decides, and this package carries out.
 """
 
 from minikafka.broker.modes.leaders.mode import LeadersMode

@@ -16,10 +16,10 @@ from minikafka.base.model import BrokerId, Epoch, TopicPartition
 from minikafka.base.ports import MultiOp
 from minikafka.broker.modes.leaders.queue import QueuedRequest, StateChangeQueue
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.leaders import notes
-from minikafka.leaders.commands import Note
-from minikafka.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
-from minikafka.zk.nodes.leaders import queues
+from minikafka.deciders.leaders import notes
+from minikafka.deciders.leaders.commands import Note
+from minikafka.deciders.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
+from minikafka.zookeeper.nodes.leaders import queues
 
 logger = logging.getLogger(__name__)
 

@@ -35,12 +35,12 @@ from minikafka.broker.modes.leaders.host import LeadersHost
 from minikafka.broker.modes.leaders.peers import Peers
 from minikafka.broker.modes.leaders.topic_store import assignment_of
 from minikafka.broker.modes.zookeeper.ports import Ports
+from minikafka.broker.rpc import coordination
+from minikafka.broker.rpc.coordination import PARTITIONS_MAX, LookReason
 from minikafka.broker.side_by_side import AT_ONCE, all_of
-from minikafka.leaders.model import PartitionView
-from minikafka.leaders.steps import REASSIGNMENT
-from minikafka.rpc import coordination
-from minikafka.rpc.coordination import PARTITIONS_MAX, LookReason
-from minikafka.zk.nodes.leaders import partitions, reassignments
+from minikafka.deciders.leaders.model import PartitionView
+from minikafka.deciders.leaders.steps import REASSIGNMENT
+from minikafka.zookeeper.nodes.leaders import partitions, reassignments
 
 logger = logging.getLogger(__name__)
 

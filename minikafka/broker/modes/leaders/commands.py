@@ -33,7 +33,7 @@ from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata, role
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import PartitionReads
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.leaders.commands import (
+from minikafka.deciders.leaders.commands import (
     BecomeFollower,
     BecomeLeader,
     CloseReplica,
@@ -43,9 +43,9 @@ from minikafka.leaders.commands import (
     RaiseEpoch,
     TryToLead,
 )
-from minikafka.leaders.machine import LeadersMachine
-from minikafka.leaders.model import Replicas, StateChange
-from minikafka.zk.nodes.leaders import partitions, topics
+from minikafka.deciders.leaders.machine import LeadersMachine
+from minikafka.deciders.leaders.model import Replicas, StateChange
+from minikafka.zookeeper.nodes.leaders import partitions, topics
 
 logger = logging.getLogger(__name__)
 

@@ -34,11 +34,11 @@ from minikafka.broker.modes.leaders.admin_requests import AT_ONCE, AdminRequests
 from minikafka.broker.modes.leaders.peers import Peers
 from minikafka.broker.modes.leaders.queue import QueuedRequest
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.leaders.model import PartitionView
-from minikafka.leaders.steps import CREATION, DELETION
-from minikafka.zk.nodes import configs
-from minikafka.zk.nodes.leaders import reassignments, topics
-from minikafka.zk.nodes.leaders.topics import TopicView
+from minikafka.deciders.leaders.model import PartitionView
+from minikafka.deciders.leaders.steps import CREATION, DELETION
+from minikafka.zookeeper.nodes import configs
+from minikafka.zookeeper.nodes.leaders import reassignments, topics
+from minikafka.zookeeper.nodes.leaders.topics import TopicView
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from minikafka.base.model import NO_EPOCH, BrokerId, TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
-from minikafka.leaders.machine import LeadersMachine
-from minikafka.leaders.states import HostedReplicaStatus
+from minikafka.deciders.leaders.machine import LeadersMachine
+from minikafka.deciders.leaders.states import HostedReplicaStatus
 
 logger = logging.getLogger(__name__)
 

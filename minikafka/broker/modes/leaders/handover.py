@@ -14,13 +14,13 @@ from minikafka.base.errors import ErrorCode, KafkaError, MultiFailed, OutcomeUnk
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.broker.modes.leaders.peers import Peers
 from minikafka.broker.modes.zookeeper.ports import Ports
+from minikafka.broker.rpc.coordination import LookReason
 from minikafka.broker.side_by_side import all_of
-from minikafka.leaders.model import PartitionView
-from minikafka.leaders.steps import CONTROLLED_SHUTDOWN
-from minikafka.rpc.coordination import LookReason
-from minikafka.zk.nodes import registrations
-from minikafka.zk.nodes.leaders import partitions
-from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
+from minikafka.deciders.leaders.model import PartitionView
+from minikafka.deciders.leaders.steps import CONTROLLED_SHUTDOWN
+from minikafka.zookeeper.nodes import registrations
+from minikafka.zookeeper.nodes.leaders import partitions
+from minikafka.zookeeper.nodes.leaders.tree import REGISTRATIONS
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from minikafka.base.errors import Closed, CoordinationError, ErrorCode, KafkaErr
 from minikafka.base.model import Epoch, LeaderAndIsr, TopicPartition
 from minikafka.base.ports import ZooKeeper
 from minikafka.broker.capabilities import IsrOutcome, IsrWrite, Orders
+from minikafka.broker.ledger.record import STATE_CHANGE
 from minikafka.broker.modes.leaders.commands import OwnReplicas, PartitionWrites
 from minikafka.broker.modes.leaders.lease import Lease
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
@@ -29,7 +30,8 @@ from minikafka.broker.modes.leaders.reads import (
 )
 from minikafka.broker.modes.zookeeper.lost_answers import compare_and_set
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.leaders.commands import (
+from minikafka.broker.rpc.coordination import LookReason
+from minikafka.deciders.leaders.commands import (
     BecomeFollower,
     BecomeLeader,
     CloseReplica,
@@ -50,7 +52,7 @@ from minikafka.leaders.commands import (
     WatchPartition,
     WatchReassignments,
 )
-from minikafka.leaders.events import (
+from minikafka.deciders.leaders.events import (
     BalanceDue,
     CaughtUp,
     ElectionWaitEnded,
@@ -63,13 +65,11 @@ from minikafka.leaders.events import (
     RequestReceived,
     Scanned,
 )
-from minikafka.leaders.machine import LeadersMachine
-from minikafka.leaders.model import Operation, PartitionView, Replicas, StateChange
-from minikafka.leaders.states import LEADERS, HostedReplicaStatus
-from minikafka.leaders.steps import step_of
-from minikafka.ledger.record import STATE_CHANGE
-from minikafka.rpc.coordination import LookReason
-from minikafka.zk.nodes.leaders import partitions
+from minikafka.deciders.leaders.machine import LeadersMachine
+from minikafka.deciders.leaders.model import Operation, PartitionView, Replicas, StateChange
+from minikafka.deciders.leaders.states import LEADERS, HostedReplicaStatus
+from minikafka.deciders.leaders.steps import step_of
+from minikafka.zookeeper.nodes.leaders import partitions
 
 logger = logging.getLogger(__name__)
 

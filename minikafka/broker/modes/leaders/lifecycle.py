@@ -23,14 +23,14 @@ from minikafka.base.ports import (
     SessionState,
 )
 from minikafka.broker.capabilities import Orders
+from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.modes.leaders.host import LeadersHost
 from minikafka.broker.modes.leaders.metadata_source import LeadersMetadata
 from minikafka.broker.modes.leaders.queue import RequestQueue, StateChangeQueue
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
-from minikafka.ledger.record import BROKER
-from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
+from minikafka.zookeeper.nodes.leaders.tree import REGISTRATIONS
 
 logger = logging.getLogger(__name__)
 

@@ -31,10 +31,10 @@ from minikafka.base.model import (
 from minikafka.broker.capabilities import Orders
 from minikafka.broker.modes.leaders.reads import PartitionReads
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.leaders.model import PartitionView
-from minikafka.zk.nodes import registrations
-from minikafka.zk.nodes.leaders import partitions
-from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
+from minikafka.deciders.leaders.model import PartitionView
+from minikafka.zookeeper.nodes import registrations
+from minikafka.zookeeper.nodes.leaders import partitions
+from minikafka.zookeeper.nodes.leaders.tree import REGISTRATIONS
 
 logger = logging.getLogger(__name__)
 

@@ -35,10 +35,10 @@ from minikafka.broker.modes.leaders.topic_store import LeadersTopics
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
-from minikafka.rpc.coordination import LOOK_AGAIN, TOPIC_IN_WORK
-from minikafka.zk.nodes import coordination, ids
-from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.leaders import tree
+from minikafka.broker.rpc.coordination import LOOK_AGAIN, TOPIC_IN_WORK
+from minikafka.zookeeper.nodes import coordination, ids
+from minikafka.zookeeper.nodes.faults import Faults
+from minikafka.zookeeper.nodes.leaders import tree
 
 PRODUCER_ID_BLOCK: Final = 1000
 """Number of producer ids that a broker claims at a time, as in Kafka."""

@@ -12,11 +12,11 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.base.ports import Call, ControlPlane
 from minikafka.broker.modes.zookeeper.ports import Ports
+from minikafka.broker.rpc import coordination
+from minikafka.broker.rpc.coordination import LookReason
 from minikafka.broker.side_by_side import all_of
-from minikafka.rpc import coordination
-from minikafka.rpc.coordination import LookReason
-from minikafka.zk.nodes import registrations
-from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
+from minikafka.zookeeper.nodes import registrations
+from minikafka.zookeeper.nodes.leaders.tree import REGISTRATIONS
 
 logger = logging.getLogger(__name__)
 

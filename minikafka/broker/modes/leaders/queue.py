@@ -35,11 +35,11 @@ from minikafka.base.model import NO_EPOCH, BrokerId, TopicPartition
 from minikafka.base.ports import Clock, MultiOp, Tasks, Watch, WatchKind, ZooKeeper
 from minikafka.broker.modes.leaders.lease import Lease
 from minikafka.broker.side_by_side import all_of
-from minikafka.leaders import shrinking
-from minikafka.leaders.model import Operation, StateChange
-from minikafka.zk.nodes import registrations
-from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.leaders import queues, tree
+from minikafka.deciders.leaders import shrinking
+from minikafka.deciders.leaders.model import Operation, StateChange
+from minikafka.zookeeper.nodes import registrations
+from minikafka.zookeeper.nodes.faults import Faults
+from minikafka.zookeeper.nodes.leaders import queues, tree
 
 logger = logging.getLogger(__name__)
 

@@ -21,11 +21,11 @@ from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import WatchKind, ZooKeeper
 from minikafka.broker.modes.leaders.lease import Lease
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.leaders.model import PartitionView
-from minikafka.zk.nodes import registrations
-from minikafka.zk.nodes.faults import Faults
-from minikafka.zk.nodes.leaders import partitions, reassignments
-from minikafka.zk.nodes.leaders.tree import REGISTRATIONS
+from minikafka.deciders.leaders.model import PartitionView
+from minikafka.zookeeper.nodes import registrations
+from minikafka.zookeeper.nodes.faults import Faults
+from minikafka.zookeeper.nodes.leaders import partitions, reassignments
+from minikafka.zookeeper.nodes.leaders.tree import REGISTRATIONS
 
 
 class PartitionSnapshot(NamedTuple):

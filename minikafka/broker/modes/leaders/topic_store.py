@@ -42,11 +42,11 @@ from minikafka.broker.modes.leaders.peers import Peers, in_work
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.side_by_side import all_of
-from minikafka.leaders.model import PartitionView, Replicas
-from minikafka.leaders.steps import CREATION
-from minikafka.zk.nodes import configs
-from minikafka.zk.nodes.leaders import reassignments, topics
-from minikafka.zk.nodes.leaders.topics import TopicView
+from minikafka.deciders.leaders.model import PartitionView, Replicas
+from minikafka.deciders.leaders.steps import CREATION
+from minikafka.zookeeper.nodes import configs
+from minikafka.zookeeper.nodes.leaders import reassignments, topics
+from minikafka.zookeeper.nodes.leaders.topics import TopicView
 
 logger = logging.getLogger(__name__)
 

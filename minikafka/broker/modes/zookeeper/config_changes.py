@@ -26,9 +26,8 @@ from minikafka.base.ports import (
     ZooKeeper,
 )
 from minikafka.broker.capabilities import ConfigListener
-from minikafka.zk import layout
-from minikafka.zk.nodes import configs
-from minikafka.zk.nodes.faults import Faults
+from minikafka.zookeeper.nodes import configs, layout
+from minikafka.zookeeper.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 

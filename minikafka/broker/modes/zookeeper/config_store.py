@@ -25,9 +25,8 @@ from minikafka.base.ports import Check, Clock, Create, Set, Tasks, ZooKeeper
 from minikafka.broker.capabilities import ConfigKind, ConfigListener, Overrides
 from minikafka.broker.modes.zookeeper.config_changes import ConfigWrites, ZooKeeperConfigChanges
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
-from minikafka.zk import layout
-from minikafka.zk.nodes import configs
-from minikafka.zk.nodes.faults import Faults
+from minikafka.zookeeper.nodes import configs, layout
+from minikafka.zookeeper.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 

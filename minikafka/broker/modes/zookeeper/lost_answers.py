@@ -14,7 +14,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.ports import Set, Znode, ZooKeeper
 from minikafka.broker.capabilities import IsrOutcome, IsrWrite
-from minikafka.zk.nodes.reader import get_one
+from minikafka.zookeeper.nodes.reader import get_one
 
 
 async def read_back(zookeeper: ZooKeeper, path: str) -> bytes | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Gate, Ledger, Tasks, ZooKeeper
-from minikafka.zk.nodes.faults import Faults
+from minikafka.zookeeper.nodes.faults import Faults
 
 
 class Ports(NamedTuple):

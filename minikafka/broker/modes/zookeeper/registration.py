@@ -21,11 +21,10 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import Broker
 from minikafka.base.ports import SessionState
+from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
-from minikafka.ledger.record import BROKER
-from minikafka.zk import layout
-from minikafka.zk.nodes import registrations
+from minikafka.zookeeper.nodes import layout, registrations
 
 logger = logging.getLogger(__name__)
 

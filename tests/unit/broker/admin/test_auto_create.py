@@ -7,7 +7,7 @@ from support.cold import Cold, finished
 
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
 from minikafka.broker.admin import auto_create
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 
 async def test_repeated_auto_creation_sends_one_create_topics_call_to_the_controller() -> None:

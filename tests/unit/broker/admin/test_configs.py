@@ -20,7 +20,7 @@ from minikafka.broker.admin.configs import (
     logger,
 )
 from minikafka.broker.settings.config_entries import log_levels
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
 LOGGER = ResourceType.BROKER_LOGGER

@@ -14,7 +14,7 @@ from minikafka.base.model import ReplicaAssignment
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.base.ports import Check, Set
 from minikafka.broker.admin.partitions import CreatePartitionsResult, MorePartitions
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 ID = bytes(range(16))
 TWO = {0: ReplicaAssignment((2, 3)), 1: ReplicaAssignment((3, 1))}

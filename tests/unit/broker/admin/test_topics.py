@@ -13,7 +13,7 @@ from minikafka.base.model import RequestedTopic
 from minikafka.base.ports import Check
 from minikafka.broker.admin.topics import TopicResult
 from minikafka.broker.side_by_side import AT_ONCE
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 
 async def create(

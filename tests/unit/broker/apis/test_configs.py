@@ -20,9 +20,9 @@ from minikafka.broker.apis.configs import (
     incremental_alter_configs,
 )
 from minikafka.broker.settings.config_entries import LOG_LEVELS
-from minikafka.wire import codec
-from minikafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
-from minikafka.zk import layout
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from minikafka.zookeeper.nodes import layout
 
 
 def with_topic() -> Cold:

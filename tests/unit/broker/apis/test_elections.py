@@ -13,7 +13,7 @@ from support.entities import entity
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import PartitionResult, TopicPartition
 from minikafka.broker.apis.elections import PREFERRED, UNCLEAN, elect_leaders
-from minikafka.wire.versions import ELECT_LEADERS
+from minikafka.kafka.wire.versions import ELECT_LEADERS
 
 pytestmark = pytest.mark.row("R61")
 

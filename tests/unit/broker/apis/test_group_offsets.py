@@ -10,20 +10,25 @@ from support.group_recorder import exchange, parts_of
 
 from minikafka.base.coordinators import TransactionalProducer
 from minikafka.base.errors import ErrorCode
-from minikafka.groups.commands import (
+from minikafka.deciders.groups.commands import (
     CommitResponse,
     DeleteOffsetsResponse,
     FetchedGroup,
     FetchedOffset,
     FetchOffsetsResponse,
 )
-from minikafka.groups.events import (
+from minikafka.deciders.groups.events import (
     CommitRequest,
     DeleteOffsetsRequest,
     FetchOffsetsRequest,
     OffsetToCommit,
 )
-from minikafka.wire.versions import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH, TXN_OFFSET_COMMIT
+from minikafka.kafka.wire.versions import (
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    TXN_OFFSET_COMMIT,
+)
 
 MANY = [state("t", number, (1,)) for number in range(900)]
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

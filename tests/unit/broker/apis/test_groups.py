@@ -13,7 +13,7 @@ from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.broker.apis.groups import GROUP_OPERATIONS, find_coordinator
-from minikafka.groups.commands import (
+from minikafka.deciders.groups.commands import (
     DeleteGroupsResponse,
     DescribedGroup,
     DescribedMember,
@@ -27,7 +27,7 @@ from minikafka.groups.commands import (
     ListGroupsResponse,
     SyncResponse,
 )
-from minikafka.groups.events import (
+from minikafka.deciders.groups.events import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
@@ -36,7 +36,7 @@ from minikafka.groups.events import (
     LeavingMember,
     SyncRequest,
 )
-from minikafka.wire.versions import (
+from minikafka.kafka.wire.versions import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,

@@ -12,9 +12,9 @@ from support.entities import entity
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.broker.apis.logdirs import alter_replica_log_dirs, describe_log_dirs
-from minikafka.log.manager import Directory, ReplicaLogInfo
-from minikafka.wire import codec
-from minikafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
+from minikafka.storage.log.manager import Directory, ReplicaLogInfo
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

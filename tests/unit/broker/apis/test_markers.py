@@ -15,7 +15,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import NewTopic
-from minikafka.wire.versions import WRITE_TXN_MARKERS
+from minikafka.kafka.wire.versions import WRITE_TXN_MARKERS
 
 A, B = (TopicPartition("t", number) for number in range(2))
 OFFSETS = TopicPartition(GROUP_TOPIC, 0)

@@ -19,9 +19,9 @@ from minikafka.broker.apis.metadata import (
     metadata,
 )
 from minikafka.broker.metadata import MetadataSnapshot
-from minikafka.wire import codec
-from minikafka.wire.metadata import NOT_ASKED
-from minikafka.wire.versions import DESCRIBE_CLUSTER, METADATA
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.metadata import NOT_ASKED
+from minikafka.kafka.wire.versions import DESCRIBE_CLUSTER, METADATA
 
 ID = bytes(range(16))
 ALL = range(13)

@@ -14,12 +14,12 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import PartitionState, TopicPartition
 from minikafka.broker.apis.offsets import list_offsets, offset_for_leader_epoch
-from minikafka.log.log import Log
-from minikafka.record.batch import Record, build
-from minikafka.replication.partition import Partition
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from minikafka.runtime.storage import DiskStorage
-from minikafka.wire import codec
-from minikafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from minikafka.storage.log.log import Log
+from minikafka.storage.replication.partition import Partition
 
 TP = TopicPartition("t", 0)
 ALL = range(1, 8)

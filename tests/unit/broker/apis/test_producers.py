@@ -12,10 +12,10 @@ from support.group_recorder import exchange
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import TopicPartition
 from minikafka.broker.apis.producers import describe_producers, init_producer_id
-from minikafka.log.producers import ActiveProducer
-from minikafka.transactions.commands import InitProducerIdResponse
-from minikafka.transactions.events import InitProducerIdRequest
-from minikafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
+from minikafka.deciders.transactions.commands import InitProducerIdResponse
+from minikafka.deciders.transactions.events import InitProducerIdRequest
+from minikafka.kafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
+from minikafka.storage.log.producers import ActiveProducer
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -15,7 +15,10 @@ from minikafka.broker.apis.reassignments import (
     alter_partition_reassignments,
     list_partition_reassignments,
 )
-from minikafka.wire.versions import ALTER_PARTITION_REASSIGNMENTS, LIST_PARTITION_REASSIGNMENTS
+from minikafka.kafka.wire.versions import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
+)
 
 pytestmark = pytest.mark.row("R57")
 

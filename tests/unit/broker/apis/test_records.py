@@ -12,7 +12,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.client.administration.results import DeletedRecords, Outcome
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 
 T0 = TopicPartition("t", 0)
 LATEST = -1

@@ -11,7 +11,7 @@ from support.entities import entity
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis.security import HANDLERS
-from minikafka.wire.versions import (
+from minikafka.kafka.wire.versions import (
     CREATE_ACLS,
     DELETE_ACLS,
     DESCRIBE_ACLS,

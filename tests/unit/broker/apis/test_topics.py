@@ -12,9 +12,9 @@ from support.entities import entity
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment
 from minikafka.broker.apis.topics import create_partitions, create_topics, delete_topics
-from minikafka.wire import codec
-from minikafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
-from minikafka.zk import layout
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from minikafka.zookeeper.nodes import layout
 
 ID = bytes(range(16))
 

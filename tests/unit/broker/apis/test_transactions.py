@@ -12,7 +12,7 @@ from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.transactions.commands import (
+from minikafka.deciders.transactions.commands import (
     AddPartitionsResponse,
     DescribedTransaction,
     DescribeTransactionsResponse,
@@ -20,14 +20,14 @@ from minikafka.transactions.commands import (
     ListedTransaction,
     ListTransactionsResponse,
 )
-from minikafka.transactions.events import (
+from minikafka.deciders.transactions.events import (
     AddPartitionsRequest,
     DescribeTransactionsRequest,
     EndRequest,
     ListTransactionsRequest,
     VerifyRequest,
 )
-from minikafka.wire.versions import (
+from minikafka.kafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     DESCRIBE_TRANSACTIONS,

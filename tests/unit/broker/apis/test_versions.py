@@ -8,8 +8,8 @@ from support.entities import entity
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis import versions as api
-from minikafka.wire import codec
-from minikafka.wire.versions import API_VERSIONS, SERVED, UPDATE_FEATURES
+from minikafka.kafka.wire import codec
+from minikafka.kafka.wire.versions import API_VERSIONS, SERVED, UPDATE_FEATURES
 
 
 def table(entity) -> dict[int, tuple[int, int]]:

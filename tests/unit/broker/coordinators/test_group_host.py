@@ -14,7 +14,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import Client, NewTopic, Record
-from minikafka.record.batch import valid_run
+from minikafka.kafka.records.batch import valid_run
 
 Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 FAST = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 3}

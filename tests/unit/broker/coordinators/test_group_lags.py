@@ -14,9 +14,9 @@ from minikafka.broker.broker import BrokerServer
 from minikafka.broker.coordinators import group_lags as lags
 from minikafka.broker.coordinators.group_lags import REFRESH_MS, GroupLags
 from minikafka.client import NewTopic
-from minikafka.groups.group import Group
-from minikafka.groups.offsets import GroupOffsets, OffsetAndMetadata
-from minikafka.record.batch import Record
+from minikafka.deciders.groups.group import Group
+from minikafka.deciders.groups.offsets import GroupOffsets, OffsetAndMetadata
+from minikafka.kafka.records.batch import Record
 
 Pairs = dict[tuple[str, str, str], int]
 

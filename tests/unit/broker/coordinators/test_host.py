@@ -21,7 +21,7 @@ from minikafka.broker.coordinators.host import CoordinatorHost
 from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.broker.replicas.roles import Roles
 from minikafka.broker.turns import Scheduler
-from minikafka.record.transactions import Marker
+from minikafka.kafka.records.transactions import Marker
 
 PAGE = Path(__file__).parents[4] / "docs" / "architecture.md"
 EXAMPLE = next(

@@ -24,9 +24,9 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.broker.coordinators.loading import Loader, read_chunk
 from minikafka.broker.turns import Scheduler
-from minikafka.record.batch import Record, build
-from minikafka.record.header import TRANSACTIONAL
-from minikafka.record.transactions import Marker
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.records.header import TRANSACTIONAL
+from minikafka.kafka.records.transactions import Marker
 
 
 class Log:

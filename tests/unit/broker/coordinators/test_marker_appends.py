@@ -12,9 +12,14 @@ from support.seeded_loop import SeededLoop, run_seeded
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.broker.coordinators.markers import ANY_EPOCH, CALL_WAIT_MS
+from minikafka.broker.rpc.coordinator_calls import (
+    WRITE_MARKERS,
+    MarkerRow,
+    decode_errors,
+    encode_markers,
+)
 from minikafka.client import NewTopic
-from minikafka.replication.partition import Partition
-from minikafka.rpc.coordinator_calls import WRITE_MARKERS, MarkerRow, decode_errors, encode_markers
+from minikafka.storage.replication.partition import Partition
 
 A, B = TopicPartition("t", 0), TopicPartition("u", 0)
 NONE, TIMED_OUT = ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT

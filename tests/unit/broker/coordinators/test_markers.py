@@ -22,11 +22,11 @@ from minikafka.base.model import (
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.broker.coordinators.markers import RETRY_MS, MarkerSender
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.rpc.coordinator_calls import MarkerRow, decode_markers, encode_errors
 from minikafka.broker.step_gate import StepGate
-from minikafka.rpc.coordinator_calls import MarkerRow, decode_markers, encode_errors
+from minikafka.deciders.transactions.commands import DropMarkers, EndedTransaction, SendMarkers
+from minikafka.deciders.transactions.events import MarkersFenced, MarkersWritten
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.transactions.commands import DropMarkers, EndedTransaction, SendMarkers
-from minikafka.transactions.events import MarkersFenced, MarkersWritten
 
 A, B = (TopicPartition("t", number) for number in range(2))
 HOME = TopicPartition(TRANSACTION_TOPIC, 0)

@@ -9,8 +9,8 @@ from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.broker.coordinators.transaction_host import ProducerIds
-from minikafka.zk.layout import PRODUCER_ID_BLOCK, decode_producer_ids
-from minikafka.zk.nodes.ids import claim_producer_ids
+from minikafka.zookeeper.nodes.ids import claim_producer_ids
+from minikafka.zookeeper.nodes.layout import PRODUCER_ID_BLOCK, decode_producer_ids
 
 
 @pytest.fixture

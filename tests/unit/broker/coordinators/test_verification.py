@@ -19,16 +19,16 @@ from minikafka.broker.coordinators.verification import (
     TransactionVerifier,
 )
 from minikafka.broker.metadata import MetadataCache
-from minikafka.rpc.coordinator_calls import (
+from minikafka.broker.rpc.coordinator_calls import (
     VerifyRow,
     decode_errors,
     decode_verifications,
     encode_errors,
     encode_verifications,
 )
+from minikafka.deciders.transactions.commands import AddPartitionsResponse
+from minikafka.deciders.transactions.events import VerifyRequest
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.transactions.commands import AddPartitionsResponse
-from minikafka.transactions.events import VerifyRequest
 
 A, B = (TopicPartition("t", number) for number in range(2))
 HOME = TopicPartition(TRANSACTION_TOPIC, 0)

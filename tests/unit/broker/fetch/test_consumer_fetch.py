@@ -15,9 +15,9 @@ from support.session_consumer import Key, SessionConsumer
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ClusterMetadata, TopicPartition
 from minikafka.client import Client, NewTopic
-from minikafka.record.batch import Record
-from minikafka.wire.codec import decode_response, request
-from minikafka.wire.versions import LIST_OFFSETS
+from minikafka.kafka.records.batch import Record
+from minikafka.kafka.wire.codec import decode_response, request
+from minikafka.kafka.wire.versions import LIST_OFFSETS
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 NUMBERS = range(6)

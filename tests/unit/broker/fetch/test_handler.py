@@ -28,14 +28,14 @@ from minikafka.broker.replicas.fetch_sessions import FetchSessions
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.turns import OneAtATime, Scheduler
-from minikafka.record.batch import records
-from minikafka.replication import consumer_sessions, sessions
-from minikafka.replication.partition import Partition
-from minikafka.replication.purgatory import AnswerQueue
-from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.fetch import FOLLOWER_VERSION, STEP_ROWS, decode_in_steps
-from minikafka.wire.fetch import encode_request as encode_follower_request
-from minikafka.wire.versions import FETCH
+from minikafka.kafka.records.batch import records
+from minikafka.kafka.wire.codec import decode_response, encode_request, request
+from minikafka.kafka.wire.fetch import FOLLOWER_VERSION, STEP_ROWS, decode_in_steps
+from minikafka.kafka.wire.fetch import encode_request as encode_follower_request
+from minikafka.kafka.wire.versions import FETCH
+from minikafka.storage.replication import consumer_sessions, sessions
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.purgatory import AnswerQueue
 
 VERSION = 11
 READ_COMMITTED = 1

@@ -12,7 +12,7 @@ from support.session_consumer import Key, SessionConsumer
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
 
 NUMBERS = range(3)
 ALL: dict[Key, int] = {("t", number): 0 for number in NUMBERS}

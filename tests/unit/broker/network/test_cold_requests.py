@@ -19,9 +19,9 @@ from minikafka.broker.network import cold_requests, listener
 from minikafka.broker.network.cold_requests import WAITING_BYTES_MAX, WAITING_MAX
 from minikafka.broker.services import LATER, RequestContext, Services, Steps
 from minikafka.client import NewTopic
-from minikafka.record.batch import Record, build
-from minikafka.wire.codec import decode_response, encode_request, request, response
-from minikafka.wire.versions import FETCH, FIND_COORDINATOR, METADATA, PRODUCE
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.wire.codec import decode_response, encode_request, request, response
+from minikafka.kafka.wire.versions import FETCH, FIND_COORDINATOR, METADATA, PRODUCE
 
 T0 = TopicPartition("t", 0)
 

@@ -26,11 +26,11 @@ from minikafka.broker.network.unsent import PIECE_MAX
 from minikafka.broker.replicas.record_walks import MEMORY_MAX, PendingWalk, RecordWalks
 from minikafka.broker.turns import TURN_MS
 from minikafka.client import Client, NewTopic, Record
-from minikafka.record.codecs import compress
-from minikafka.record.rules import RecordRules
-from minikafka.record.walk import Walk, judge
-from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.versions import DELETE_TOPICS, DESCRIBE_CONFIGS, FETCH, METADATA, PRODUCE
+from minikafka.kafka.records.codecs import compress
+from minikafka.kafka.records.rules import RecordRules
+from minikafka.kafka.records.walk import Walk, judge
+from minikafka.kafka.wire.codec import decode_response, encode_request, request
+from minikafka.kafka.wire.versions import DELETE_TOPICS, DESCRIBE_CONFIGS, FETCH, METADATA, PRODUCE
 
 
 async def test_exception_in_a_handler_closes_only_the_connection_of_that_client(

@@ -18,8 +18,8 @@ from support.until import until
 
 from minikafka.broker.network.connection_room import ConnectionRoom, reserve_of
 from minikafka.client import Client, NewTopic, Record
-from minikafka.wire.codec import encode_request, request
-from minikafka.wire.versions import API_VERSIONS, FETCH
+from minikafka.kafka.wire.codec import encode_request, request
+from minikafka.kafka.wire.versions import API_VERSIONS, FETCH
 
 MANY = 2**31 - 1
 ROOM = 40

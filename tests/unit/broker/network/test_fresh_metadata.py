@@ -23,7 +23,7 @@ from minikafka.broker.network.fresh_metadata import NAMES_MAX, topics_of
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.client.network import Address, Network, request
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"

@@ -17,9 +17,9 @@ from minikafka.broker.broker import BrokerServer
 from minikafka.broker.services import RequestContext, Services
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.network import Address, Network
-from minikafka.wire.codec import decode_response, encode_request, request, response
-from minikafka.wire.versions import FIND_COORDINATOR, METADATA
-from minikafka.zk import layout
+from minikafka.kafka.wire.codec import decode_response, encode_request, request, response
+from minikafka.kafka.wire.versions import FIND_COORDINATOR, METADATA
+from minikafka.zookeeper.nodes import layout
 
 KEYS = {
     "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0,ADMIN://127.0.0.1:0",

@@ -25,7 +25,7 @@ from minikafka.broker.network.unsent import (
     UnsentResponses,
 )
 from minikafka.broker.turns import Scheduler
-from minikafka.log.deferred import Deferred
+from minikafka.storage.log.deferred import Deferred
 
 MOST = 1 << 20
 

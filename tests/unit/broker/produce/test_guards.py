@@ -12,9 +12,9 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.record.batch import Record, build
-from minikafka.record.header import TRANSACTIONAL
-from minikafka.rpc.coordinator_calls import VerifyRow
+from minikafka.broker.rpc.coordinator_calls import VerifyRow
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.records.header import TRANSACTIONAL
 
 Done = Callable[[Mapping[TopicPartition, int]], None]
 PRODUCER = (7, 0)

@@ -17,10 +17,10 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker import turns as scheduler
 from minikafka.broker.produce.handler import LARGE_STEP
 from minikafka.broker.reports.partition_report import rows_of
-from minikafka.record.batch import Record, build
-from minikafka.wire.codec import encode_request, request
-from minikafka.wire.produce import ELEMENTS_MAX, STEP_ELEMENTS
-from minikafka.wire.versions import PRODUCE
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.wire.codec import encode_request, request
+from minikafka.kafka.wire.produce import ELEMENTS_MAX, STEP_ELEMENTS
+from minikafka.kafka.wire.versions import PRODUCE
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode
 from minikafka.client import NewTopic
-from minikafka.record.codecs import compress
-from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.versions import PRODUCE
+from minikafka.kafka.records.codecs import compress
+from minikafka.kafka.wire.codec import decode_response, encode_request, request
+from minikafka.kafka.wire.versions import PRODUCE
 
 LONG = compress(CODECS["lz4"], record(value=bytes(300_000)))
 BATCHES = {

@@ -14,9 +14,9 @@ from support.until import until
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
-from minikafka.record.batch import Record, build, records
-from minikafka.record.header import LOG_APPEND_TIME
-from minikafka.record.rules import LISTED_MAX
+from minikafka.kafka.records.batch import Record, build, records
+from minikafka.kafka.records.header import LOG_APPEND_TIME
+from minikafka.kafka.records.rules import LISTED_MAX
 
 INVALID, TIME = ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP
 NO_KEY = "Compacted topic cannot accept message without key in topic partition t-{}"

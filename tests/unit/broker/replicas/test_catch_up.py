@@ -21,8 +21,8 @@ from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.client.consumer import fetch_request
 from minikafka.client.network import Address, Network, request
-from minikafka.record.batch import Record
-from minikafka.wire.versions import DELETE_RECORDS, FETCH, LIST_OFFSETS, PRODUCE
+from minikafka.kafka.records.batch import Record
+from minikafka.kafka.wire.versions import DELETE_RECORDS, FETCH, LIST_OFFSETS, PRODUCE
 
 T0 = TopicPartition("t", 0)
 WAIT_MS = 10_000

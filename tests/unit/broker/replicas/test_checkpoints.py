@@ -16,7 +16,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.model import TopicPartition
 from minikafka.broker.replicas.checkpoints import Checkpoints
 from minikafka.client import NewTopic, Record
-from minikafka.log.checkpoints import LOG_START_OFFSETS
+from minikafka.storage.log.checkpoints import LOG_START_OFFSETS
 
 
 class Tasks:

@@ -10,12 +10,18 @@ import pytest
 from support.manual_clock import ManualClock
 
 from minikafka.base.coordinators import Append, TransactionalProducer
-from minikafka.base.deciders import Outcome
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.broker.replicas.internal_appends import CoordinatorAppends
-from minikafka.record.batch import records
-from minikafka.record.header import ATTRIBUTES, HEADER, PRODUCER_EPOCH, PRODUCER_ID, TRANSACTIONAL
+from minikafka.deciders.decider import Outcome
+from minikafka.kafka.records.batch import records
+from minikafka.kafka.records.header import (
+    ATTRIBUTES,
+    HEADER,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+)
 
 TIMEOUT_MS = 5_000
 BATCH_BYTES_MAX = 200

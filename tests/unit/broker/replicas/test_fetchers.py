@@ -20,11 +20,11 @@ from minikafka.base.model import Broker, TopicPartition
 from minikafka.base.ports import StreamHandler
 from minikafka.broker.replicas import fetchers
 from minikafka.broker.replicas.fetchers import Fetchers, LeaderConnection
-from minikafka.replication.follower import FETCHING, Follower
+from minikafka.kafka.wire.codec import decode_request, encode_response, response
+from minikafka.kafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.wire.codec import decode_request, encode_response, response
-from minikafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
+from minikafka.storage.replication.follower import FETCHING, Follower
 
 _HEADER = 4 + 2 + 2 + 4 + 2 + len("f")
 """Bytes of a request before its body: length, API, version, correlation id, client id."""

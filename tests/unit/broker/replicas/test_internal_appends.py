@@ -14,8 +14,8 @@ from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.record.batch import records
-from minikafka.record.transactions import Marker
+from minikafka.kafka.records.batch import records
+from minikafka.kafka.records.transactions import Marker
 
 
 async def lead(

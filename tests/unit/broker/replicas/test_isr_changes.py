@@ -20,10 +20,10 @@ from minikafka.broker.capabilities import IsrOutcome, IsrWrite
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
 from minikafka.broker.replicas.isr_changes import IsrChanges
-from minikafka.replication.isr import Committed, PendingExpand
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import layout
+from minikafka.storage.replication.isr import Committed, PendingExpand
+from minikafka.zookeeper.nodes import layout
 
 PATH = layout.state_path(TP)
 

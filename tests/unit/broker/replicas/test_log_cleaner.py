@@ -15,8 +15,8 @@ from support.seeded_loop import run_seeded
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.client.administration.admin import Resource, ResourceType
-from minikafka.log.log import Log
-from minikafka.record.batch import Record, records
+from minikafka.kafka.records.batch import Record, records
+from minikafka.storage.log.log import Log
 
 T0 = TopicPartition("t", 0)
 TOPIC = Resource(ResourceType.TOPIC, "t")

@@ -26,9 +26,9 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Call
-from minikafka.replication.isr import Committed, PendingExpand, PendingShrink
-from minikafka.rpc import messages
-from minikafka.zk import layout
+from minikafka.broker.rpc import messages
+from minikafka.storage.replication.isr import Committed, PendingExpand, PendingShrink
+from minikafka.zookeeper.nodes import layout
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import NO_EPOCH, Broker, PartitionState
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.orders import ReplicaOrders
-from minikafka.replication.isr import PendingShrink
+from minikafka.storage.replication.isr import PendingShrink
 
 STALE = ErrorCode.STALE_CONTROLLER_EPOCH
 

@@ -24,15 +24,15 @@ from minikafka.broker.replicas.record_walks import MEMORY_MAX, PendingWalk, Reco
 from minikafka.broker.turns import Scheduler
 from minikafka.client import NewTopic
 from minikafka.client.administration.results import Resource, ResourceType
-from minikafka.log.log import Log
-from minikafka.record.batch import Record, build, records
-from minikafka.record.codecs import compress
-from minikafka.record.rules import RecordRules
-from minikafka.record.walk import Walk, judge
-from minikafka.replication.partition import Partition
-from minikafka.replication.purgatory import Purgatory
-from minikafka.wire.codec import decode_response, encode_request, request
-from minikafka.wire.versions import API_VERSIONS, PRODUCE
+from minikafka.kafka.records.batch import Record, build, records
+from minikafka.kafka.records.codecs import compress
+from minikafka.kafka.records.rules import RecordRules
+from minikafka.kafka.records.walk import Walk, judge
+from minikafka.kafka.wire.codec import decode_response, encode_request, request
+from minikafka.kafka.wire.versions import API_VERSIONS, PRODUCE
+from minikafka.storage.log.log import Log
+from minikafka.storage.replication.partition import Partition
+from minikafka.storage.replication.purgatory import Purgatory
 
 
 def walk(pieces: int = 4, count: int = 1) -> Walk:

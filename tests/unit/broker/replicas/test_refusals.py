@@ -17,9 +17,9 @@ from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.refusals import AGAIN_MS, LASTS_MS, Refusals
 from minikafka.client import NewTopic
 from minikafka.client.connection import BrokerConnection
-from minikafka.record.batch import Record, build
-from minikafka.wire.codec import Entity, request
-from minikafka.wire.versions import FETCH, LIST_OFFSETS, PRODUCE
+from minikafka.kafka.records.batch import Record, build
+from minikafka.kafka.wire.codec import Entity, request
+from minikafka.kafka.wire.versions import FETCH, LIST_OFFSETS, PRODUCE
 
 T0 = TopicPartition("t", 0)
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

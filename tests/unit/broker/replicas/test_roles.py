@@ -15,7 +15,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import PartitionState, TopicPartition
 from minikafka.broker.broker import BrokerServer
 from minikafka.client import NewTopic
-from minikafka.record.batch import CorruptBatch, Record, build, records
+from minikafka.kafka.records.batch import CorruptBatch, Record, build, records
 
 REGISTRY = TopicPartition("registry", 0)
 VALUES = {b"%d" % number: b"x" * number for number in range(50)}

@@ -12,10 +12,10 @@ from support.seeded_loop import run_seeded
 
 from minikafka.base.metrics import prometheus_text
 from minikafka.base.model import TopicPartition
-from minikafka.cli.reassign.throttle import REPLICAS, set_throttle
 from minikafka.client import Client, NewTopic
 from minikafka.client.administration.results import Resource, ResourceType
-from minikafka.record.batch import Record
+from minikafka.kafka.records.batch import Record
+from minikafka.tools.cli.reassign.throttle import REPLICAS, set_throttle
 
 T0 = TopicPartition("t", 0)
 LEADER_RATE = "leader.replication.throttled.rate"

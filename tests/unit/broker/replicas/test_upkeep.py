@@ -22,11 +22,11 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.replicas.upkeep import Upkeep
 from minikafka.broker.turns import Scheduler
 from minikafka.client import Client, NewTopic, Record
-from minikafka.log.manager import LogManager
-from minikafka.log.retention import SEGMENTS_MAX
-from minikafka.record.batch import build
-from minikafka.replication.partition import Partition
+from minikafka.kafka.records.batch import build
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.storage.log.manager import LogManager
+from minikafka.storage.log.retention import SEGMENTS_MAX
+from minikafka.storage.replication.partition import Partition
 
 T0 = TopicPartition("t", 0)
 DIRECTORY = f"{LOG_DIR}/t-0"

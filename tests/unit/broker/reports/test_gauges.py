@@ -11,7 +11,6 @@ from support.replication import Replicas
 from support.session_consumer import SessionConsumer
 from support.until import until
 
-from minikafka.base.deciders import Outcome
 from minikafka.base.metrics import Number, prometheus_text
 from minikafka.base.model import TopicPartition
 from minikafka.broker.broker import BrokerServer
@@ -20,7 +19,8 @@ from minikafka.broker.modes.controller.terms.view import summary_of
 from minikafka.broker.reports.controller_gauges import CONTROLLER_STATES
 from minikafka.broker.reports.gauges import MANAGER
 from minikafka.client import NewTopic, NotProduced, Record
-from minikafka.controller import events
+from minikafka.deciders.controller import events
+from minikafka.deciders.decider import Outcome
 
 TRAFFIC = "kafka_server_brokertopicmetrics_"
 REQUESTS = "kafka_network_requestmetrics_"

@@ -6,9 +6,9 @@ from support.memory_cluster import MemoryCluster
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
+from minikafka.broker.rpc import messages
 from minikafka.client import NewTopic
-from minikafka.record.batch import Record
-from minikafka.rpc import messages
+from minikafka.kafka.records.batch import Record
 
 TP = TopicPartition("t", 0)
 

@@ -14,8 +14,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
 from minikafka.broker.reports.partition_report import leaders_of, partition_asked
+from minikafka.broker.rpc.messages import EXPLAIN, EXPLAIN_GROUP, PLAN
 from minikafka.client import NewTopic
-from minikafka.rpc.messages import EXPLAIN, EXPLAIN_GROUP, PLAN
 
 T0 = TopicPartition("t", 0)
 

@@ -10,9 +10,9 @@ import pytest
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.rpc.messages import SettingChange
 
 FILE = {"broker.id": "1", "num.partitions": "3"}
 SECRET = {"minikafka.cluster.secret": "0123456789abcdef"}

@@ -7,8 +7,8 @@ import pytest
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ConfigError
+from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.dynamic_config import DYNAMIC, DynamicConfig
-from minikafka.rpc.messages import SettingChange
 
 pytestmark = pytest.mark.row("R71")
 

@@ -13,9 +13,9 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Create
 from minikafka.client import NewTopic
 from minikafka.client.administration.admin import Resource, ResourceType
-from minikafka.record.batch import Record
-from minikafka.replication.partition import Partition
-from minikafka.zk import layout
+from minikafka.kafka.records.batch import Record
+from minikafka.storage.replication.partition import Partition
+from minikafka.zookeeper.nodes import layout
 
 pytestmark = pytest.mark.row("R71")
 

@@ -13,7 +13,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, OffsetAndMetadata, Outcome
 from minikafka.client.administration.group_admin import GroupListing
-from minikafka.wire import versions
+from minikafka.kafka.wire import versions
 
 T0 = TopicPartition("t", 0)
 DONE = Outcome(ErrorCode.NONE)

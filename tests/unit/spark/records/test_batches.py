@@ -6,7 +6,7 @@ import pytest
 from support.encoders import CODECS, Sample, altered, by_aiokafka, raw_batch
 
 from minikafka.base.errors import CorruptBatch
-from minikafka.record.transactions import Aborted
+from minikafka.kafka.records.transactions import Aborted
 from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import Section, extent, grouped, sections
 

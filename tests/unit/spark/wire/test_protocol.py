@@ -8,10 +8,10 @@ import pytest
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
-from minikafka.record.transactions import Aborted
+from minikafka.kafka.records.transactions import Aborted
+from minikafka.kafka.wire import codec
 from minikafka.spark.wire import protocol
 from minikafka.spark.wire.protocol import Isolation
-from minikafka.wire import codec
 
 LINES = TopicPartition("lines", 3)
 FETCH, LIST_OFFSETS, METADATA = protocol.FETCH, protocol.LIST_OFFSETS, protocol.METADATA

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 
 from minikafka.base.model import TopicPartition
+from minikafka.kafka.wire import codec
 from minikafka.spark.wire import topics
-from minikafka.wire import codec
 
 
 def test_create_topics_has_the_number_of_partitions_and_replicas_and_the_settings():

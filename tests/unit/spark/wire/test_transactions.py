@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 
 from minikafka.base.model import TopicPartition
+from minikafka.kafka.wire import codec
 from minikafka.spark.wire import producing, transactions
 from minikafka.spark.wire.transactions import CommittedOffset, Identity
-from minikafka.wire import codec
 
 NO_TAGS = b"\x00"
 LINES = TopicPartition("lines", 3)

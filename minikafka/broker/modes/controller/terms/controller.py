@@ -49,17 +49,17 @@ from minikafka.broker.modes.controller.terms.term import RequestChannels, Term
 from minikafka.broker.modes.controller.terms.term_session import TermSession
 from minikafka.broker.modes.controller.terms.view import summary_of, view_of
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.controller.commands import ShutdownResponse
-from minikafka.controller.events import (
+from minikafka.broker.rpc.liveness import ATTEND_MS
+from minikafka.deciders.controller.commands import ShutdownResponse
+from minikafka.deciders.controller.events import (
     ControlledShutdownRequested,
     ElectionRequested,
     ReassignmentsRequested,
     RebalanceDue,
     UncleanElectionEnabled,
 )
-from minikafka.controller.machine import ControllerMachine, ControllerSettings
-from minikafka.rpc.liveness import ATTEND_MS
-from minikafka.zk.nodes import election
+from minikafka.deciders.controller.machine import ControllerMachine, ControllerSettings
+from minikafka.zookeeper.nodes import election
 
 logger = logging.getLogger(__name__)
 

@@ -31,12 +31,11 @@ from minikafka.base.ports import (
     WatchKind,
     WatchSignal,
 )
+from minikafka.broker.ledger.record import ELECTION, WRITE
 from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.ledger.record import ELECTION, WRITE
-from minikafka.zk import layout
-from minikafka.zk.nodes import election, registrations
+from minikafka.zookeeper.nodes import election, layout, registrations
 
 logger = logging.getLogger(__name__)
 

@@ -35,13 +35,13 @@ from minikafka.base.ports import (
     Znode,
     ZooKeeper,
 )
-from minikafka.zk import calls
-from minikafka.zk.core.attempt import ANY_VERSION, Attempt
-from minikafka.zk.core.tree import ROOT, Tree, name_of, parent_of
-from minikafka.zk.messages import codes, requests
-from minikafka.zk.messages.codes import Refused
-from minikafka.zk.messages.jute import ANYONE, Identity
-from minikafka.zk.session import check_size
+from minikafka.zookeeper.client import calls
+from minikafka.zookeeper.client.session import check_size
+from minikafka.zookeeper.messages import codes, requests
+from minikafka.zookeeper.messages.codes import Refused
+from minikafka.zookeeper.messages.jute import ANYONE, Identity
+from minikafka.zookeeper.server.core.attempt import ANY_VERSION, Attempt
+from minikafka.zookeeper.server.core.tree import ROOT, Tree, name_of, parent_of
 
 OnResponse = Callable[[BrokerId, ControllerRequest, ControllerResponse], None]
 

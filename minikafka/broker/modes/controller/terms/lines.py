@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from minikafka.base.deciders import Answer
 from minikafka.base.errors import (
     BadVersion,
     CoordinationError,
@@ -20,8 +19,10 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import LeaderAndIsr, PartitionResult, TopicPartition
 from minikafka.base.ports import Check, Create, Delete, MultiOp, Set, Stat
-from minikafka.controller.commands import AnnounceStep, ShutdownResponse
-from minikafka.controller.events import (
+from minikafka.broker.ledger.record import DATA_MAX, PARTITIONS_MAX, by_topic, in_parts
+from minikafka.broker.ledger.requests import by_code
+from minikafka.deciders.controller.commands import AnnounceStep, ShutdownResponse
+from minikafka.deciders.controller.events import (
     AssignmentChanged,
     BrokersChanged,
     BrokerSuspected,
@@ -41,9 +42,8 @@ from minikafka.controller.events import (
     TopicsChanged,
     UncleanElectionEnabled,
 )
-from minikafka.controller.state_change_log import Decision
-from minikafka.ledger.record import DATA_MAX, PARTITIONS_MAX, by_topic, in_parts
-from minikafka.ledger.requests import by_code
+from minikafka.deciders.controller.state_change_log import Decision
+from minikafka.deciders.decider import Answer
 
 Fields: TypeAlias = dict[str, Any]
 Item = TypeVar("Item")

@@ -19,14 +19,15 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, LeaderAndIsr, TopicPartition
 from minikafka.base.ports import Clock, ZooKeeper
+from minikafka.broker.ledger.record import ANSWER, DECISION, EVENT, REQUEST, STEP, WRITE
 from minikafka.broker.modes.controller.terms.imagined import ImaginedChannels, ImaginedStore
 from minikafka.broker.modes.controller.terms.lines import write_line
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.modes.controller.terms.term import Term
 from minikafka.broker.modes.controller.terms.term_session import TermSession
 from minikafka.broker.step_gate import StepGate
-from minikafka.controller.commands import Command
-from minikafka.controller.events import (
+from minikafka.deciders.controller.commands import Command
+from minikafka.deciders.controller.events import (
     BrokersChanged,
     DeletionsChanged,
     ElectionRequested,
@@ -34,10 +35,8 @@ from minikafka.controller.events import (
     IsrChanged,
     ReassignmentsRequested,
 )
-from minikafka.controller.machine import ControllerMachine
-from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, STEP, WRITE
-from minikafka.zk import layout
-from minikafka.zk.nodes import admin_requests, election, partition_states
+from minikafka.deciders.controller.machine import ControllerMachine
+from minikafka.zookeeper.nodes import admin_requests, election, layout, partition_states
 
 ASSUMED: Final = "assumed"
 """Kind of the lines that state an assumption of the plan, in the field `text`."""

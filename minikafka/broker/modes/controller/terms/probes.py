@@ -14,11 +14,11 @@ from typing import Any, Final, TypeAlias
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import Broker, BrokerId
+from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.controller.events import BrokerSuspected, SuspicionEnded
-from minikafka.ledger.record import BROKER
-from minikafka.rpc.liveness import Presence, Probe
+from minikafka.broker.rpc.liveness import Presence, Probe
+from minikafka.deciders.controller.events import BrokerSuspected, SuspicionEnded
 
 Prober: TypeAlias = Callable[[Broker], Awaitable[Probe]]
 """Probes the control listener of a broker."""

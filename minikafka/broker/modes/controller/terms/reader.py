@@ -19,7 +19,7 @@ from minikafka.base.ports import Watch, WatchKind, Znode, ZooKeeper
 from minikafka.broker.modes.controller.terms.probes import BrokerProbes
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.side_by_side import all_of
-from minikafka.controller.events import (
+from minikafka.deciders.controller.events import (
     AssignmentChanged,
     BrokersChanged,
     ControllerElected,
@@ -32,9 +32,9 @@ from minikafka.controller.events import (
     TopicImage,
     TopicsChanged,
 )
-from minikafka.zk import layout
-from minikafka.zk.nodes import (
+from minikafka.zookeeper.nodes import (
     admin_requests,
+    layout,
     notifications,
     partition_states,
     registrations,

@@ -25,10 +25,9 @@ from minikafka.broker.modes.controller.terms.term_session import (
     batches,
 )
 from minikafka.broker.side_by_side import all_of
-from minikafka.controller.commands import WrittenStates
-from minikafka.zk import layout
-from minikafka.zk.nodes import partition_states
-from minikafka.zk.nodes.partition_states import ABSENT
+from minikafka.deciders.controller.commands import WrittenStates
+from minikafka.zookeeper.nodes import layout, partition_states
+from minikafka.zookeeper.nodes.partition_states import ABSENT
 
 _OPERATIONS_PER_CREATION: Final = 3
 _MULTIS_IN_FLIGHT: Final = 4

@@ -25,11 +25,10 @@ from minikafka.base.model import BrokerId, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Check, Delete, MultiOp, Stat, Znode
 from minikafka.broker.modes.controller.terms.term_session import TermSession, batches, raise_unless
 from minikafka.broker.side_by_side import all_of
-from minikafka.controller.commands import ElectionSettings
-from minikafka.zk import layout
-from minikafka.zk.nodes import admin_requests, configs, topics
-from minikafka.zk.nodes.reader import get_one
-from minikafka.zk.nodes.topics import Topic
+from minikafka.deciders.controller.commands import ElectionSettings
+from minikafka.zookeeper.nodes import admin_requests, configs, layout, topics
+from minikafka.zookeeper.nodes.reader import get_one
+from minikafka.zookeeper.nodes.topics import Topic
 
 logger = logging.getLogger(__name__)
 

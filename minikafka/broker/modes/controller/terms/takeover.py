@@ -22,9 +22,8 @@ from minikafka.broker.modes.controller.terms.controllership import Controllershi
 from minikafka.broker.modes.controller.terms.election import NOBODY, Former
 from minikafka.broker.modes.controller.terms.probes import Prober
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.rpc.liveness import Presence
-from minikafka.zk import layout
-from minikafka.zk.nodes import registrations
+from minikafka.broker.rpc.liveness import Presence
+from minikafka.zookeeper.nodes import layout, registrations
 
 logger = logging.getLogger(__name__)
 

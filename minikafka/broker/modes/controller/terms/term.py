@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.deciders import Answer
 from minikafka.base.errors import (
     ControllerMoved,
     ErrorCode,
@@ -36,6 +35,8 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Clock, Gate, Ledger, ZooKeeper
 from minikafka.broker.host import AwaitedCommands, AwaitingHost
+from minikafka.broker.ledger.record import ANSWER, DECISION, EVENT, REQUEST, RESPONSE, STEP
+from minikafka.broker.ledger.requests import request_lines, response_line
 from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.lines import (
     answer_lines,
@@ -46,7 +47,7 @@ from minikafka.broker.modes.controller.terms.lines import (
 from minikafka.broker.modes.controller.terms.reader import ClusterReader, Signal
 from minikafka.broker.modes.controller.terms.state_writes import write_states
 from minikafka.broker.modes.controller.terms.store import ControllerStore
-from minikafka.controller.commands import (
+from minikafka.deciders.controller.commands import (
     AnnounceStep,
     Command,
     DeleteDeletionMarks,
@@ -68,7 +69,7 @@ from minikafka.controller.commands import (
     WriteLeaderAndIsr,
     WrittenStates,
 )
-from minikafka.controller.events import (
+from minikafka.deciders.controller.events import (
     ControlledShutdownRequested,
     ElectionRequested,
     Event,
@@ -76,11 +77,9 @@ from minikafka.controller.events import (
     ReassignmentsRequested,
     StopReplicaAnswered,
 )
-from minikafka.controller.machine import ControllerMachine
-from minikafka.ledger.record import ANSWER, DECISION, EVENT, REQUEST, RESPONSE, STEP
-from minikafka.ledger.requests import request_lines, response_line
-from minikafka.zk import layout
-from minikafka.zk.nodes import admin_requests, notifications, partition_states
+from minikafka.deciders.controller.machine import ControllerMachine
+from minikafka.deciders.decider import Answer
+from minikafka.zookeeper.nodes import admin_requests, layout, notifications, partition_states
 
 logger = logging.getLogger(__name__)
 

@@ -26,11 +26,10 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.ports import Check, Delete, Ledger, MultiOp, Stat, Znode, ZooKeeper
+from minikafka.broker.ledger.record import NOTHING, WRITE
 from minikafka.broker.modes.controller.terms.lines import write_line
-from minikafka.ledger.record import NOTHING, WRITE
-from minikafka.zk import layout
-from minikafka.zk.nodes import election
-from minikafka.zk.nodes.faults import Faults
+from minikafka.zookeeper.nodes import election, layout
+from minikafka.zookeeper.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 

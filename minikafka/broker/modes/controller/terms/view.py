@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.controller.terms.term import Term
-from minikafka.controller.context import Context
-from minikafka.controller.states import ReplicaStatus
+from minikafka.deciders.controller.context import Context
+from minikafka.deciders.controller.states import ReplicaStatus
 
 _STATE_CHANGES_MAX: Final = 20
 _REPLICAS_MAX: Final = 100

@@ -10,9 +10,9 @@ from support.recording_ledger import RecordingLedger
 
 from minikafka.base.errors import ControllerMoved, KafkaError, MultiFailed, StaleSession
 from minikafka.base.ports import Check, Create
+from minikafka.broker.ledger.record import NOTHING, WRITE
 from minikafka.broker.modes.controller.fenced_writes import FencedWrites
-from minikafka.ledger.record import NOTHING, WRITE
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 
 def writes_of(cold: Cold, ledger: Any = NOTHING) -> FencedWrites:

@@ -16,7 +16,7 @@ from minikafka.broker.capabilities import IsrOutcome
 from minikafka.broker.modes.controller.isr_store import ANNOUNCE_AFTER_MS, ZooKeeperIsrs
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 TP = TopicPartition("t", 0)
 U0, U1 = TopicPartition("u", 0), TopicPartition("u", 1)

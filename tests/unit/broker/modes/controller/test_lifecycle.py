@@ -14,7 +14,7 @@ from minikafka.broker.modes.controller.lifecycle import ZooKeeperLifecycle
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 
 def lifecycle(session: InMemoryClient, tasks: TaskRegistry) -> ZooKeeperLifecycle:

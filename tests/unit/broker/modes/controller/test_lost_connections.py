@@ -17,8 +17,8 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker
 from minikafka.broker.modes.controller.lost_connections import LostConnections
-from minikafka.rpc.liveness import CONNECTION_LOST
-from minikafka.rpc.messages import encode_report
+from minikafka.broker.rpc.liveness import CONNECTION_LOST
+from minikafka.broker.rpc.messages import encode_report
 from minikafka.runtime.tasks import TaskRegistry
 
 CONTROLLER, OWN_ID, DEAD = 1, 2, 3

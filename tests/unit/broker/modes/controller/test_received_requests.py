@@ -18,7 +18,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 TOPIC_ID = b"0123456789abcdef"
 IDS = (("t", TOPIC_ID),)

@@ -20,9 +20,9 @@ from minikafka.base.errors import (
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import MultiOp, WatchKind
 from minikafka.broker.modes.leaders.queue import QueuedRequest, StateChangeQueue
-from minikafka.leaders.model import Operation, StateChange
-from minikafka.leaders.shrinking import rescan
-from minikafka.zk.nodes.leaders import layout, tree
+from minikafka.deciders.leaders.model import Operation, StateChange
+from minikafka.deciders.leaders.shrinking import rescan
+from minikafka.zookeeper.nodes.leaders import layout, tree
 
 ID = bytes(range(16))
 SENDER, RECEIVER = 0, 1

@@ -15,14 +15,14 @@ from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.ports import Check
+from minikafka.broker.ledger.record import NOTHING
 from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrites
 from minikafka.broker.modes.zookeeper.config_changes import KEPT_MS, ZooKeeperConfigChanges
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.ledger.record import NOTHING
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import layout
-from minikafka.zk.nodes.faults import Faults
+from minikafka.zookeeper.nodes import layout
+from minikafka.zookeeper.nodes.faults import Faults
 
 pytestmark = pytest.mark.row("R71")
 

@@ -17,7 +17,7 @@ from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE, SessionFile
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import layout
+from minikafka.zookeeper.nodes import layout
 
 PATH = layout.broker_path(1)
 

@@ -30,8 +30,8 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.ports import Check, WatchKind
-from minikafka.controller.events import UncleanElectionEnabled
-from minikafka.zk import layout
+from minikafka.deciders.controller.events import UncleanElectionEnabled
+from minikafka.zookeeper.nodes import layout
 
 T0 = TopicPartition("t", 0)
 Start = Callable[..., Awaitable[Candidate]]

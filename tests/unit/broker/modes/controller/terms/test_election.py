@@ -19,8 +19,7 @@ from minikafka.broker.modes.controller.terms.election import (
     Former,
     Won,
 )
-from minikafka.zk import layout
-from minikafka.zk.nodes import election
+from minikafka.zookeeper.nodes import election, layout
 
 OWN_ID = 1
 

@@ -9,7 +9,6 @@ import pytest
 from support.controller_world import World, image
 from support.endpoints import endpoints
 
-from minikafka.base.deciders import Answer, Outcome
 from minikafka.base.errors import (
     BadVersion,
     CoordinationError,
@@ -30,6 +29,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Check, Create, Delete, Set, Stat
+from minikafka.broker.ledger.record import DATA_MAX, PARTITIONS_MAX
 from minikafka.broker.modes.controller.terms.lines import (
     answer_lines,
     decision_lines,
@@ -37,10 +37,10 @@ from minikafka.broker.modes.controller.terms.lines import (
     step_lines,
     write_line,
 )
-from minikafka.controller import events
-from minikafka.controller.commands import AnnounceStep, ShutdownResponse
-from minikafka.ledger.record import DATA_MAX, PARTITIONS_MAX
-from minikafka.zk import layout
+from minikafka.deciders.controller import events
+from minikafka.deciders.controller.commands import AnnounceStep, ShutdownResponse
+from minikafka.deciders.decider import Answer, Outcome
+from minikafka.zookeeper.nodes import layout
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 CHECK = Check("/controller_epoch", 4)
@@ -244,6 +244,6 @@ def test_ledger_line_of_an_illegal_state_transition_names_the_replica() -> None:
 
 
 def events_state(name: str) -> Any:
-    from minikafka.controller.states import ReplicaStatus
+    from minikafka.deciders.controller.states import ReplicaStatus
 
     return ReplicaStatus(name)

@@ -27,8 +27,8 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.broker.modes.controller.terms import controller
-from minikafka.controller.machine import ControllerMachine
-from minikafka.zk import layout
+from minikafka.deciders.controller.machine import ControllerMachine
+from minikafka.zookeeper.nodes import layout
 
 T1 = TopicPartition("t", 1)
 Told = list[tuple[str, dict[str, Any]]]
@@ -212,7 +212,9 @@ async def test_planning_an_operation_changes_nothing_and_logs_nothing(
     assert len(bench.ledger.lines) == mark
     assert len(bench.channels.sent) == sent
     assert [
-        r for r in caplog.records if r.name.startswith(("minikafka.controller", "state-change"))
+        r
+        for r in caplog.records
+        if r.name.startswith(("minikafka.deciders.controller", "state-change"))
     ] == []
     assert logging.root.manager.disable == logging.NOTSET
 

@@ -15,11 +15,11 @@ from support.recording_ledger import RecordingLedger
 from support.until import until
 
 from minikafka.base.model import Broker
+from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.modes.controller.terms.controllership import Controllership
 from minikafka.broker.modes.controller.terms.probes import BrokerProbes
-from minikafka.controller.events import BrokerSuspected, SuspicionEnded
-from minikafka.ledger.record import BROKER
-from minikafka.rpc.liveness import Presence, Probe
+from minikafka.broker.rpc.liveness import Presence, Probe
+from minikafka.deciders.controller.events import BrokerSuspected, SuspicionEnded
 from minikafka.runtime.tasks import TaskRegistry
 
 OWN_ID, REPORTER = 1, 4

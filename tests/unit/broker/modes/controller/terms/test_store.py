@@ -17,9 +17,8 @@ from minikafka.base.ports import Check
 from minikafka.broker.modes.controller.terms.state_writes import write_states
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.modes.controller.terms.term_session import TermSession
-from minikafka.controller.commands import NO_NODE
-from minikafka.zk import layout
-from minikafka.zk.nodes import partition_states
+from minikafka.deciders.controller.commands import NO_NODE
+from minikafka.zookeeper.nodes import layout, partition_states
 
 
 class Bench:

@@ -18,11 +18,11 @@ from minikafka.base.model import Broker
 from minikafka.base.ports import Stat
 from minikafka.broker.modes.controller.terms.election import Former
 from minikafka.broker.modes.controller.terms.takeover import Attendance
-from minikafka.rpc.liveness import Presence, Probe
+from minikafka.broker.rpc.liveness import Presence, Probe
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.zk import layout
-from minikafka.zk.core.tree import DataNode
-from minikafka.zk.messages.jute import ANYONE
+from minikafka.zookeeper.messages.jute import ANYONE
+from minikafka.zookeeper.nodes import layout
+from minikafka.zookeeper.server.core.tree import DataNode
 
 CONTROLLER, OWN_ID = 1, 5
 OWNER = 101

@@ -20,9 +20,9 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
-from minikafka.controller.commands import Command, WatchStates
-from minikafka.controller.events import RebalanceDue
-from minikafka.zk import layout
+from minikafka.deciders.controller.commands import Command, WatchStates
+from minikafka.deciders.controller.events import RebalanceDue
+from minikafka.zookeeper.nodes import layout
 
 T1 = TopicPartition("t", 1)
 

@@ -11,7 +11,7 @@ from support.controller_world import World
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.controller.terms.view import view_of
-from minikafka.controller.events import BrokersChanged, DeletionsChanged
+from minikafka.deciders.controller.events import BrokersChanged, DeletionsChanged
 
 T0 = TopicPartition("t", 0)
 

@@ -1,5 +1,0 @@
-"""Kafka's messages: a table of their fields, and a decoder and an encoder that are compiled from the table.
-
-Spark's executors use this package, so it imports only Python's library and `minikafka.base` and `minikafka.record`
-modules that need no other library.
-"""

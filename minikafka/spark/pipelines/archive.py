@@ -1,0 +1,246 @@
+"""The archive pipeline: writes each record of the topics once, to Parquet files named by offset range.
+
+The archive needs no checkpoint. Each run continues after the last archived file of a partition, and fills
+the gaps that an interrupted run left. Spark's tasks write staged files, and only the driver moves staged
+files into the archive. A record is therefore archived once even if Spark runs a task twice.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from minikafka.base.model import TopicPartition
+from minikafka.runtime.clock import SystemClock
+from minikafka.spark.option_map import SERVERS
+from minikafka.spark.parquet import archive_save
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile, cut, gaps
+from minikafka.spark.parquet.archive_save import Save
+from minikafka.spark.pipelines.session.failures import PipelineError
+from minikafka.spark.pipelines.session.report import Bar, Report, Summary, Table
+from minikafka.spark.source import planning
+from minikafka.spark.source.options import Mode, ReadOptions, parse
+from minikafka.spark.source.positions import Positions
+from minikafka.spark.source.ranges import DataLost
+from minikafka.spark.source.subscription import SUBSCRIBE
+from minikafka.spark.wire.leaders import Position
+from minikafka.spark.workers import run_tasks
+
+RECORDS_PER_FILE: Final = 1_000_000
+_ROUNDS_PER_JOB: Final = 2
+"""Files per core that one Spark job writes. The driver adds the files to the archive after the job."""
+
+
+@dataclass(frozen=True)
+class ArchiveSettings:
+    """The settings of the archive pipeline. `interval_s`: seconds between passes; None for a single pass."""
+
+    servers: str
+    topics: tuple[str, ...]
+    directory: str
+    interval_s: float | None = None
+    records_per_file: int = RECORDS_PER_FILE
+    skip_lost: bool = False
+    """Continue if records were deleted before they were archived; list the lost offsets in `_runs/`."""
+
+    def read_options(self) -> ReadOptions:
+        """Return the options for reading committed records with their headers. Lost records raise an error."""
+        options = {
+            SERVERS: self.servers,
+            SUBSCRIBE: ",".join(self.topics),
+            "startingOffsets": "earliest",
+            "includeHeaders": "true",
+            "kafka.isolation.level": "read_committed",
+        }
+        return parse(options, Mode.STREAM)
+
+
+@dataclass
+class _Run:
+    """The files that one run of the pipeline has archived so far, and the offset ranges that were lost."""
+
+    name: str
+    topics: tuple[str, ...]
+    files: list[dict[str, Any]] = field(default_factory=list)
+    lost: list[dict[str, Any]] = field(default_factory=list)
+
+    def total(self, fact: str) -> int:
+        """Return the total of `fact` (`records` or `bytes`) over the files that this run has archived."""
+        return sum(file[fact] for file in self.files)
+
+
+def run(spark: SparkSession, settings: ArchiveSettings, report: Report) -> Summary:
+    """Archive the records that exist now and return the counts; with an interval, repeat until Ctrl-C."""
+    directory = ArchiveDirectory(settings.directory)
+    stamp = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
+    done = _Run(f"{stamp:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", settings.topics)
+    with directory.locked():
+        _Archiving(spark, settings, report, directory, done).archive_new_records()
+        while settings.interval_s is not None:
+            threading.Event().wait(settings.interval_s)
+            _Archiving(spark, settings, report, directory, done).archive_new_records()
+    return _summary(settings, directory, done)
+
+
+class _Archiving:
+    """One pass: finds the offset ranges without a file, writes a file for each, and archives the files."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: ArchiveSettings,
+        report: Report,
+        directory: ArchiveDirectory,
+        done: _Run,
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._options = settings.read_options()
+        self._report = report
+        self._directory = directory
+        self._done = done
+
+    def archive_new_records(self) -> None:
+        """Archive each partition up to its current end.
+
+        Raises `PipelineError` for lost records if `skip_lost` is not set.
+        """
+        with self._report.stage("plan"):
+            works = self._plan()
+        size = _ROUNDS_PER_JOB * self._spark.sparkContext.defaultParallelism
+        name = f"archive {', '.join(self._settings.topics)}"
+        total = sum(work.tile.end - work.tile.start for work in works)
+        for first in range(0, len(works), size):
+            before = sum(work.tile.end - work.tile.start for work in works[:first])
+            self._report.stream(Bar(name, before, total, f"{before:,} of {total:,} offsets"))
+            with self._report.stage(name):
+                self._write(works[first : first + size])
+        self._report.stream_ended(name)
+
+    def _write(self, works: Sequence[Save]) -> None:
+        for work, result in zip(
+            works, run_tasks(self._spark, archive_save.save, works), strict=True
+        ):
+            self._directory.commit(Path(result.pop("staged")), work.tp, work.tile)
+            self._done.files.append(_entry(work.tp, work.tile) | result)
+        self._write_run()
+
+    def _write_run(self) -> None:
+        facts = {"topics": self._done.topics, "files": self._done.files, "lost": self._done.lost}
+        self._directory.write_run(self._done.name, facts)
+
+    def _plan(self) -> list[Save]:
+        first = planning.first_positions(self._options)
+        begin = first | self._archived_ends()
+        end = planning.latest_positions(self._options, begin)
+        self._check_history(begin, end)
+        works: list[Save] = []
+        for tp in sorted(begin):
+            for missing in self._missing(tp, begin[tp], end[tp]):
+                present = self._without_lost(tp, missing, first[tp].offset)
+                tiles = cut(present, self._settings.records_per_file) if present else ()
+                works += [self._work(tp, tile, end[tp]) for tile in tiles]
+        if self._done.lost:
+            self._write_run()
+        return works
+
+    def _work(self, tp: TopicPartition, tile: Tile, end: Position) -> Save:
+        return Save(self._options, tp, tile, end, str(self._directory.path))
+
+    def _archived_ends(self) -> Positions:
+        """Return the position after the last archived offset of each partition that has archived files."""
+        ends = {}
+        for topic in self._settings.topics:
+            for partition in self._directory.partitions(topic):
+                tp = TopicPartition(topic, partition)
+                if tiles := self._directory.tiles(tp):
+                    last = self._directory.file(tp, tiles[-1])
+                    ends[tp] = archive_save.end_of(str(last), tiles[-1].end)
+        return ends
+
+    def _check_history(self, begin: Positions, end: Positions) -> None:
+        """Raise `PipelineError` if an archived log was truncated, or its topic was deleted and recreated."""
+        try:
+            if gone := sorted(begin.keys() - end.keys()):
+                raise DataLost(f"{gone[0]} was deleted, and its topic has fewer partitions now")
+            planning.plan_stream(self._options, begin, {tp: end[tp] for tp in begin})
+        except DataLost as error:
+            reason = str(error).partition("; set failOnDataLoss")[0]
+            text = f"{reason}: the archive {self._directory.path} holds records of the former log"
+            raise PipelineError(f"{text}; archive to a new directory") from error
+
+    def _missing(self, tp: TopicPartition, begin: Position, end: Position) -> Iterator[Tile]:
+        """Yield the partition's offset ranges up to `end` that are neither archived nor listed as lost.
+
+        The ranges begin at the first offset that was ever archived, or at `begin` if no offset was archived.
+        """
+        tiles, runs = self._directory.tiles(tp), self._directory.runs()
+        lost = listed_tiles(runs, tp, "lost")
+        once = [tile.start for tile in (*tiles, *listed_tiles(runs, tp, "files"))]
+        start = min(once, default=begin.offset)
+        yield from gaps([*tiles, *lost], start, max(end.offset, start))
+
+    def _without_lost(self, tp: TopicPartition, tile: Tile, earliest: int) -> Tile | None:
+        """Return the part of an offset range that is still in the log; None if the whole range was deleted.
+
+        If `skip_lost` is set, deleted offsets are listed as lost. Otherwise they raise `PipelineError`.
+        """
+        if tile.start >= earliest:
+            return tile
+        lost = Tile(tile.start, min(tile.end, earliest))
+        if not self._settings.skip_lost:
+            raise PipelineError(
+                f"offsets {lost.start} to {lost.end - 1} of {tp} were deleted before they were archived;"
+                " --skip-lost archives the rest and lists them as lost"
+            )
+        self._report.note(f"{tp}: offsets {lost.start} to {lost.end - 1} are lost")
+        self._done.lost.append(_entry(tp, lost))
+        return Tile(lost.end, tile.end) if lost.end < tile.end else None
+
+
+def _entry(tp: TopicPartition, tile: Tile) -> dict[str, Any]:
+    return {"topic": tp.topic, "partition": tp.partition, "start": tile.start, "end": tile.end}
+
+
+def listed_tiles(runs: Sequence[dict[str, Any]], tp: TopicPartition, what: str) -> list[Tile]:
+    """Return a partition's offset ranges in the lists named `what` (`files` or `lost`) of all runs."""
+    return [
+        Tile(entry["start"], entry["end"])
+        for facts in runs
+        for entry in facts[what]
+        if (entry["topic"], entry["partition"]) == tp
+    ]
+
+
+def _summary(settings: ArchiveSettings, directory: ArchiveDirectory, done: _Run) -> Summary:
+    facts = {
+        "directory": str(directory.path),
+        "files": len(done.files),
+        "records": done.total("records"),
+        "bytes": done.total("bytes"),
+        "lost_offsets": sum(entry["end"] - entry["start"] for entry in done.lost),
+    }
+    rows = [
+        _row(directory, TopicPartition(topic, partition), done)
+        for topic in settings.topics
+        for partition in directory.partitions(topic)
+    ]
+    columns = ("topic", "partition", "start", "end", "new_files", "new_records")
+    title = f"archive of {', '.join(settings.topics)}"
+    return Summary(title, facts, (Table("partitions", columns, tuple(rows)),))
+
+
+def _row(
+    directory: ArchiveDirectory, tp: TopicPartition, done: _Run
+) -> tuple[str, int, int, int, int, int]:
+    tiles = directory.tiles(tp)
+    new = [file for file in done.files if (file["topic"], file["partition"]) == tp]
+    records = sum(file["records"] for file in new)
+    return (*tp, tiles[0].start, tiles[-1].end, len(new), records)

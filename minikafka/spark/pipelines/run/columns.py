@@ -1,0 +1,152 @@
+"""Conversion of records to the columns of a view, and of columns to records.
+
+A record that cannot be decoded does not fail the query. The columns that cannot be read are null, and the
+column `_malformed` holds the text of the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructField, StructType
+
+from minikafka.base.errors import ConfigError
+from minikafka.spark.pipelines.run.definition import Decode, Watermark
+from minikafka.spark.pipelines.streams.dead_letters import PLACE, PLACES, first_places
+
+MALFORMED: Final = "_malformed"
+"""Name of the column with the text of a record that does not match the schema; null for valid records."""
+REASON: Final = "_reason"
+"""Name of the column that says why a record does not match the schema."""
+RECORDS: Final = "records"
+SHOWN_MAX: Final = 100
+"""Maximum length of a value in the reason why a record is malformed."""
+_METADATA: Final = (*PLACE, "timestamp")
+
+
+def decoded(frame: DataFrame, decode: Decode) -> DataFrame:
+    """Return the rows of a source with decoded records.
+
+    For json and csv, the columns of the schema come first. Then come `_key`, `_topic`, `_partition`,
+    `_offset`, `_timestamp`, `_headers` if the source has headers, and `_malformed`.
+    """
+    if decode.format == "raw":
+        return frame
+    if decode.format == "string":
+        return frame.withColumns({name: text(name) for name in ("key", "value")})
+    schema = _schema(decode.schema)
+    fields = [f.col("_decoded").getField(field.name).alias(field.name) for field in schema.fields]
+    names = [*_METADATA, *(["headers"] if "headers" in frame.columns else [])]
+    metadata = [text("key").alias("_key")]
+    metadata += [f.col(name).alias(f"_{name}") for name in names]
+    parsed = frame.withColumn("_decoded", _parsed(decode, schema))
+    malformed = f.col("_decoded").getField(MALFORMED).alias(MALFORMED)
+    return parsed.select(*fields, *metadata, malformed)
+
+
+def malformed(frame: DataFrame, decode: Decode) -> DataFrame:
+    """Return the malformed records of a source, with the column `_reason` that says what is wrong."""
+    schema = _schema(decode.schema)
+    parsed = frame.withColumn("_decoded", _parsed(decode, schema))
+    found = parsed.where(f.col("_decoded").getField(MALFORMED).isNotNull())
+    whole = f.lit(f"the value does not match the schema {decode.schema}")
+    if decode.format != "json":
+        return found.withColumn(REASON, whole)
+    wrong = [_type_error(field) for field in schema.fields if "'" not in field.name]
+    named = f.array_compact(f.array(*wrong)) if wrong else f.array().cast("array<string>")
+    reason = f.when(f.size(named) > 0, f.concat_ws(", ", named)).otherwise(whole)
+    return found.withColumn(REASON, reason)
+
+
+def _type_error(field: StructField) -> Column:
+    """Return the reason why a field has the wrong type; null if it is valid or missing.
+
+    A field has the wrong type if the JSON value has it, but it is null in the decoded record.
+    """
+    given = f.get_json_object(text("value"), f"$['{field.name}']")
+    name = f.lit(f"{field.name} is not of the type {field.dataType.simpleString()}: ")
+    is_wrong = given.isNotNull() & f.col("_decoded").getField(field.name).isNull()
+    return f.when(is_wrong, f.concat(name, f.left(given, f.lit(SHOWN_MAX))))
+
+
+def text(name: str) -> Column:
+    """Return a binary column as text, with replacement characters for invalid UTF-8, like Kafka's Java clients.
+
+    Spark's cast would keep the invalid bytes, which readers of Parquet and JSON reject.
+    """
+    return f.make_valid_utf8(f.col(name).cast("string"))
+
+
+def _schema(ddl: str) -> StructType:
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType), "DDL of columns"
+    if taken := [name for name in schema.names if name.startswith("_")]:
+        raise ConfigError(
+            f"schema: {taken[0]} must not begin with _, which marks the columns of the record"
+        )
+    return schema
+
+
+def _parsed(decode: Decode, schema: StructType) -> Column:
+    whole = StructType([*schema.fields]).add(MALFORMED, "string")
+    options = {**decode.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
+    if decode.format == "json":
+        return f.from_json(text("value"), whole, options)
+    return f.from_csv(text("value"), whole.toDDL(), options)
+
+
+def observed(frame: DataFrame, name: str | Observation) -> DataFrame:
+    """Return `frame` with an observation in which Spark counts the rows and the malformed rows.
+
+    `name`: the name of the observation for a stream, an Observation for a batch query.
+    """
+    counts = [f.count(f.lit(1)).alias(RECORDS)]
+    if MALFORMED in frame.columns:
+        is_malformed = f.col(MALFORMED).isNotNull()
+        counts.append(f.count_if(is_malformed).alias("malformed"))
+        if {f"_{name}" for name in PLACE} <= {*frame.columns}:
+            counts.append(first_places(is_malformed, "_").alias(PLACES))
+    return frame.observe(name, *counts)
+
+
+def without_duplicates(frame: DataFrame, columns: Sequence[str], view: str) -> DataFrame:
+    """Return the frame without duplicates within the watermark. Raises ConfigError for an unknown column."""
+    known = {name.lower() for name in frame.columns}
+    if missing := [name for name in columns if name.lower() not in known]:
+        raise ConfigError(
+            f"{view}: drop_duplicates: there is no column {', '.join(missing)}: the columns are "
+            f"{', '.join(frame.columns)}"
+        )
+    return frame.dropDuplicatesWithinWatermark([*columns])
+
+
+def with_watermark(frame: DataFrame, watermark: Watermark | None, view: str) -> DataFrame:
+    """Return the frame with the watermark. Raises ConfigError if the view lacks the watermark's column."""
+    if watermark is None:
+        return frame
+    if watermark.column not in frame.columns:
+        raise ConfigError(
+            f"{view}: the watermark's column {watermark.column} is not among its columns "
+            f"{', '.join(frame.columns)}"
+        )
+    return frame.withWatermark(watermark.column, watermark.delay)
+
+
+def as_json(frame: DataFrame, key: str | None) -> DataFrame:
+    """Return each row as a record whose value is a JSON object of all columns.
+
+    `key`: the column that provides the record's key as text; None for records without a key.
+    """
+    if key is not None and key not in frame.columns:
+        raise ConfigError(
+            f"[sink] encode: there is no column {key} for the key: the columns are "
+            f"{', '.join(frame.columns)}"
+        )
+    value = f.to_json(f.struct(*(f.col(f"`{name}`") for name in frame.columns)))
+    columns = [value.alias("value")]
+    if key is not None:
+        columns.append(f.col(f"`{key}`").cast("string").alias("key"))
+    return frame.select(*columns)

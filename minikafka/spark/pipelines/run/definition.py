@@ -1,0 +1,404 @@
+"""The definition of a pipeline in a TOML file: sources, SQL steps and a sink.
+
+Invariant: in every `Definition` that `parse` returns, the options of the sources and the sink are valid, names are
+unique, and every key of the file has an effect. The SQL is not checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from minikafka.base.errors import ConfigError
+from minikafka.base.toml import read_toml
+from minikafka.spark.option_map import SERVERS
+from minikafka.spark.parquet.table_directory import TableDirectory
+from minikafka.spark.pipelines.run.toml_table import TomlTable, shown
+from minikafka.spark.pipelines.streams.streams import (
+    MAX_OFFSETS_PER_TRIGGER,
+    Trigger,
+    parse_trigger,
+)
+from minikafka.spark.sink import options as sink_options
+from minikafka.spark.sink.options import TOPIC
+from minikafka.spark.source import options as source_options
+from minikafka.spark.source.options import Mode
+
+FORMATS: Final = ("raw", "string", "json", "csv")
+OUTPUT_MODES: Final = ("append", "update", "complete")
+SAVE_MODES: Final = ("append", "overwrite", "error")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DELAY: Final = re.compile(
+    r"(?:\s*[0-9]+ +(?:(?:micro|milli)?second|minute|hour|day|week|month|year)s?\b)+\s*",
+    re.IGNORECASE,
+)
+_SELECTIONS: Final = {"subscribe": "topic", "subscribePattern": "pattern", "assign": "assign"}
+"""The data source's options that select topics. The values are the names of these options in the TOML file."""
+_SUBSCRIBE: Final = "subscribe"
+_API_TIMEOUT: Final = "kafka.default.api.timeout.ms"
+_DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
+
+
+@dataclass(frozen=True)
+class Decode:
+    """How the bytes of a record are decoded to columns. `schema`: a schema in Spark's DDL, for json and csv.
+
+    `options`: options for Spark's functions from_json and from_csv.
+    """
+
+    format: str = "raw"
+    schema: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """The column with the event time, and the maximum delay of an event."""
+
+    column: str
+    delay: str
+
+
+@dataclass(frozen=True)
+class SourceView:
+    """A view over topics. `options`: the options of the data source.
+
+    `dead_letter`: the topic to which malformed records go instead of the view.
+    """
+
+    name: str
+    options: Mapping[str, str]
+    decode: Decode = field(default_factory=Decode)
+    watermark: Watermark | None = None
+    dead_letter: str | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A view defined by a query over sources and the steps above it. `watermark`: the watermark of the view.
+
+    `drop_duplicates`: columns. Rows with equal values in them are duplicates, of which the view has the first
+    within the watermark. If empty, the view has all rows.
+    """
+
+    name: str
+    sql: str
+    watermark: Watermark | None = None
+    drop_duplicates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TopicSink:
+    """A sink that writes records to a topic. `as_json`: write a JSON object of all columns as the value.
+
+    `key`: the column that provides the record's key as text. Only with `as_json`.
+    """
+
+    options: Mapping[str, str]
+    mode: str = "append"
+    as_json: bool = False
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class ParquetSink:
+    """A sink that writes files to a directory, with a subdirectory per value of the columns `partition_by`."""
+
+    path: str
+    mode: str = "append"
+    partition_by: tuple[str, ...] = ()
+    compression: str = "zstd"
+
+
+@dataclass(frozen=True)
+class ConsoleSink:
+    """Standard output as a sink: at most `rows` rows of a table, or of each micro-batch of a stream."""
+
+    rows: int = 20
+    mode: str = "append"
+
+
+Sink: TypeAlias = TopicSink | ParquetSink | ConsoleSink
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The definition of a pipeline. `trigger`: None runs one batch query without a checkpoint."""
+
+    name: str
+    sources: tuple[SourceView, ...]
+    steps: tuple[Step, ...]
+    sink: Sink
+    trigger: Trigger | None
+    checkpoint: str | None
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Values from the command line. The trigger and the checkpoint override the values in the file."""
+
+    servers: Callable[[], str]
+    """Returns the bootstrap servers for sources and sinks that name no brokers."""
+    trigger: Trigger | None = None
+    checkpoint: str | None = None
+
+
+def brokers_at_start(definition: Definition) -> list[str]:
+    """Return the bootstrap servers that must answer before the pipeline starts.
+
+    Servers of a source or sink with its own timeout are left out, because these brokers may start later.
+    """
+    used = [one.options for one in definition.sources if _API_TIMEOUT not in one.options]
+    sink = definition.sink
+    if isinstance(sink, TopicSink) and _DELIVERY_TIMEOUT not in sink.options:
+        used.append(sink.options)
+    return [options[SERVERS] for options in used]
+
+
+def topics_at_start(definition: Definition) -> list[tuple[str, list[str]]]:
+    """Return the topics that must exist before the pipeline starts, each list with its bootstrap servers.
+
+    Sources with their own timeout are left out, and sources that subscribe to a pattern.
+    """
+    checked = [one for one in definition.sources if _API_TIMEOUT not in one.options]
+    read = [(one.options[SERVERS], _topics(one)) for one in checked if _SUBSCRIBE in one.options]
+    return read + [(one.options[SERVERS], [one.dead_letter]) for one in checked if one.dead_letter]
+
+
+def _topics(source: SourceView) -> list[str]:
+    return [name.strip() for name in source.options[_SUBSCRIBE].split(",")]
+
+
+def parse(text: str, file: str, given: Overrides) -> Definition:
+    """Return the pipeline that a TOML text defines. Raises ConfigError with the file, table and key."""
+    try:
+        document = read_toml(text)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    top = TomlTable(file, document)
+    head = _part(top, "pipeline")
+    name = head.text("name")
+    trigger = _trigger(head, given)
+    of_file = head.optional("checkpoint")
+    checkpoint = given.checkpoint or of_file
+    head.finish()
+    sources = _sources(top, trigger, given)
+    steps = _steps(top, trigger, [one for one in sources if one.watermark])
+    views: list[SourceView | Step] = [*sources, *steps]
+    _check_names(file, views)
+    sink = _sink(_part(top, "sink"), trigger, given)
+    _check_dead_letters(file, sources, sink)
+    top.finish()
+    if trigger is None and any(view.watermark for view in views):
+        raise top.error('a watermark has no effect with the trigger "batch": remove it')
+    _check_checkpoint(head, trigger, checkpoint, sink)
+    if len(sources) > 1 and not steps:
+        raise ConfigError(f"{file}: {len(sources)} sources need a [[step]] that joins them")
+    return Definition(name, sources, steps, sink, trigger, checkpoint)
+
+
+def _part(top: TomlTable, name: str) -> TomlTable:
+    found = top.table(name)
+    if found is None:
+        raise top.error(f"the table [{name}] is missing")
+    return TomlTable(f"{top.where}, [{name}]", found.values)
+
+
+def _trigger(head: TomlTable, given: Overrides) -> Trigger | None:
+    text = head.optional("trigger") or "available-now"
+    if given.trigger is not None:
+        return given.trigger
+    try:
+        return parse_trigger(text)
+    except ConfigError as error:
+        raise head.error(str(error)) from error
+
+
+def _check_checkpoint(
+    head: TomlTable, trigger: Trigger | None, checkpoint: str | None, sink: Sink
+) -> None:
+    if trigger is None and checkpoint:
+        raise head.error('checkpoint has no effect with the trigger "batch": remove it')
+    if trigger is not None and not checkpoint and not isinstance(sink, ConsoleSink):
+        raise head.error("checkpoint is missing: name a directory, or --checkpoint DIR")
+
+
+def _sources(top: TomlTable, trigger: Trigger | None, given: Overrides) -> tuple[SourceView, ...]:
+    tables = top.table("source")
+    if tables is None or not tables.values:
+        raise top.error("a table [source.NAME] is missing")
+    found = []
+    for name, values in tables.values.items():
+        table = TomlTable(f"{top.where}, [source.{name}]", values)
+        found.append(_source(name, table, trigger, given))
+    return tuple(found)
+
+
+def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrides) -> SourceView:
+    topics, pattern = table.texts("topic"), table.optional("pattern")
+    decode = _decode(table.table("decode"))
+    watermark = _watermark(table.table("watermark"))
+    dead_letter = table.optional("dead_letter")
+    if dead_letter and not decode.schema:
+        raise table.error(
+            f'dead_letter has no effect with the format "{decode.format}", in which no record is malformed:'
+            " remove it, or decode json or csv with a schema"
+        )
+    options = source_defaults(trigger) | table.options(source_options.DEFAULTS)
+    if topics:
+        options["subscribe"] = ",".join(topics)
+    if pattern:
+        options["subscribePattern"] = pattern
+    if SERVERS not in options:
+        options[SERVERS] = given.servers()
+    chosen = [key for option, key in _SELECTIONS.items() if option in options]
+    if not chosen:
+        raise table.error("topic is missing: name a topic, a list of topics, or a pattern")
+    if len(chosen) > 1:
+        raise table.error(f"{' and '.join(chosen)} exclude each other: remove one")
+    _checked(table, lambda: source_options.parse(options, Mode.STREAM if trigger else Mode.BATCH))
+    return SourceView(name, options, decode, watermark, dead_letter)
+
+
+def _check_dead_letters(file: str, sources: Sequence[SourceView], sink: Sink) -> None:
+    """Raise ConfigError if a topic for dead letters is read by a source or written by the sink."""
+    for one in sources:
+        if one.dead_letter is None:
+            continue
+        where = f"{file}, [source.{one.name}]: dead_letter"
+        if isinstance(sink, TopicSink) and sink.options.get(TOPIC) == one.dead_letter:
+            raise ConfigError(f"{where}: the sink writes to {one.dead_letter}: name another topic")
+        for other in sources:
+            read = source_options.parse(other.options).subscription.names([one.dead_letter])
+            if one.dead_letter in read:
+                raise ConfigError(
+                    f"{where}: the source {other.name} reads {one.dead_letter}: name another topic"
+                )
+
+
+def source_defaults(trigger: Trigger | None) -> dict[str, str]:
+    """Return the default values of source options that pipelines use instead of the data source's own defaults."""
+    found = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+    return found | ({"maxOffsetsPerTrigger": MAX_OFFSETS_PER_TRIGGER} if trigger else {})
+
+
+def _checked(table: TomlTable, check: Callable[[], object]) -> None:
+    try:
+        check()
+    except ConfigError as error:
+        raise table.error(str(error)) from error
+
+
+def _decode(table: TomlTable | None) -> Decode:
+    if table is None:
+        return Decode()
+    kind = table.choice("format", FORMATS)
+    if kind in ("raw", "string"):
+        table.finish()
+        return Decode(kind)
+    schema = table.text("schema")
+    options = table.table("options")
+    table.finish()
+    texts = {key: str(value) for key, value in (options.values if options else {}).items()}
+    return Decode(kind, schema, texts)
+
+
+def _watermark(table: TomlTable | None) -> Watermark | None:
+    if table is None:
+        return None
+    found = Watermark(table.text("column"), table.text("delay"))
+    if not _DELAY.fullmatch(found.delay):
+        raise table.error(f'delay must be a time such as "10 seconds", not {shown(found.delay)}')
+    table.finish()
+    return found
+
+
+def _steps(
+    top: TomlTable, trigger: Trigger | None, with_watermark: Sequence[SourceView]
+) -> tuple[Step, ...]:
+    found: list[Step] = []
+    for number, values in enumerate(top.tables("step"), 1):
+        table = TomlTable(f"{top.where}, [[step]] {number}", values)
+        name, sql = table.text("name"), table.text("sql")
+        watermark = _watermark(table.table("watermark"))
+        columns = table.texts("drop_duplicates")
+        table.finish()
+        if "drop_duplicates" in table:
+            any_before = with_watermark or any(step.watermark for step in found)
+            _check_duplicates(table, columns, trigger, has_watermark=bool(watermark or any_before))
+        found.append(Step(name, sql, watermark, columns))
+    return tuple(found)
+
+
+def _check_duplicates(
+    table: TomlTable, columns: tuple[str, ...], trigger: Trigger | None, *, has_watermark: bool
+) -> None:
+    if not columns:
+        raise table.error("drop_duplicates names no column: name those whose values identify a row")
+    if trigger is None:
+        raise table.error(
+            'drop_duplicates needs a stream: with the trigger "batch", use select distinct or'
+            " row_number() in the sql"
+        )
+    if not has_watermark:
+        raise table.error(
+            "drop_duplicates needs a watermark, which limits how long a row is remembered: add"
+            ' watermark = { column = "…", delay = "…" }'
+        )
+
+
+def _check_names(file: str, views: Sequence[SourceView | Step]) -> None:
+    seen: set[str] = set()
+    for view in views:
+        if not _NAME.fullmatch(view.name):
+            raise ConfigError(
+                f"{file}: the name {shown(view.name)} must be letters, digits and _, for use in SQL"
+            )
+        if view.name.lower() in seen:
+            raise ConfigError(f"{file}: two sources or steps have the name {view.name}")
+        seen.add(view.name.lower())
+
+
+def _sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> Sink:
+    kind = table.choice("kind", ("topic", "parquet", "console"))
+    if kind == "topic":
+        return _topic_sink(table, trigger, given)
+    if kind == "parquet":
+        path, columns = table.text("path"), table.texts("partition_by")
+        _checked(table, lambda: TableDirectory(path))
+        _check_partition_columns(table, columns)
+        mode = table.choice("mode", ("append",) if trigger else SAVE_MODES, "append")
+        codec = table.choice("compression", ("zstd", "snappy", "gzip", "lz4", "none"), "zstd")
+        table.finish()
+        return ParquetSink(path, mode, columns, codec)
+    rows = table.positive("rows", 20)
+    mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
+    table.finish()
+    return ConsoleSink(rows, mode)
+
+
+def _check_partition_columns(table: TomlTable, columns: tuple[str, ...]) -> None:
+    if hidden := [name for name in columns if name[:1] in ("_", ".")]:
+        raise table.error(
+            f"partition_by: {hidden[0]} would name directories that readers ignore, because they begin with"
+            f" {hidden[0][0]}: give the column another name in a step"
+        )
+    if len({name.lower() for name in columns}) < len(columns):
+        raise table.error("partition_by names a column twice")
+
+
+def _topic_sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> TopicSink:
+    mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
+    encode = table.table("encode")
+    key = None
+    if encode is not None:
+        encode.choice("format", ("json",))
+        key = encode.optional("key")
+        encode.finish()
+    options = table.options(sink_options.DEFAULTS)
+    if SERVERS not in options:
+        options[SERVERS] = given.servers()
+    _checked(table, lambda: sink_options.parse(options))
+    return TopicSink(options, mode, encode is not None, key)

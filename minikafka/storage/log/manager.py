@@ -1,0 +1,528 @@
+"""All logs of one broker in its log directories (Kafka's LogManager).
+
+Invariants: a log directory is live or, after its first failed operation, offline until the next
+start (S37). All directories have the same identity and coordination mode (`meta.properties`). A replica whose topic id
+differs from the topic's is moved aside, never served and never deleted (R69).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Final, NamedTuple
+
+from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.keys import LONG_MAX
+from minikafka.base.coordination import CONTROLLER, COORDINATION
+from minikafka.base.errors import ConfigError, StorageFailed
+from minikafka.base.model import TopicPartition, topic_id_text
+from minikafka.base.ports import Clock, Executor, Storage
+from minikafka.storage.log.checkpoints import CHECKPOINTS, LOG_START_OFFSETS
+from minikafka.storage.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
+from minikafka.storage.log.log import Log
+from minikafka.storage.log.log_end import sync_name
+from minikafka.storage.log.producer_table import ProducerRoom
+from minikafka.storage.log.segments.index_files import sync_files
+from minikafka.storage.log.segments.segment import DELETED, Segment
+from minikafka.storage.log.segments.segment import LOG as LOG_SUFFIX
+
+logger = logging.getLogger(__name__)
+
+_META_VERSION: Final = "0"
+_RETIRED_MAX: Final = 32
+"""Maximum number of segments that are closed in one iteration of the event loop."""
+
+
+class ReplicaLogInfo(NamedTuple):
+    """One log as DescribeLogDirs shows it: the total bytes of the segments, and the log end offset."""
+
+    tp: TopicPartition
+    size: int
+    log_end_offset: int
+
+
+class Directory(NamedTuple):
+    """One log directory and its replicas; `replicas` is None if the directory is offline."""
+
+    path: str
+    replicas: tuple[ReplicaLogInfo, ...] | None
+
+
+class LogManager:
+    """The logs on this broker by partition, their directories, and the offline directories."""
+
+    def __init__(
+        self, storage: Storage, config: BrokerConfig, clock: Clock, executor: Executor
+    ) -> None:
+        self.storage = storage
+        self.config = config
+        self.clock = clock
+        self.executor = executor
+        self.logs: dict[TopicPartition, Log] = {}
+        self.producer_room = ProducerRoom(config.minikafka_producer_ids_max)
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.offline: set[TopicPartition] = set()
+        self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
+        self._failed: list[LogDirectory] = []
+        self.offline_directories: dict[str, str] = {}
+        """Path of each directory that is offline after a failure → the reason, in the words of the system."""
+        self._unsynced_since: dict[Log, int] = {}
+        """Logs with flush.ms and records without an fsync → monotonic time (ms) when such records were first found."""
+        self._deleted: list[tuple[int, str]] = []
+        """Directories renamed for deletion, each with the monotonic time (ms) when the deletion is due."""
+
+    @property
+    def failed_directories(self) -> int:
+        """Number of log directories that are offline after a failure."""
+        return len(self._failed)
+
+    def directories(self) -> list[Directory]:
+        """Return every directory of `log.dirs` with the logs in service."""
+        live = [
+            Directory(
+                directory.path,
+                tuple(
+                    _shown(tp, log)
+                    for tp, log in directory.logs.items()
+                    if self.logs.get(tp) is log
+                ),
+            )
+            for directory in self._live
+        ]
+        return live + [Directory(directory.path, None) for directory in self._failed]
+
+    # Start.
+
+    def lock(self) -> None:
+        """Lock the directories for this process; a second call has no effect.
+
+        Raises ConfigError if another process holds a lock, StorageFailed if no directory works.
+        """
+        for directory in list(self._live):
+            self._guarded(directory, directory.lock)
+
+    def check_coordination(self) -> None:
+        """Raise ConfigError if a directory has the other coordination mode, or an invalid meta.properties.
+
+        A directory of a version without modes belongs to the controller mode.
+        """
+        own = self.config.minikafka_coordination
+        for directory in self._live:
+            properties = directory.read_properties()
+            found = properties.get(COORDINATION, CONTROLLER) if properties else own
+            if found != own:
+                raise ConfigError(
+                    f"{directory.path} belongs to a cluster with the coordination mode {found}, but this broker has "
+                    f"the mode {own}: set {COORDINATION}={found}, or set log.dirs to a directory of this mode"
+                )
+
+    def known_cluster_id(self) -> str | None:
+        """Return the cluster id of the log directories, None if they are new. Raises ConfigError."""
+        found = (directory.read_properties().get("cluster.id") for directory in self._live)
+        return next(filter(None, found), None)
+
+    async def start(self, cluster_id: str | None = None) -> None:
+        """Lock the directories, check their identity, open and recover every log.
+
+        A directory that fails goes offline. Raises ConfigError, and StorageFailed if the last working
+        directory fails.
+        """
+        self.lock()
+        self.check_coordination()
+        self._check_identity(cluster_id)
+        for directory in list(self._live):
+            await self.executor.run(partial(self._open, directory))
+        for directory in self._live:
+            for tp, log in directory.logs.items():
+                if tp in self.logs:
+                    raise ConfigError(
+                        f"{tp} is both in {self.logs[tp].directory} and in {log.directory}: remove one of them"
+                    )
+                self.logs[tp] = log
+                log.producers.share(self.producer_room)
+            self.high_watermarks.update(directory.high_watermarks)
+
+    def _open(self, directory: LogDirectory) -> None:
+        config = TopicConfig.from_broker(self.config, {})
+        self._guarded(directory, partial(directory.open_logs, config))
+
+    def _check_identity(self, cluster_id: str | None) -> None:
+        """Check that all directories belong to this broker and cluster. Raises ConfigError.
+
+        Write the identity into every directory that has no identity yet.
+        """
+        found = {directory.path: directory.read_properties() for directory in self._live}
+        own_id = str(self.config.broker_id)
+        for path, properties in found.items():
+            broker = properties.get("broker.id", own_id)
+            if broker != own_id:
+                raise ConfigError(
+                    f"{path} belongs to broker {broker}: set broker.id = {broker}, "
+                    "or set log.dirs to a directory of this broker"
+                )
+            cluster = properties.get("cluster.id")
+            cluster_id = cluster_id or cluster
+            if cluster and cluster != cluster_id:
+                raise ConfigError(
+                    f"{path} belongs to cluster {cluster}, not {cluster_id}: correct zookeeper.connect, "
+                    "or set log.dirs to a directory of this broker"
+                )
+        wanted = {"version": _META_VERSION, "broker.id": own_id}
+        if cluster_id:
+            wanted["cluster.id"] = cluster_id
+        wanted[COORDINATION] = self.config.minikafka_coordination
+        for directory in list(self._live):
+            properties = found[directory.path]
+            if {**properties, **wanted} != properties:
+                self._guarded(
+                    directory, partial(directory.write_properties, {**properties, **wanted})
+                )
+
+    # Logs.
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        """Return the log of a partition, None if this broker has no log of the partition."""
+        return self.logs.get(tp)
+
+    def create(
+        self, tp: TopicPartition, topic_id: bytes | None, config: TopicConfig, is_new: bool
+    ) -> Log:
+        """Return the partition's log; create it in the emptiest live directory if it does not exist.
+
+        An existing log with another topic id is moved aside, and a new log is created. If `is_new`
+        is False and a directory is offline, no log is created, because the existing log may be in
+        the offline directory (R67): raises StorageFailed. Also raises StorageFailed if no directory
+        is live, and ConfigError if the path of the log is a symbolic link.
+        """
+        log = self.logs.get(tp)
+        if log is not None and topic_id and log.topic_id and log.topic_id != topic_id:
+            self._move_stray(log, topic_id)
+            log = None
+        if log is None:
+            if self._failed and not is_new:
+                raise _offline(f"{self._failed[0].path}/{tp}")
+            if not self._live:
+                raise _offline(str(tp))
+            directory = min(self._live, key=lambda live: len(live.logs))
+            log = self._create_in(directory, tp, topic_id, config)
+        elif topic_id and log.topic_id is None:
+            self._directory_of(log).assign_topic_id(log, topic_id)
+        log.configure(config)
+        return log
+
+    def _create_in(
+        self,
+        directory: LogDirectory,
+        tp: TopicPartition,
+        topic_id: bytes | None,
+        config: TopicConfig,
+    ) -> Log:
+        """Create a log with this topic id; delete the log again if its topic id cannot be written.
+
+        Without an id, it would be taken for the log of a later topic with the same name.
+        """
+        log = self.logs[tp] = directory.create(tp, config)
+        log.producers.share(self.producer_room)
+        self.high_watermarks[tp] = 0
+        self.offline.discard(tp)
+        if topic_id and log.topic_id is None:
+            try:
+                directory.assign_topic_id(log, topic_id)
+            except StorageFailed:
+                self._deleted.append((self.clock.now(), self._move_aside(tp, DELETED_SUFFIX)))
+                raise
+        return log
+
+    def _move_stray(self, log: Log, topic_id: bytes) -> None:
+        directory = self._directory_of(log)
+        path = self._move_aside(log.tp, STRAY_SUFFIX)
+        directory.sync()
+        logger.warning(
+            "The replica of %s has topic id %s instead of %s; moved to %s",
+            log.tp,
+            topic_id_text(log.topic_id or b""),
+            topic_id_text(topic_id),
+            path,
+        )
+
+    def _move_aside(self, tp: TopicPartition, suffix: str) -> str:
+        directory = self._directory_of(self.logs.pop(tp))
+        self.high_watermarks.pop(tp, None)
+        return directory.move_aside(tp, self.clock.wall_ms(), suffix)
+
+    def sync_directories(self) -> None:
+        """Fsync every live directory, so that removed logs stay removed after a power loss.
+
+        Raises StorageFailed.
+        """
+        for directory in self._live:
+            directory.sync()
+
+    def _directory_of(self, log: Log) -> LogDirectory:
+        return next(
+            directory for directory in self._live if log.directory.startswith(directory.path + "/")
+        )
+
+    def rename_for_deletion(self, tp: TopicPartition) -> None:
+        """Take the log out of service; `delete_renamed` deletes its files after `file.delete.delay.ms` (R66).
+
+        No effect if this broker has no log of the partition.
+        """
+        log = self.logs.get(tp)
+        if log is not None:
+            due = self.clock.now() + log.config.file_delete_delay_ms
+            self._deleted.append((due, self._move_aside(tp, DELETED_SUFFIX)))
+
+    def set_aside(self, tp: TopicPartition) -> str:
+        """Take the log out of service but keep its files; return the new directory. Raises StorageFailed."""
+        path = self._move_aside(tp, STRAY_SUFFIX)
+        self.sync_directories()
+        return path
+
+    async def delete_retired(self, now: int) -> None:
+        """Delete the files of removed segments whose delay is over, outside the event loop. Raises StorageFailed."""
+        for directory in list(self._live):
+            while segments := directory.retired.take_due(now, _RETIRED_MAX):
+                for segment in segments:
+                    segment.close()
+                paths = [path + DELETED for segment in segments for path in segment.paths()]
+                await self.executor.run(partial(_remove_files, self.storage, paths))
+
+    async def delete_renamed(self, now: int) -> None:
+        """Delete the files of the logs that were renamed for deletion and whose delay is over.
+
+        If a deletion fails, the other logs are still deleted, and the last StorageFailed is raised at the
+        end. The next start deletes the remaining files, or the next call if only a file descriptor was missing.
+        """
+        expired = [path for due, path in self._deleted if due <= now]
+        self._deleted = [(due, path) for due, path in self._deleted if due > now]
+        failed: StorageFailed | None = None
+        for path in expired:
+            try:
+                await self.executor.run(partial(self.storage.remove_tree, path))
+            except StorageFailed as failure:
+                failed = failure
+                if failure.lacks_descriptors:
+                    self._deleted.append((now, path))
+        if failed is not None:
+            raise failed
+
+    # Checkpoints.
+
+    def checkpoint_high_watermarks(self, known: Mapping[TopicPartition, int]) -> None:
+        """Write replication-offset-checkpoint in every live directory. Raises StorageFailed."""
+        self.high_watermarks.update(known)
+        for directory in self._live:
+            directory.write_high_watermarks(known)
+
+    def checkpoint(self) -> None:
+        """Write recovery points, log start offsets and the indexes of active segments; forget idle producers.
+
+        Raises StorageFailed.
+        """
+        wall_ms = self.clock.wall_ms()
+        for log in self.logs.values():
+            log.checkpoint_indexes()
+            log.producers.expire(wall_ms, self.config.producer_id_expiration_ms)
+        self._limit_producers()
+        for directory in self._live:
+            directory.write_recovery_points()
+            directory.write_log_starts()
+
+    async def sync_checkpoints(self) -> None:
+        """Make the checkpoints durable that were written without an fsync, outside the event loop.
+
+        Without this, a power loss may leave an invalid file, and the log start offsets would be lost. Raises
+        StorageFailed.
+        """
+        for directory in list(self._live):
+            paths = [f"{directory.path}/{name}" for name in CHECKPOINTS]
+            await self.executor.run(partial(_sync_files, self.storage, directory.path, paths))
+
+    def _limit_producers(self) -> None:
+        """If more than three quarters of the allowed producers are known, forget the ones that are idle the longest.
+
+        The logs with the most producers forget first, until half of the allowed producers are left.
+        """
+        by_count = sorted(self.logs.values(), key=lambda log: len(log.producers), reverse=True)
+        room, config = self.producer_room, self.config
+        room.begin_round(sum(len(log.producers) for log in by_count))
+        if room.count <= room.maximum * 3 // 4:
+            return
+        interval = config.log_flush_offset_checkpoint_interval_ms
+        rounds = -(-config.minikafka_producer_ids_keep_ms // interval)
+        for log in by_count:
+            if room.count <= room.maximum // 2:
+                break
+            log.producers.forget_idle(rounds, room.count - room.maximum // 2)
+
+    async def sync_log_starts(self, logs: Iterable[Log]) -> None:
+        """Make the checkpoints of these logs' start offsets durable, outside the event loop. Raises StorageFailed."""
+        for directory in {self._directory_of(log) for log in logs}:
+            directory.write_log_starts()
+            path = f"{directory.path}/{LOG_START_OFFSETS}"
+            await self.executor.run(partial(_sync_files, self.storage, directory.path, [path]))
+
+    async def mark_clean(self, log: Log, first_dirty_offset: int) -> None:
+        """Persist that the log is compacted below this offset. Raises StorageFailed.
+
+        The file is written outside the event loop.
+        """
+        before = log.gaps.first_dirty_offset
+        log.gaps.accept(first_dirty_offset)
+        try:
+            await self._directory_of(log).write_first_dirty_offsets_in(self.executor)
+        except StorageFailed:
+            if log.gaps.first_dirty_offset == first_dirty_offset:
+                log.gaps.first_dirty_offset = before
+            raise
+
+    async def sync_rolled(self) -> None:
+        """Fsync the sealed segments that may not be durable, and raise the recovery points.
+
+        The fsync runs outside the event loop. Each file is opened again, because the log may close its
+        own file meanwhile. Raises StorageFailed.
+        """
+        for log in list(self.logs.values()):
+            unsynced = log.segments.unsynced
+            if unsynced:
+                log.epochs.ensure_file()
+                # Read before the fsync, during which the log may roll, truncate or delete segments.
+                count, removals = len(unsynced), log.segments.removals
+                await self._sync(log, unsynced)
+                log.sealed_synced(count, removals)
+
+    async def sync_overdue(self, now: int) -> None:
+        """Fsync, outside the event loop, the logs whose records have waited flush.ms for an fsync.
+
+        Call this periodically. The wait of a log begins with the first call that finds records without an fsync.
+        Raises StorageFailed.
+        """
+        unsynced = {
+            log: self._unsynced_since.get(log, now)
+            for log in self.logs.values()
+            if log.config.flush_ms != LONG_MAX and log.written_log_end_offset > log.recovery_point
+        }
+        self._unsynced_since = unsynced
+        for log, since in tuple(unsynced.items()):
+            if now - since >= log.config.flush_ms:
+                del unsynced[log]
+                log.epochs.ensure_file()
+                # Read before the fsync, during which the log may grow or truncate.
+                end_offset, generation = log.written_log_end_offset, log.layout_generation
+                segments = [*log.segments.unsynced, log.segments[-1]]
+                await self._sync(log, segments)
+                log.synced(end_offset, generation)
+
+    async def _sync(self, log: Log, segments: Iterable[Segment]) -> None:
+        """Fsync the log files of these segments, all files derived from unsynced ones, and the names of the log."""
+        logs = [segment.path(LOG_SUFFIX) for segment in segments]
+        paths = [*logs, *log.segments.unsynced_derived(), log.epochs.path]
+        await self.executor.run(partial(_sync_files, self.storage, log.directory, paths))
+        await self._sync_name(log)
+
+    async def sync_names(self) -> None:
+        """Make the directory and the topic id of each log with records durable, outside the event loop.
+
+        Raises StorageFailed.
+        """
+        for log in list(self.logs.values()):
+            if not log.has_durable_name and log.segments[-1].is_made:
+                await self._sync_name(log)
+
+    async def _sync_name(self, log: Log) -> None:
+        if not log.has_durable_name:
+            topic_id = log.topic_id
+            with _unless_moved():
+                await self.executor.run(partial(sync_name, self.storage, log.directory))
+            log.has_durable_name = (
+                log.topic_id == topic_id
+            )  # it may have got its topic id during the fsync
+
+    # Failure and close.
+
+    def fail_directory(self, path: str, error: str = "") -> list[TopicPartition]:
+        """Take the directory that contains this path offline; return the partitions whose logs go offline (S37).
+
+        `error`: the reason, which is added to `offline_directories`.
+        """
+        directory = next(
+            (live for live in self._live if (path + "/").startswith(live.path + "/")), None
+        )
+        if directory is None:
+            return []
+        self._live.remove(directory)
+        self._failed.append(directory)
+        self.offline_directories[directory.path] = error
+        lost = [tp for tp in directory.logs if self.logs.pop(tp, None) is not None]
+        self.offline.update(lost)
+        directory.abandon()
+        return lost
+
+    async def close(self) -> None:
+        """Close every log; mark a directory as cleanly stopped if all its logs became durable."""
+        for directory in list(self._live):
+            await self.executor.run(partial(self._close, directory))
+
+    def _close(self, directory: LogDirectory) -> None:
+        try:
+            directory.close()
+        except StorageFailed as failure:
+            logger.error(
+                "Log directory %s is not marked as cleanly stopped: %s", directory.path, failure
+            )
+            directory.abandon()
+
+    def _guarded(self, directory: LogDirectory, action: Callable[[], None]) -> None:
+        """Run an operation on a directory; if it fails, take the directory offline.
+
+        The last live directory is not taken offline: its failure is raised as StorageFailed. Raises ConfigError if no
+        file descriptor is free.
+        """
+        try:
+            action()
+        except StorageFailed as failure:
+            if failure.lacks_descriptors:
+                raise ConfigError(
+                    f"{failure}: raise the limit of open files (ulimit -n); every log segment needs one"
+                ) from failure
+            if len(self._live) == 1:
+                raise
+            logger.error("Log directory %s is offline: %s", directory.path, failure)
+            self.offline.update(directory.logs)
+            self.fail_directory(directory.path, failure.reason)
+
+
+def _shown(tp: TopicPartition, log: Log) -> ReplicaLogInfo:
+    return ReplicaLogInfo(tp, log.size, log.written_log_end_offset)
+
+
+def _offline(path: str) -> StorageFailed:
+    return StorageFailed(path, OSError(errno.EIO, "the log directory is offline"))
+
+
+def _remove_files(storage: Storage, paths: list[str]) -> None:
+    for path in paths:
+        storage.remove(path)
+
+
+def _sync_files(storage: Storage, directory: str, paths: list[str]) -> None:
+    """Fsync the files and their directory; skip files that were deleted or renamed meanwhile."""
+    for path in paths:
+        with _unless_moved():
+            sync_files(storage, [path])
+    with _unless_moved():
+        storage.sync_directory(directory)
+
+
+@contextmanager
+def _unless_moved() -> Iterator[None]:
+    """Return a context manager that ignores the error of a file or directory that no longer has its name."""
+    try:
+        yield
+    except StorageFailed as failure:
+        if failure.cause.errno != errno.ENOENT:
+            raise

@@ -1,0 +1,1 @@
+"""What people run: the command line, clusters on this machine, and explanations of what a cluster does."""

@@ -1,0 +1,104 @@
+"""Finding the cluster that `--data` and `--bootstrap` name.
+
+Without `--data`, a command uses the directory in the environment variable MINIKAFKA_DATA, else the one that
+./cluster.toml names, else ./data.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import click
+
+from minikafka.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from minikafka.tools.cluster.directory import ClusterRecord
+    from minikafka.tools.cluster.local import LocalCluster
+
+
+def data_directory(data: str | None) -> str:
+    """Return `data` if given, else the data directory that the cluster configuration names.
+
+    An invalid configuration is only a warning if it names the directory without doubt; else ConfigError is raised.
+    """
+    if data:
+        return data
+    from minikafka.tools.cli.arguments.config_files import data_of_invalid_file, load_cluster_config
+
+    try:
+        return load_cluster_config(None).data
+    except ConfigError as error:
+        return data_of_invalid_file(error)
+
+
+def find_cluster(data: str | None) -> LocalCluster:
+    """Return the cluster whose files are in `data`. Raises ClusterError if there is no cluster."""
+    from minikafka.tools.cluster.local import LocalCluster
+
+    found = LocalCluster(data=data_directory(data), attached=False)
+    _ = found.record
+    return found
+
+
+def find_running_cluster(data: str | None) -> LocalCluster:
+    """Return the cluster in `data`. Raises ClusterError if no broker is running."""
+    _record_of_running_cluster(data)
+    return find_cluster(data)
+
+
+def bootstrap_servers(bootstrap: str | None, data: str | None) -> str:
+    """Return `bootstrap`, else the brokers of the running cluster in `data`. Raises ClusterError."""
+    return bootstrap or _record_of_running_cluster(data).bootstrap
+
+
+def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -> str:
+    """Return `zookeeper` if given, else the ZooKeeper address of the cluster in the directory `data`.
+
+    Raises ClusterError, and UsageError if `bootstrap` is given without `zookeeper`.
+    """
+    if zookeeper:
+        return zookeeper
+    if bootstrap:
+        raise click.UsageError(
+            "--bootstrap does not show which ZooKeeper the cluster uses: give --via-zookeeper HOST:PORT"
+        )
+    from minikafka.tools.cluster.directory import ClusterDirectory
+
+    return ClusterDirectory(Path(data_directory(data))).read_existing().zookeeper
+
+
+def _record_of_running_cluster(data: str | None) -> ClusterRecord:
+    """Return the content of `cluster.json` in the data directory of a running cluster.
+
+    This function does not import the modules that can start clusters.
+    Raises ClusterError if no broker has a process or uses its port. The ports are checked too, because processes
+    in another container are invisible.
+    """
+    from minikafka.runtime.clock import SystemClock
+    from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError
+    from minikafka.tools.cluster.ports import is_free
+    from minikafka.tools.cluster.running import RunningProcesses
+
+    directory = ClusterDirectory(Path(data_directory(data)))
+    record = directory.read_existing()
+    running = RunningProcesses(directory, SystemClock()).running_ids(record)
+    if not running and all(is_free(broker.port) for broker in record.brokers):
+        where = f"--data {quote(str(directory.path))}"
+        text = f"no broker of the cluster in {directory.path} is running"
+        one = f"minikafka start {record.brokers[0].id} {where} starts one"
+        raise ClusterError(f"{text}: minikafka up {where} starts all, {one}")
+    return record
+
+
+def where_option(data: str | None) -> str:
+    """Return the option that names the cluster in commands shown to the user, with a space in front; "" if none."""
+    return f" --data {quote(data)}" if data else ""
+
+
+def cluster_options(bootstrap: str | None, data: str | None) -> list[str]:
+    """Return the command-line options with which another command uses the same cluster."""
+    given = [("--bootstrap", bootstrap)] if bootstrap else [("--data", data)]
+    return [word for option, value in given if value for word in (option, value)]

@@ -1,0 +1,180 @@
+"""Click options and arguments that several commands share.
+
+This module imports nothing heavy: every `--help` loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+import click
+
+from minikafka.tools.cli.arguments import completion
+
+_TIME_LIMIT: Final = f"{__name__}.time_limit"
+
+
+def not_blank(
+    context: click.Context | None, option: click.Parameter | None, value: str | None
+) -> str | None:
+    """Return the value of an option; a click callback.
+
+    Raises BadParameter for a blank value: `--data "$UNSET"` must not silently mean the default.
+    """
+    if value is not None and not value.strip():
+        text = f"{value!r} is blank; leave the option out to use its default"
+        raise click.BadParameter(text, context, option)
+    return value
+
+
+data_option = click.option(
+    "--data",
+    metavar="DIR",
+    envvar="MINIKAFKA_DATA",
+    callback=not_blank,
+    help="Data directory of the cluster (default: MINIKAFKA_DATA, else the one in cluster.toml, else ./data).",
+)
+
+
+class _ExistingFile(click.Path):
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        not_blank(ctx, param, value)
+        return super().convert(value, param, ctx)
+
+
+EXISTING_FILE: Final = _ExistingFile()
+"""The type of an argument that names a file to read. A wrong name is a usage error (exit code 2)."""
+config_option = click.option(
+    "--config",
+    type=EXISTING_FILE,
+    metavar="FILE",
+    help="Configuration of the cluster (default: ./cluster.toml, if it exists).",
+)
+bootstrap_option = click.option(
+    "-b",
+    "--bootstrap",
+    "--bootstrap-server",
+    "bootstrap",
+    metavar="HOST:PORT,...",
+    callback=not_blank,
+    help="Brokers to connect to (default: those of the cluster in --data).",
+)
+
+
+def topic_argument(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with the argument TOPIC (or `-t TOPIC`), which is passed as `topic`."""
+
+    @click.argument("topic", required=False, shell_complete=completion.topics)
+    @click.option(
+        "-t",
+        "--topic",
+        "named",
+        metavar="TOPIC",
+        help="Same as TOPIC.",
+        shell_complete=completion.topics,
+    )
+    @wraps(command)
+    def with_topic(topic: str | None, named: str | None, **rest: object) -> None:
+        if (topic is None) == (named is None):
+            raise click.UsageError("name exactly one topic, as TOPIC or as -t TOPIC")
+        command(topic=topic or named, **rest)
+
+    return with_topic
+
+
+def topics_argument(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds the argument TOPIC… (or repeated `-t TOPIC`), which is passed as `topics`."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @click.argument(
+            "words",
+            nargs=-1,
+            metavar="TOPIC..." if required else "[TOPIC]...",
+            shell_complete=completion.topics,
+        )
+        @click.option(
+            "-t",
+            "--topic",
+            "named",
+            multiple=True,
+            metavar="TOPIC",
+            help="Same as TOPIC; may be repeated.",
+            shell_complete=completion.topics,
+        )
+        @wraps(command)
+        def with_topics(words: tuple[str, ...], named: tuple[str, ...], **rest: object) -> None:
+            if required and not (words or named):
+                raise click.UsageError("name at least one topic, as TOPIC or as -t TOPIC")
+            command(topics=(*words, *named), **rest)
+
+        return with_topics
+
+    return add
+
+
+def groups_argument(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with GROUP… (or `-g GROUP`) and `--all-groups`, passed as `groups` and `all_groups`."""
+
+    @click.argument("words", nargs=-1, metavar="[GROUP]...", shell_complete=completion.groups)
+    @click.option(
+        "-g",
+        "--group",
+        "named",
+        multiple=True,
+        metavar="GROUP",
+        help="Same as GROUP; may be repeated.",
+        shell_complete=completion.groups,
+    )
+    @click.option("--all-groups", is_flag=True, help="All consumer groups.")
+    @wraps(command)
+    def with_groups(
+        words: tuple[str, ...], named: tuple[str, ...], all_groups: bool, **rest: object
+    ) -> None:
+        groups = tuple(dict.fromkeys((*words, *named)))
+        if bool(groups) == all_groups:
+            raise click.UsageError("name at least one GROUP, or give --all-groups")
+        command(groups=groups, all_groups=all_groups, **rest)
+
+    return with_groups
+
+
+def _remember_time_limit(
+    context: click.Context, option: click.Parameter, seconds: float | None
+) -> None:
+    context.meta[_TIME_LIMIT] = seconds
+
+
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    expose_value=False,
+    callback=_remember_time_limit,
+    help="Fail if the command has not ended after this time.",
+)
+"""The option `--timeout`. `execution.run` enforces the limit, so commands need not handle it."""
+
+
+def time_limit() -> float | None:
+    """Return the `--timeout` of the running command in seconds; None without a limit."""
+    context = click.get_current_context(silent=True)
+    found: float | None = context.meta.get(_TIME_LIMIT) if context else None
+    return found
+
+
+def key_value_pairs(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Parse words of the form KEY=VALUE as a mapping; a click callback. Raises BadParameter."""
+    found = {}
+    for value in values:
+        key, separator, setting = value.partition("=")
+        if not separator or not key:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE", context, option)
+        found[key] = setting
+    return found

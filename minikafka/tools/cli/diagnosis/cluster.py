@@ -1,0 +1,163 @@
+"""`cluster describe | health`: show the brokers, controller and log directories; check the cluster's health.
+
+Epochs are not part of the Kafka protocol. They are read over the control plane, which needs `--data`;
+with `--bootstrap` they are null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from minikafka.base.coordination import CONTROLLER, LEADERS
+from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, find_cluster
+from minikafka.tools.cli.arguments.options import (
+    bootstrap_option,
+    data_option,
+    timeout_option,
+)
+from minikafka.tools.cli.diagnosis.health import health
+from minikafka.tools.cli.diagnosis.views import coordination_of
+from minikafka.tools.cli.execution.running import run_with_client
+from minikafka.tools.cli.terminal.command_group import CommandGroup
+from minikafka.tools.cli.terminal.echo import echo, json_option, show
+
+if TYPE_CHECKING:
+    from minikafka.client import Client, ClusterInfo
+    from minikafka.client.administration.results import LogDir
+    from minikafka.tools.cluster.local import LocalCluster
+    from minikafka.tools.cluster.observation.state import ClusterState
+
+
+@click.group(cls=CommandGroup)
+def cluster() -> None:
+    """Describe the cluster, or check its health."""
+
+
+class ClusterView(NamedTuple):
+    """The data that `cluster describe` shows.
+
+    `dirs`: the log directories of each broker that answered. `state`: the state of the cluster as read over the
+    control plane; None with `--bootstrap`. `coordination`: the mode.
+    """
+
+    info: ClusterInfo
+    dirs: Mapping[int, list[LogDir]]
+    state: ClusterState | None
+    coordination: str = CONTROLLER
+
+
+@cluster.command(short_help="Show the controller, brokers, epochs and log directories.")
+@bootstrap_option
+@data_option
+@timeout_option
+@json_option
+def describe(bootstrap: str | None, data: str | None) -> None:
+    """Show the cluster id, controller, brokers, racks, epochs and log directories."""
+    local = None if bootstrap else find_cluster(data)
+
+    async def work(client: Client) -> ClusterView:
+        info = await client.admin.describe_cluster()
+        dirs = await client.admin.describe_log_dirs()
+        mode = local.record.coordination if local else await coordination_of(client.admin, info)
+        return ClusterView(info, dirs, await local.state() if local else None, mode)
+
+    view = run_with_client(work, bootstrap_servers(bootstrap, data))
+    shown = as_json_view(view, local)
+    show(shown, lambda: _print(shown))
+
+
+def as_json_view(view: ClusterView, local: LocalCluster | None) -> dict[str, Any]:
+    """Return the JSON object of `cluster describe`.
+
+    With `local`, the object also contains the brokers that are down, with `alive` false. In the mode leaders the
+    controller is null.
+    """
+    known = {broker.id: broker for broker in local.record.brokers} if local else {}
+    named = view.info.controller_id if view.info.controller_id >= 0 else None
+    if view.state is not None:  # a former controller may still name itself to clients
+        named = view.state.controller
+    controller = None if view.coordination == LEADERS else named
+    brokers = []
+    for broker_id in sorted({*known, *view.info.brokers}):
+        node = view.info.brokers.get(broker_id)
+        answer = view.state.answers.get(broker_id) if view.state else None
+        dirs = view.dirs.get(broker_id, [])
+        brokers.append(
+            {
+                "id": broker_id,
+                "host": node.host if node else None,
+                "port": node.port if node else known[broker_id].port,
+                "rack": node.rack if node else None,
+                "alive": node is not None,
+                "controller": broker_id == controller,
+                "broker_epoch": answer["broker_epoch"] if answer else None,
+                "log_dirs": [_directory(found) for found in dirs],
+            }
+        )
+    return {
+        "cluster_id": view.info.cluster_id,
+        "coordination": view.coordination,
+        "controller": controller,
+        "controller_epoch": view.state.controller_epoch if view.state else None,
+        "brokers": brokers,
+    }
+
+
+def _directory(found: LogDir) -> dict[str, Any]:
+    return {
+        "path": found.path,
+        "error": None if found.outcome.ok else found.outcome.code.name,
+        "partitions": len(found.sizes),
+        "size": sum(found.sizes.values()),
+        "total_bytes": found.total_bytes,
+        "usable_bytes": found.usable_bytes,
+    }
+
+
+_COLUMNS: Final = ("broker", "address", "rack", "epoch", "partitions", "size")
+
+
+def _print(shown: dict[str, Any]) -> None:
+    from minikafka.tools.cli.terminal.console import (
+        lay_out,
+        plain_console,
+        print_lines,
+        with_last_column,
+    )
+    from minikafka.tools.cli.terminal.progress import size
+
+    console = plain_console()
+    echo(f"cluster     {shown['cluster_id']}")
+    if shown["coordination"] == LEADERS:
+        echo("controller  none: the leaders of the partitions coordinate (mode leaders)")
+    else:
+        epoch = _or_dash(shown["controller_epoch"])
+        echo(f"controller  {_or_dash(shown['controller'])}  epoch {epoch}")
+    rows: list[tuple[str, ...]] = []
+    paths = ["log directory"]
+    for broker in shown["brokers"]:
+        name = f"{broker['id']}{' *' if broker['controller'] else ''}"
+        address = f"{broker['host']}:{broker['port']}" if broker["alive"] else "not alive"
+        head = (name, address, _or_dash(broker["rack"]), _or_dash(broker["broker_epoch"]))
+        for found in broker["log_dirs"] or [None]:
+            counted = (str(found["partitions"]), size(found["size"])) if found else ("-", "-")
+            rows.append((*head, *counted))
+            paths.append(_path(found) if found else "-")
+            head = ("", "", "", "")
+    width = console.width if console.is_terminal else None
+    lines, _ = lay_out(_COLUMNS, rows, width, ("epoch", "rack"))
+    print_lines(console, with_last_column(lines, paths, width))
+
+
+def _path(found: dict[str, Any]) -> str:
+    return f"{found['path']} {found['error']}" if found["error"] else str(found["path"])
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+cluster.add_command(health)

@@ -1,0 +1,344 @@
+"""`cluster health`: find what is wrong with a cluster.
+
+Metadata alone is not sufficient: a broker that was killed or paused stays in the metadata until its session
+expires. So a client request is sent to every broker and every leader. Without `--bootstrap`, the processes, disks
+and ZooKeeper of the cluster are examined too (`cluster/observation/sights.py`). Invariant: a value that no broker has
+reported is null, never 0. No step waits longer than ASK_MS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median_low
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from minikafka.base.coordination import CONTROLLER, LEADERS
+from minikafka.base.errors import KafkaError
+from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.base.names import is_internal, listed
+from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
+from minikafka.tools.cli.arguments.options import (
+    bootstrap_option,
+    data_option,
+    timeout_option,
+)
+from minikafka.tools.cli.diagnosis.views import (
+    ASK_MS,
+    contradictions,
+    coordination_of,
+    differing_lists,
+    newest,
+    read_views,
+)
+from minikafka.tools.cli.execution.running import fail_unless, run
+from minikafka.tools.cli.terminal.echo import echo, json_option, show
+
+if TYPE_CHECKING:
+    from minikafka.client import ClusterInfo, Outcome, TopicInfo
+    from minikafka.client.administration.admin import Admin
+    from minikafka.tools.cluster.local import LocalCluster
+    from minikafka.tools.cluster.observation.causes import Cause
+    from minikafka.tools.cluster.observation.sights import Sights
+
+LISTED_MAX: Final = 10
+"""Maximum number of partitions in one line of the output."""
+_AWAY: Final = ("broker-down", "broker-paused", "broker-silent", "cluster-down")
+"""The causes because of which a broker does not serve clients."""
+
+
+class Observed(NamedTuple):
+    """The state of a cluster. `info` and `topics`: the metadata, None if no broker answers.
+
+    `faults`: by broker id, why the broker does not serve clients. `leaders`: by partition, the outcome of a client
+    request to the leader. `moving`: reassignments in progress, None if no controller answers. `causes`: the root
+    causes that the examination of the processes found. `coordination`: the mode. `contradictions`: facts in which the
+    brokers contradict each other.
+    """
+
+    info: ClusterInfo | None
+    topics: Sequence[TopicInfo] | None = ()
+    moving: Mapping[TopicPartition, ReplicaAssignment] | None = {}
+    faults: Mapping[int, str] = {}
+    leaders: Mapping[TopicPartition, Outcome] = {}
+    causes: Sequence[Cause] = ()
+    coordination: str = CONTROLLER
+    contradictions: Sequence[str] = ()
+
+
+@click.command(short_help="Find what is down, offline or under-replicated.")
+@bootstrap_option
+@data_option
+@timeout_option
+@json_option
+def health(bootstrap: str | None, data: str | None) -> None:
+    """Find brokers that do not serve clients, and partitions that are offline or under-replicated.
+
+    Exit code 1 when there is such a broker or partition, when no controller answers, when ZooKeeper does not
+    serve, or when a log directory has failed. Each reason names the command that mends it. A partition is offline when
+    its leader does not answer, whatever the metadata says; a broker that does not answer counts as out of every ISR.
+    """
+    local = None if bootstrap else find_cluster(data)
+    if local is not None:
+        found = run(_examine_local(local, where_option(data)))
+    else:
+        found = run(_examine_remote(bootstrap or ""))
+    show(found, lambda: _print(found))
+    fail_unless(found["healthy"])
+
+
+async def _examine_remote(servers: str) -> dict[str, Any]:
+    from minikafka.client import Client
+
+    views = await read_views(servers.split(","))
+    if not views:
+        return {**diagnose(Observed(None, None, None), ()), "notes": []}
+    addresses = ",".join(view.address for view in views)
+    async with Client(addresses, api_timeout_ms=ASK_MS) as client:
+        mode = await coordination_of(client.admin, views[0].info)
+        seen = await observe(client.admin, {}, view=newest(views))
+    conflicts = list(contradictions(views, mode))
+    seen = seen._replace(coordination=mode, contradictions=conflicts)
+    return {**diagnose(seen, named_brokers(seen.topics or ())), "notes": [*differing_lists(views)]}
+
+
+def named_brokers(topics: Iterable[TopicInfo]) -> set[int]:
+    """Return the brokers in the replica lists, whether they are alive or not."""
+    partitions = (partition for topic in topics for partition in topic.partitions.values())
+    return {replica for partition in partitions for replica in partition.replicas}
+
+
+async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:
+    from minikafka.client import Client
+    from minikafka.runtime.clock import SystemClock, SystemRng
+    from minikafka.tools.cluster.observation.causes import causes_of
+    from minikafka.tools.cluster.observation.sights import look
+    from minikafka.tools.cluster.observation.state import active_controller
+
+    sights = await look(local.directory, SystemClock(), SystemRng())
+    causes = causes_of(sights, where)
+    faults = {cause.broker: "" for cause in causes if cause.broker and cause.name in _AWAY}
+    known = [broker.id for broker in local.record.brokers]
+    mode = sights.coordination
+    seen = Observed(None, None, None, faults)
+    if views := await read_views(_answering(local, sights)):
+        active = active_controller(sights.answers, sights.elected)
+        info, topics = newest(views)
+        if active is not None:
+            info = info._replace(controller_id=active)
+        is_led = bool(sights.answers) if mode == LEADERS else active is not None
+        servers = ",".join(view.address for view in views)
+        async with Client(servers, api_timeout_ms=ASK_MS) as client:
+            seen = await observe(client.admin, faults, has_controller=is_led, view=(info, topics))
+    notes = clock_notes(sights.answers)
+    seen = seen._replace(causes=causes, coordination=mode)
+    return {**diagnose(seen, known), "notes": notes}
+
+
+def _answering(local: LocalCluster, sights: Sights) -> list[str]:
+    """Return the addresses of the brokers that answer."""
+    ids = [
+        id_
+        for id_, seen in sights.brokers.items()
+        if seen.answer is not None or seen.answers_clients
+    ]
+    return [local.record.address(id_) for id_ in ids]
+
+
+async def observe(
+    admin: Admin,
+    faults: Mapping[int, str],
+    *,
+    view: tuple[ClusterInfo, Sequence[TopicInfo]],
+    has_controller: bool = True,
+) -> Observed:
+    """Return the state of the cluster. `faults`: the reason why a broker does not serve clients, by broker id.
+
+    `view`: the metadata that counts.
+
+    Each broker that is not in `faults` gets a client request for the end offsets of the partitions that it leads.
+    `has_controller`: False if it is known that no broker is the active controller.
+    """
+    info, topics = view
+    brokers, leaders = await admin.probe(info, topics, info.brokers.keys() - faults.keys())
+    silent = {
+        id_: f"does not answer clients: {outcome.reason}"
+        for id_, outcome in brokers.items()
+        if not outcome.ok
+    }
+    found = {**silent, **faults}
+    is_asked = has_controller and info.controller_id in info.brokers.keys() - found.keys()
+    moving = await _moving(admin) if is_asked else None
+    return Observed(info, topics, moving, found, leaders)
+
+
+async def _moving(admin: Admin) -> Mapping[TopicPartition, ReplicaAssignment] | None:
+    import asyncio
+
+    try:
+        async with asyncio.timeout(ASK_MS / 1000):
+            return await admin.list_reassignments()
+    except (KafkaError, TimeoutError):
+        return None
+
+
+def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
+    """Return the JSON object of `cluster health`. `known`: ids of all brokers of the cluster, up or down.
+
+    A replica that a reassignment is still adding does not make its partition under-replicated.
+    """
+    if seen.info is None or seen.topics is None:
+        return _nothing_known(seen, known)
+    away = dict.fromkeys(set(known) - seen.info.brokers.keys(), "is not registered")
+    away.update(seen.faults)
+    moving = seen.moving or {}
+    is_leaders = seen.coordination == LEADERS
+    offline: dict[TopicPartition, str] = {}
+    under_replicated, not_preferred = [], []
+    for topic in seen.topics:
+        for number, partition in sorted(topic.partitions.items()):
+            tp = TopicPartition(topic.name, number)
+            adding = moving[tp].adding if tp in moving else ()
+            if reason := _why_offline(seen, away, tp, partition.leader):
+                offline[tp] = reason
+            if set(partition.replicas) - set(adding) - (set(partition.isr) - away.keys()):
+                under_replicated.append(tp)
+            if partition.replicas and partition.leader != partition.replicas[0]:
+                not_preferred.append(tp)
+    reasons = [*seen.contradictions, *_cluster_reasons(seen, away), *_grouped(offline)]
+    if under_replicated:
+        verb = "has" if len(under_replicated) == 1 else "have"
+        reasons.append(
+            f"{listed(under_replicated, LISTED_MAX)} {verb} replicas that are not in sync"
+        )
+    return {
+        "healthy": not reasons,
+        "reasons": reasons,
+        "causes": [cause.as_json() for cause in seen.causes],
+        "coordination": seen.coordination,
+        "controller": None if seen.moving is None or is_leaders else seen.info.controller_id,
+        "brokers_away": sorted(away),
+        "offline_partitions": _names(offline),
+        "under_replicated_partitions": _names(under_replicated),
+        "not_led_by_preferred": _names(not_preferred),
+        "reassignments": None if seen.moving is None else len(seen.moving),
+    }
+
+
+def _nothing_known(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
+    """Return the JSON object if no broker answers: then the state of the partitions is not known."""
+    unknown = ("offline_partitions", "under_replicated_partitions", "not_led_by_preferred")
+    return {
+        "healthy": False,
+        "reasons": [*_cluster_reasons(seen, dict.fromkeys(seen.faults, "")), _NO_ANSWER],
+        "causes": [cause.as_json() for cause in seen.causes],
+        "coordination": seen.coordination,
+        "controller": None,
+        "brokers_away": sorted(known),
+        **dict.fromkeys(unknown),
+        "reassignments": None,
+    }
+
+
+_NO_ANSWER: Final = "no broker answers, so the state of the partitions is not known"
+
+
+def _cluster_reasons(seen: Observed, away: Mapping[int, str]) -> Iterator[str]:
+    """Yield the root causes, then the brokers that are away without a known cause, then a missing controller."""
+    explained = {cause.broker for cause in seen.causes}
+    yield from (cause.sentence for cause in seen.causes)
+    yield from (f"broker {id_} {why}" for id_, why in sorted(away.items()) if id_ not in explained)
+    is_explained = any(cause.name == "no-controller" for cause in seen.causes)
+    if seen.info is not None and seen.moving is None and not is_explained:
+        is_leaders = seen.coordination == LEADERS
+        yield "no broker lists the reassignments" if is_leaders else "no controller answers"
+
+
+def _why_offline(
+    seen: Observed, away: Mapping[int, str], tp: TopicPartition, leader: int
+) -> str | None:
+    """Return why clients cannot use a partition; None if clients can use it."""
+    if leader < 0:
+        return "no leader"
+    if leader in away:
+        return f"no answer from the leader, broker {leader}"
+    outcome = seen.leaders.get(tp)
+    if outcome is None or outcome.ok:
+        return None
+    return f"{outcome.code.name} from the leader, broker {leader}: {outcome.reason}"
+
+
+def _names(partitions: Iterable[TopicPartition]) -> list[str]:
+    """Return the names of partitions, those of users' topics first."""
+    return [str(tp) for tp in sorted(partitions, key=lambda tp: (is_internal(tp.topic), tp))]
+
+
+def _grouped(offline: Mapping[TopicPartition, str]) -> Iterator[str]:
+    """Yield one sentence for each reason, with the partitions that are offline for this reason."""
+    for reason in dict.fromkeys(offline.values()):
+        partitions = [tp for tp, other in offline.items() if other == reason]
+        yield f"clients cannot use {listed(partitions, LISTED_MAX)}: {reason}"
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    echo("healthy" if found["healthy"] else "not healthy")
+    for reason in found["reasons"]:
+        echo(f"  - {reason}")
+    for note in found.get("notes", ()):
+        echo(f"  note: {note}")
+    if found["coordination"] == LEADERS:
+        echo("  coordination: leaders (the cluster has no controller)")
+    for name, value in found.items():
+        if name == "controller" and found["coordination"] == LEADERS:
+            continue
+        if name not in ("healthy", "reasons", "causes", "notes", "coordination"):
+            text = _counted(value) if isinstance(value, list) else _or_unknown(name, value)
+            echo(f"  {name.replace('_', ' ')}: {text}")
+
+
+def _counted(values: Sequence[int | str]) -> str:
+    """Return a text with the number of brokers or partitions, and with their ids or names."""
+    if not values:
+        return "0"
+    partitions = [_partition(value) for value in values if isinstance(value, str)]
+    names = listed(partitions, LISTED_MAX) if partitions else ", ".join(map(str, values))
+    return f"{len(values)} ({names})"
+
+
+def _partition(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def _or_unknown(name: str, value: object) -> str:
+    if value is None:
+        return "none" if name == "controller" else "not known"
+    return str(value)
+
+
+WARN_MS: Final = 10_000
+"""Difference from which a clock is named; the brokers log the same differences."""
+
+
+def clock_notes(answers: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each broker whose clock is far from the median of all clocks.
+
+    `answers`: the brokers' answers to the call `state`, by broker id. Of two clocks, the one that is behind counts
+    as right.
+    """
+    measured = {id_: {id_: 0, **_offsets(answer)} for id_, answer in answers.items()}
+    clocks = max(measured.values(), key=len, default={})
+    if not clocks:
+        return []
+    middle = median_low(clocks.values())
+    return [
+        f"the clock of broker {id_} is {abs(ahead - middle) / 1000:.1f} s "
+        f"{'ahead of' if ahead > middle else 'behind'} the clocks of the others; set it"
+        for id_, ahead in sorted(clocks.items())
+        if abs(ahead - middle) >= WARN_MS
+    ]
+
+
+def _offsets(answer: Mapping[str, Any]) -> dict[int, int]:
+    return {int(id_): offset for id_, offset in answer["clock_offsets_ms"].items()}

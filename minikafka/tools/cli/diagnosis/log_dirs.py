@@ -1,0 +1,165 @@
+"""`log-dirs`: show the log directories of brokers and the replicas in them, like kafka-log-dirs --describe.
+
+Exit code 1 if a broker does not answer, or if a named broker or topic does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.base.names import is_internal
+from minikafka.tools.cli.arguments import placement
+from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
+from minikafka.tools.cli.arguments.options import (
+    bootstrap_option,
+    data_option,
+    timeout_option,
+    topics_argument,
+)
+from minikafka.tools.cli.execution.running import fail_unless, run_with_client
+from minikafka.tools.cli.terminal.echo import echo, json_option, show
+from minikafka.tools.cli.terminal.topic_errors import unknown_topics
+
+if TYPE_CHECKING:
+    from minikafka.client import Client
+    from minikafka.client.administration.results import LogDir, StoredReplica
+
+_VERSION: Final = 1
+"""Version of the JSON format."""
+
+Directories = Mapping[int, Sequence["LogDir"]]
+
+
+@click.command("log-dirs", short_help="Show the replicas in the log directories of brokers.")
+@topics_argument(required=False)
+@click.option("--brokers", metavar="1,2,3", help="Brokers to ask (default: all).")
+@bootstrap_option
+@data_option
+@timeout_option
+@json_option
+def log_dirs(
+    topics: tuple[str, ...],
+    brokers: str | None,
+    bootstrap: str | None,
+    data: str | None,
+) -> None:
+    """Show the log directories of all brokers, and the size of each replica in them.
+
+    With TOPIC, show only the replicas of these topics. The JSON of --json is that of kafka-log-dirs --describe.
+    """
+    chosen = placement.broker_list(brokers) if brokers else None
+
+    async def work(client: Client) -> tuple[Directories, list[int]]:
+        return await _read(client, topics, chosen)
+
+    found, silent = run_with_client(work, bootstrap_servers(bootstrap, data))
+    show(as_json_object(found), lambda: _print(found, folds_internal=not topics))
+    for broker in silent:
+        echo(f"minikafka: broker {broker} did not answer", err=True)
+    fail_unless(not silent)
+
+
+async def _read(
+    client: Client, topics: Sequence[str], brokers: Sequence[int] | None
+) -> tuple[Directories, list[int]]:
+    """Return the log directories by broker, and the ids of the brokers that did not answer. Raises KafkaError."""
+    admin = client.admin
+    alive = (await admin.describe_cluster()).brokers
+    unknown = [id_ for id_ in brokers or () if id_ not in alive]
+    if unknown:
+        text = f"there is no live broker {', '.join(map(str, unknown))}"
+        ids = ", ".join(map(str, sorted(alive)))
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{text}; the live brokers are {ids}")
+    partitions = None
+    if topics:
+        known = {topic.name: topic for topic in (await admin.describe(topics))[1]}
+        if missing := [name for name in topics if name not in known]:
+            raise unknown_topics(missing)
+        partitions = [
+            TopicPartition(topic.name, number)
+            for topic in known.values()
+            for number in topic.partitions
+        ]
+    found = await admin.describe_log_dirs(partitions, brokers)
+    asked = alive if brokers is None else brokers
+    return found, sorted(set(asked) - found.keys())
+
+
+def as_json_object(found: Directories) -> dict[str, Any]:
+    """Return the JSON object of Kafka's tool. An error is the name of its code, null without an error."""
+    return {
+        "version": _VERSION,
+        "brokers": [
+            {
+                "broker": broker,
+                "logDirs": [
+                    {
+                        "logDir": directory.path,
+                        "error": None if directory.outcome.ok else directory.outcome.code.name,
+                        "partitions": [
+                            {
+                                "partition": str(replica.tp),
+                                "size": replica.size,
+                                "offsetLag": replica.offset_lag,
+                                "isFuture": replica.is_future,
+                            }
+                            for replica in sorted(directory.replicas)
+                        ],
+                    }
+                    for directory in directories
+                ],
+            }
+            for broker, directories in sorted(found.items())
+        ],
+    }
+
+
+def _print(found: Directories, *, folds_internal: bool) -> None:
+    """Print a line for each log directory, and below it a line for each replica."""
+    from rich.text import Text
+
+    from minikafka.tools.cli.terminal.console import lay_out, plain_console, print_lines
+
+    places, rows = [], []
+    for broker, directories in sorted(found.items()):
+        for directory in directories:
+            own = _rows(directory, folds_internal=folds_internal)
+            places.append((f"broker {broker}  {directory.path}", len(own)))
+            rows += own
+    console = plain_console()
+    width = console.width if console.is_terminal else None
+    (titles, *cells), _ = lay_out(("replica", "size", "offset lag"), rows, width)
+    lines = [titles]
+    for place, count in places:
+        lines += [Text(place, "bold"), *cells[:count]]
+        cells = cells[count:]
+    print_lines(console, lines)
+
+
+def _rows(directory: LogDir, *, folds_internal: bool) -> list[tuple[str, str, str]]:
+    from minikafka.tools.cli.terminal.progress import size
+
+    folded = [
+        replica
+        for replica in directory.replicas
+        if folds_internal and is_internal(replica.tp.topic)
+    ]
+    rows = [
+        (str(one.tp) + (" (future)" if one.is_future else ""), size(one.size), str(one.offset_lag))
+        for one in sorted(set(directory.replicas) - set(folded))
+    ]
+    if folded:
+        total = sum(one.size for one in folded)
+        rows.append((f"{len(folded)} of internal topics", size(total), str(_largest_lag(folded))))
+    if not directory.outcome.ok:
+        rows.append((str(directory.outcome), "-", "-"))
+    return rows or [("no replicas", "-", "-")]
+
+
+def _largest_lag(replicas: Sequence[StoredReplica]) -> int:
+    return max(replica.offset_lag for replica in replicas)

@@ -1,0 +1,207 @@
+"""`trace`: the history of a partition or of a consumer group from the brokers' ledgers, grouped by cause; read-only.
+
+The command works if the cluster is up or down: it reads the ledgers as files. Running brokers report the current
+state. Exit code 1 if no broker and no ledger knows the partition or the group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from minikafka.base.model import TopicPartition
+from minikafka.tools.cli.arguments.find_cluster import find_cluster
+from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.partition_arguments import partition_or_group
+from minikafka.tools.cli.execution.running import run
+from minikafka.tools.cli.terminal.echo import echo, json_option, show, wants_json
+from minikafka.tools.cli.terminal.topic_errors import similar_local_group, similar_partition
+
+if TYPE_CHECKING:
+    from minikafka.broker.ledger.lifecycle import Stage
+    from minikafka.tools.cluster.observation.state import ClusterState
+    from minikafka.tools.explain.groups.history import HistoryEntry
+    from minikafka.tools.explain.trace import Chain
+
+
+@click.command()
+@partition_or_group
+@click.option(
+    "--last",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Show only the last N events, or with --lifecycle the last N lines.",
+)
+@click.option(
+    "--lifecycle",
+    "as_lifecycle",
+    is_flag=True,
+    help="Show only state changes: requested, received, completed.",
+)
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show all decisions, writes, requests and responses."
+)
+@data_option
+@timeout_option
+@json_option
+def trace(
+    tp: TopicPartition | None,
+    group: str | None,
+    last: int | None,
+    as_lifecycle: bool,
+    verbose: bool,
+    data: str | None,
+) -> None:
+    """Show what happened to TOPIC-PARTITION: failures, elections and ISR changes, and how long they took.
+
+    With --group, show the rebalances of a consumer group: who or what caused each one, and how long its phases took.
+
+    Reads the ledger files of all brokers, running or not.
+    """
+    if tp is None:
+        if as_lifecycle:
+            raise click.UsageError(
+                "--lifecycle needs a partition; it cannot be combined with --group"
+            )
+        _trace_group(data, group or "", last, verbose)
+    elif as_lifecycle:
+        _trace_lifecycle(data, tp, last)
+    else:
+        _trace_partition(data, tp, last, verbose)
+
+
+def _trace_partition(data: str | None, tp: TopicPartition, last: int | None, verbose: bool) -> None:
+    from minikafka.runtime.clock import SystemClock, SystemRng
+    from minikafka.tools.explain.gather import Sources
+    from minikafka.tools.explain.summary import Story
+    from minikafka.tools.explain.trace import chains, names_number
+
+    found = find_cluster(data)
+    read_ms = SystemClock().wall_ms()
+    lines = Sources(found, SystemClock(), SystemRng()).partition_lines(tp.topic)
+    history = chains(lines, tp)
+    state = run(found.state())
+    if tp not in state.partitions and not any(names_number(line, tp) for line in lines):
+        raise click.ClickException(
+            f"{tp} is unknown to every broker and ledger in {found.directory.path}{similar_partition(found, tp)}"
+        )
+    story = Story(lines, tp)
+    story.summarize(history)
+    shown = [chain for chain in history if chain.summary or verbose or wants_json()]
+    if last is not None:
+        shown = shown[-last:]
+    now = current_state(state, tp)
+
+    def print_text() -> None:
+        for chain in shown:
+            _print_chain(chain, tp, verbose)
+        for sentence in story.endings(read_ms, state.answers.keys()):
+            echo(f"now: {sentence}")
+        unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
+        echo(f"now: {_as_text(now) or unknown}")
+
+    show({**now, "chains": [chain.as_json() for chain in shown]}, print_text)
+
+
+def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
+    """Return the partition's state, as reported by the brokers that answer. Unknown values are None."""
+    from minikafka.tools.cluster.observation.state import backlog_of
+
+    view = state.partitions.get(tp)
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "controller": state.controller,
+        "leader": view.leader if view else None,
+        "leader_epoch": view.leader_epoch if view else None,
+        "isr": list(view.isr) if view else None,
+        "backlog": backlog_of(state.answers.values()),
+    }
+
+
+def _as_text(now: dict[str, Any]) -> str:
+    """Return the partition's current state as text; "" if the state is unknown."""
+    from minikafka.tools.explain.trace import ids
+
+    if now["isr"] is None:
+        return ""
+    leader = "none" if now["leader"] is None else now["leader"]
+    waiting = {broker: count for broker, count in now["backlog"].items() if count}
+    backlog = "".join(f", {count} requests queued for broker {b}" for b, count in waiting.items())
+    return f"leader {leader}, epoch {now['leader_epoch']}, ISR {ids(now['isr'])}{backlog}"
+
+
+def _print_chain(chain: Chain, tp: TopicPartition, verbose: bool) -> None:
+    from minikafka.tools.explain.trace import describe, only_about
+
+    echo(f"{chain.cause}  {clock_time(chain.time)}  {chain.summary or chain.title}")
+    for line in chain.lines if verbose else ():
+        place = f"{line['broker']}#{line['n']}"
+        echo(
+            f"    {clock_time(line['time'])[11:]}  {place:<8} {line['kind']:<9} {describe(only_about(line, tp))}"
+        )
+
+
+def _trace_group(data: str | None, group: str, last: int | None, verbose: bool) -> None:
+    from minikafka.broker.rpc.messages import EXPLAIN_GROUP
+    from minikafka.runtime.clock import SystemClock, SystemRng
+    from minikafka.tools.explain.gather import Sources
+    from minikafka.tools.explain.groups.evidence import GroupEvidence
+    from minikafka.tools.explain.groups.history import history
+
+    found = find_cluster(data)
+    sources = Sources(found, SystemClock(), SystemRng())
+    entries = history(sources.group_lines(group))
+    answers = run(sources.ask(EXPLAIN_GROUP, {"group": group}))
+    now = GroupEvidence(group, SystemClock().wall_ms(), answers, entries)
+    if not entries and now.report is None:
+        raise click.ClickException(
+            f"group {group} is unknown to every broker and ledger in {found.directory.path}"
+            f"{run(similar_local_group(found, group))}"
+        )
+    shown = entries[-last:] if last is not None else entries
+
+    def print_text() -> None:
+        for entry in shown:
+            _print_entry(entry, verbose)
+        echo(f"now: {now.headline()}")
+
+    show({**now.as_json(), "entries": [entry.as_json() for entry in shown]}, print_text)
+
+
+def _print_entry(entry: HistoryEntry, verbose: bool) -> None:
+    from minikafka.tools.explain.groups.words import describe
+
+    echo(f"{clock_time(entry.time)}  {entry.summary()}")
+    for line in entry.lines if verbose and entry.is_rebalance else ():
+        place = f"{line['broker']}#{line['n']}"
+        echo(f"    {clock_time(line['time'])[11:]}  {place:<8} {describe(line)}")
+
+
+def clock_time(wall_ms: int) -> str:
+    """Return Unix milliseconds as text: date and time in UTC."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None) -> None:
+    from minikafka.broker.ledger.lifecycle import lifecycle
+    from minikafka.runtime.clock import SystemClock, SystemRng
+    from minikafka.tools.explain.gather import Sources
+
+    sources = Sources(find_cluster(data), SystemClock(), SystemRng())
+    stages = list(lifecycle(sources.partition_lines(tp.topic), *tp))
+    if not stages:
+        raise click.ClickException(f"no ledger has a state change of {tp}")
+    stages = stages[-last:] if last is not None else stages
+    text = (f"{clock_time(stage.time)}  {stage.cause}  {stage}" for stage in stages)
+    show([_as_json(stage) for stage in stages], text)
+
+
+def _as_json(stage: Stage) -> dict[str, Any]:
+    """Return the fields of a stage, and its line as `text`."""
+    fields = asdict(stage)
+    del fields["sentence"]
+    return {**fields, "text": str(stage)}

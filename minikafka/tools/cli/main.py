@@ -1,0 +1,184 @@
+"""The `minikafka` command: the table of its subcommands, and the output of errors.
+
+A command's module is imported only when that command runs; `--help` reads the summaries in the table.
+Exit code: 0 success, 1 failure, 2 usage error, 130 Ctrl-C. The process ends by SIGPIPE when the reader of
+its output has closed the pipe. An expected failure prints one line without a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Final, NoReturn, TextIO
+
+import click
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.base.printable import printable
+from minikafka.tools.cli.processes.log_lines import escape_warnings
+from minikafka.tools.cli.terminal.command_group import Entry, LazyGroup, nearest
+from minikafka.tools.cli.terminal.echo import escape_unencodable
+
+_INTERRUPTED: Final = 130
+_SHOWN: Final = 60
+"""An error about a character that UTF-8 lacks shows this many characters before and after it."""
+
+
+_COMMANDS: Final = {
+    "up": Entry("processes.start_stop", "Start a cluster that keeps running."),
+    "down": Entry("processes.start_stop", "Stop all brokers and ZooKeeper; keep the data."),
+    "start": Entry("processes.start_stop", "Start one broker, or ZooKeeper, that is down."),
+    "stop": Entry(
+        "processes.start_stop", "Stop a broker after its leaderships have moved, or ZooKeeper."
+    ),
+    "restart": Entry(
+        "processes.restart", "Restart brokers, so that they read their configuration."
+    ),
+    "kill": Entry("processes.start_stop", "Kill one broker, or ZooKeeper, with SIGKILL."),
+    "pause": Entry("processes.start_stop", "Pause one broker, or ZooKeeper, with SIGSTOP."),
+    "resume": Entry("processes.start_stop", "Let a paused broker, or ZooKeeper, continue."),
+    "status": Entry("diagnosis.status", "Show processes, controller and partitions."),
+    "logs": Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
+    "broker": Entry("processes.broker", "Run one broker in the foreground."),
+    "zookeeper": Entry(
+        "processes.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
+    ),
+    "zk": Entry("zk", "Rebuild ZooKeeper's data, or move them elsewhere."),
+    "topics": Entry("topics.topics", "Create, list, describe, alter and delete topics."),
+    "reassign": Entry("reassign.reassign", "Move partitions to other brokers."),
+    "elect": Entry("elect", "Elect leaders of partitions."),
+    "brokers": Entry("brokers", "Add or remove brokers of a cluster without a controller."),
+    "cluster": Entry("diagnosis.cluster", "Describe the cluster, or check its health."),
+    "log-dirs": Entry(
+        "diagnosis.log_dirs", "Show the log directories of brokers and their replicas."
+    ),
+    "configs": Entry("configs", "Show and change settings of topics and brokers."),
+    "groups": Entry("groups.groups", "Show consumer groups and their lag, reset offsets."),
+    "transactions": Entry("transactions.commands", "Show, find and abort transactions."),
+    "produce": Entry("records.produce", "Send each line of standard input as a record."),
+    "consume": Entry("records.consume", "Print the records of a topic, alone or in a group."),
+    "trace": Entry("diagnosis.trace", "Show the history of a partition from the brokers' ledgers."),
+    "why": Entry("diagnosis.why", "Explain what is wrong with a partition."),
+    "plan": Entry("diagnosis.plan", "Show what the controller would do, without doing it."),
+    "pipeline": Entry("pipeline.group", "Run Spark jobs over topics."),
+}
+"""Every command by its name, in the order of `--help`."""
+
+
+_GROUPS: Final = (
+    *(
+        "topics",
+        "brokers",
+        "cluster",
+        "configs",
+        "groups",
+        "transactions",
+        "plan",
+        "pipeline",
+        "zk",
+    ),
+)
+"""The commands that have subcommands."""
+
+
+class _Commands(LazyGroup):
+    """The group of all commands, which suggests subcommands too."""
+
+    def suggestions(self, ctx: click.Context, name: str) -> list[str]:
+        """Return commands similar to `name`; if there are none, return similar subcommands."""
+        found = super().suggestions(ctx, name)
+        if found:
+            return found
+        below = []
+        for group in _GROUPS:
+            command = self.get_command(ctx, group)
+            assert isinstance(command, click.Group)
+            below += [f"{group} {other}" for other in nearest(name, command.list_commands(ctx))]
+        return below
+
+
+@click.group(
+    cls=_Commands,
+    table=_COMMANDS,
+    package="minikafka.tools.cli",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(None, "-V", "--version", package_name="minikafka")
+def commands() -> None:
+    """Run and administer a Kafka-compatible cluster on this machine."""
+
+
+def main() -> NoReturn:
+    """Run the command that `sys.argv` names, then exit the process."""
+    output = sys.stdout
+    escape_unencodable()
+    escape_warnings()
+    try:
+        code = commands.main(standalone_mode=False)
+        if (failure := _flush(output)) is not None:
+            code = _report(failure, output)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        code = error.exit_code
+    except click.UsageError as error:
+        click.UsageError(_one_line(error.format_message()), error.ctx).show(sys.stderr)
+        code = error.exit_code
+    except UnicodeEncodeError as error:
+        shown = error.object[max(0, error.start - _SHOWN) : error.end + _SHOWN]  # it may be a file
+        text = f"'{printable(shown)}' is not valid Unicode: write names and values in UTF-8"
+        code = _report(click.ClickException(text), output)
+    except (click.Abort, KeyboardInterrupt):
+        code = _INTERRUPTED
+    except SystemExit:
+        # If the output pipe is closed, click replaces `sys.stdout` and exits.
+        if sys.stdout is output:
+            raise
+        code = _report(BrokenPipeError(), output)
+    except (click.ClickException, MinikafkaError, OSError) as error:
+        code = _report(error, output)
+    sys.exit(code)
+
+
+def _report(error: BaseException, output: TextIO | None) -> int:
+    """Print one line about a failure and return the exit code.
+
+    If writing to standard output fails, the line reports that failure instead.
+    """
+    failure = _flush(output)
+    if isinstance(error, BrokenPipeError):
+        # The reader of the output has closed the pipe: end silently by SIGPIPE, as other tools do.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGPIPE)
+    text = _text_of(failure or error)
+    print(f"minikafka: {_one_line(text)}", file=sys.stderr)
+    return error.exit_code if isinstance(error, MinikafkaError) else 1
+
+
+def _one_line(text: str) -> str:
+    return printable(" ".join(text.split()))
+
+
+def _flush(output: TextIO | None) -> OSError | None:
+    """Flush standard output; return the error if that fails.
+
+    After a failure the output goes to /dev/null, so that closing the stream does not fail again.
+    """
+    try:
+        if output is not None:
+            output.flush()
+    except OSError as failure:
+        assert output is not None, "only an open stream can fail"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        failure.filename = "standard output"
+        return failure
+    return None
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the text of an error with its hint. For an OSError, leave out the error number."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MinikafkaError) and error.hint:
+        return f"{error} ({error.hint})"
+    return str(error)

@@ -1,0 +1,71 @@
+"""`minikafka pipeline archive`: write topics to Parquet files."""
+
+from __future__ import annotations
+
+import click
+
+from minikafka.tools.cli.arguments.options import not_blank, topics_argument
+from minikafka.tools.cli.pipeline.launch import (
+    Launch,
+    continuous_option,
+    launch_options,
+    skip_lost_option,
+)
+
+
+@click.command(short_help="Write topics to Parquet files, each record once.")
+@topics_argument(required=True)
+@click.option(
+    "--to",
+    "directory",
+    required=True,
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    callback=not_blank,
+    help="Directory of the archive, which the next run continues.",
+)
+@continuous_option
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --continuous: interval at which new records are read.",
+)
+@click.option(
+    "--records-per-file",
+    type=click.IntRange(min=1),
+    default=1_000_000,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of offsets that one file covers.",
+)
+@skip_lost_option
+@launch_options
+def archive(
+    launch: Launch,
+    topics: tuple[str, ...],
+    directory: str,
+    available_now: bool,
+    interval: float,
+    records_per_file: int,
+    skip_lost: bool,
+) -> None:
+    """Write topics to Parquet files that are named after the offsets that they cover."""
+    from minikafka.spark.pipelines.archive import ArchiveSettings, run
+
+    settings = ArchiveSettings(
+        servers=launch.servers(),
+        topics=topics,
+        directory=directory,
+        interval_s=None if available_now else interval,
+        records_per_file=records_per_file,
+        skip_lost=skip_lost,
+    )
+    launch.run(
+        f"archive to {directory}",
+        lambda spark, report: run(spark, settings, report),
+        brokers=[settings.servers],
+        topics=[(settings.servers, topics)],
+    )

@@ -1,0 +1,83 @@
+"""`minikafka pipeline check`: compare producers' histories with the logs of all replicas."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.tools.cli.arguments import completion
+from minikafka.tools.cli.arguments.find_cluster import data_directory
+from minikafka.tools.cli.pipeline.launch import Launch, launch_options
+
+HISTORY = "FILE|DIR|topic:NAME"
+_TOPIC: Final = "topic:"
+_NOT_CHECKED: Final = 2
+"""Exit code if the check could not be made: a script must not mistake a wrong path for a lost record."""
+
+
+@click.command(short_help="Check producers' histories against the logs of all replicas.")
+@click.option(
+    "--replicas",
+    multiple=True,
+    metavar="DIR",
+    help="A log directory, or a directory that holds those of several brokers; may be repeated. "
+    "Default: the data directory of the cluster.",
+)
+@click.option(
+    "--history",
+    "histories",
+    multiple=True,
+    metavar=HISTORY,
+    help="What producers sent, as JSON lines, Parquet or a topic of JSON records; may be repeated.",
+)
+@click.option(
+    "--reads",
+    multiple=True,
+    metavar=HISTORY,
+    help="What consumers read, in the same forms; may be repeated.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Check only this topic.",
+    shell_complete=completion.topics,
+)
+@click.option("--output", metavar="DIR", help="Write all anomalies to DIR as Parquet; replaces it.")
+@launch_options
+def check(
+    launch: Launch,
+    replicas: tuple[str, ...],
+    histories: tuple[str, ...],
+    reads: tuple[str, ...],
+    topics: tuple[str, ...],
+    output: str | None,
+) -> None:
+    """Check that the replicas agree, and that acknowledged records are not lost, repeated or out of order.
+
+    Exit code 1 if there is an anomaly, 2 if the check could not be made.
+    """
+    from minikafka.checks.replicas.pipeline import CheckSettings, run
+
+    try:
+        read = [one.removeprefix(_TOPIC) for one in histories + reads if one.startswith(_TOPIC)]
+        settings = CheckSettings(
+            replicas=replicas or (data_directory(launch.data),),
+            histories=histories,
+            reads=reads,
+            topics=topics,
+            output=output,
+            servers=launch.servers() if read else None,
+        )
+        launch.run(
+            "check",
+            lambda spark, report: run(spark, settings, report),
+            brokers=[settings.servers] if settings.servers else [],
+            topics=[(settings.servers, read)] if settings.servers else [],
+        )
+    except MinikafkaError as error:
+        error.exit_code = _NOT_CHECKED
+        raise

@@ -1,0 +1,73 @@
+"""`minikafka pipeline restore`: write an archived topic back into a topic."""
+
+from __future__ import annotations
+
+import click
+
+from minikafka.tools.cli.arguments import completion
+from minikafka.tools.cli.arguments.options import not_blank, topic_argument
+from minikafka.tools.cli.pipeline.launch import Launch, launch_options
+from minikafka.tools.cli.terminal.echo import echo
+
+
+@click.command(short_help="Write an archived topic into a topic, and check it.")
+@topic_argument
+@click.option(
+    "--from",
+    "directory",
+    required=True,
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIR",
+    callback=not_blank,
+    help="Directory of the archive.",
+)
+@click.option(
+    "--to",
+    metavar="TOPIC",
+    callback=not_blank,
+    shell_complete=completion.topics,
+    help="Topic to write (default: TOPIC).",
+)
+@click.option(
+    "--append",
+    is_flag=True,
+    help="Write after the records that the topic already holds, instead of failing.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Codec of the record batches.",
+)
+@launch_options
+def restore(
+    launch: Launch, topic: str, directory: str, to: str | None, append: bool, compression: str
+) -> None:
+    """Write an archived topic into a topic. Records, timestamps, partitions and order stay the same.
+
+    Prints the new offsets for each range of old offsets. The topic is then read back: exit code 1 if its records
+    differ from the archive.
+    """
+    from minikafka.spark.pipelines.restore import RestoreSettings, archived, run
+
+    settings = RestoreSettings(
+        servers=launch.servers(),
+        directory=directory,
+        topic=topic,
+        to=to or topic,
+        append=append,
+        compression=compression,
+    )
+    try:
+        launch.run(
+            f"restore of {topic}",
+            lambda spark, report: run(spark, settings, report),
+            brokers=[settings.servers],
+            topics=[(settings.servers, [settings.to])],
+            check=lambda: archived(settings),
+        )
+    except KeyboardInterrupt:
+        text = f"{settings.to} may hold an incomplete copy: restore to a new topic"
+        echo(f"interrupted: {text}", err=True)
+        raise

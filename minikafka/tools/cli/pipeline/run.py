@@ -1,0 +1,50 @@
+"""`minikafka pipeline run`: run a pipeline that a TOML file describes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from minikafka.tools.cli.arguments.config_files import read_config
+from minikafka.tools.cli.arguments.options import EXISTING_FILE, not_blank
+from minikafka.tools.cli.pipeline.launch import Launch, launch_options, usage_errors
+
+
+@click.command(short_help="Run the pipeline that a TOML file describes.")
+@click.argument("file", metavar="FILE", type=EXISTING_FILE)
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    callback=not_blank,
+    help="Directory with the progress (default: that of the file).",
+)
+@click.option(
+    "--available-now/--continuous",
+    "available_now",
+    default=None,
+    help="End after the records that exist at the start, or run until Ctrl-C (default: the file's trigger).",
+)
+@launch_options
+def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool | None) -> None:
+    """Run the pipeline that FILE describes: sources, SQL steps and a sink (docs/pipelines.md)."""
+    from minikafka.spark.pipelines.run import pipeline
+    from minikafka.spark.pipelines.run.definition import (
+        Overrides,
+        brokers_at_start,
+        parse,
+        topics_at_start,
+    )
+    from minikafka.spark.pipelines.streams.streams import AVAILABLE_NOW, CONTINUOUS
+
+    triggers = {None: None, True: AVAILABLE_NOW, False: CONTINUOUS}
+    given = Overrides(launch.servers, triggers[available_now], checkpoint)
+    with usage_errors():
+        text = read_config(Path(file), "name the TOML file of a pipeline")
+        definition = parse(text, file, given)
+    launch.run(
+        definition.name,
+        lambda spark, report: pipeline.run(spark, definition, report),
+        brokers=brokers_at_start(definition),
+        topics=topics_at_start(definition),
+    )

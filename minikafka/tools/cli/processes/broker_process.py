@@ -1,0 +1,227 @@
+"""The process of one broker: it uses the real clock, disk, network and ZooKeeper, under uvloop.
+
+SIGTERM and SIGINT cause a controlled shutdown. SIGHUP causes a clean shutdown without handing over leaderships;
+`minikafka down` sends SIGHUP, because it stops all brokers. Before the broker serves clients, each of these
+signals ends the process at once, and the next start recovers the logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import uvloop
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.coordination import LEADERS
+from minikafka.base.errors import ClusterLost, ConfigError, MinikafkaError, NotConnected
+from minikafka.base.ports import Clock, Transport
+from minikafka.broker.broker import BrokerServer, create_broker
+from minikafka.broker.ports import BrokerPorts
+from minikafka.broker.rpc.server import HttpControlPlane
+from minikafka.runtime.busy_poll import BusyPoll, has_quota
+from minikafka.runtime.cleaner_processes import CleanerProcesses
+from minikafka.runtime.clock import SystemClock, SystemProcessor, SystemRng
+from minikafka.runtime.descriptors import ProcessDescriptors, raise_soft_limit
+from minikafka.runtime.memory import find_trim, return_freed_memory
+from minikafka.runtime.spawning import die_with
+from minikafka.runtime.storage import DiskStorage
+from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+from minikafka.runtime.transport import SocketTransport
+from minikafka.tools.cli.arguments.config_files import errors_name_file, read_config
+from minikafka.tools.cli.processes.log_lines import log_to_stderr
+from minikafka.zookeeper.client.client import ZooKeeperClient, close_session
+
+if TYPE_CHECKING:
+    from minikafka.broker.modes.controller import ControllerMode
+    from minikafka.broker.modes.leaders import LeadersMode
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS: Final = 200
+
+
+def run_broker(config_file: str, parent: int | None) -> None:
+    """Run a broker until it is shut down. `parent`: pid of a process; the broker is killed when that process ends.
+
+    Raises ConfigError, and the errors of `serve`.
+    """
+    if parent is not None:
+        die_with(parent)
+    raise_soft_limit()
+    found = load(Path(config_file))
+    log_to_stderr()
+    warn_about(found)
+    uvloop.run(serve(found))
+
+
+def warn_about(config: BrokerConfig) -> None:
+    """Log a warning for each listener that other machines can reach, and each key that has no effect."""
+    for listener in config.exposed_listeners:
+        logger.warning(
+            "%s can be reached from other machines, without encryption or authentication", listener
+        )
+    for name in config.unread_keys:
+        mode = config.minikafka_coordination
+        logger.warning("%s has no effect with minikafka.coordination=%s", name, mode)
+
+
+def load(file: Path) -> BrokerConfig:
+    """Return the configuration of a broker. Raises ConfigError, whose text names the file."""
+    text = read_config(file, "name a TOML file with Kafka keys in [broker]")
+    with errors_name_file(file):
+        found = BrokerConfig.parse(text)
+        if not found.zookeeper_connect:
+            raise ConfigError("zookeeper.connect is not set: write host:port,host:port/chroot")
+        if not found.minikafka_cluster_secret:
+            rule = "write at least 16 characters, the same for every broker"
+            raise ConfigError(f"minikafka.cluster.secret is not set: {rule}")
+        _check_log_dirs(found)
+    return found
+
+
+def _check_log_dirs(found: BrokerConfig) -> None:
+    """Raise ConfigError if log.dirs names one directory twice, for example through a symbolic link."""
+    names: dict[str, str] = {}
+    for name in found.log_dirs:
+        path = os.path.realpath(name)
+        if path in names:
+            twice = f"{path} twice, as {names[path]} and as {name}"
+            raise ConfigError(f"log.dirs names {twice}: leave one out")
+        names[path] = name
+
+
+async def serve(config: BrokerConfig) -> None:
+    """Start the broker, wait for a signal, and shut it down.
+
+    Raises the errors of `create_broker` and `BrokerServer.start`, and MinikafkaError if a task crashed.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[bool] = loop.create_future()
+    broker = await start(config, lambda name, error: _end(ended, _failure(name, error)))
+    relax_garbage_collector()
+    print(f"broker {config.broker_id} serves on {_addresses(broker)}", flush=True)
+    for number, controlled in (
+        (signal.SIGTERM, True),
+        (signal.SIGINT, True),
+        (signal.SIGHUP, False),
+    ):
+        loop.add_signal_handler(number, _end, ended, controlled)
+    try:
+        controlled = await ended
+    except MinikafkaError as error:
+        logger.error("%s", error)
+        await broker.shutdown(controlled=not isinstance(error, ClusterLost))
+        raise
+    await broker.shutdown(controlled=controlled)
+    print(f"broker {config.broker_id} has stopped", flush=True)
+
+
+def _failure(task: str, error: Exception) -> MinikafkaError:
+    return error if isinstance(error, ClusterLost) else MinikafkaError(f"task {task}: {error!r}")
+
+
+def _addresses(running: BrokerServer) -> str:
+    """Return host:port of every Kafka listener that the broker has registered, separated by commas."""
+    control = running.config.endpoints.control.name
+    endpoints = (item for item in running.info.endpoints if item.name != control)
+    return ",".join(f"{item.host}:{item.port}" for item in endpoints)
+
+
+def relax_garbage_collector() -> None:
+    """Make garbage collections rare and short, because a collection blocks the event loop.
+
+    Objects created at start are never examined again. They are not examined now either: this would free 0.6 MB, but
+    take a tenth of the start. Most collections examine only the newest 10,000 objects. This is sufficient, because
+    the code that processes batches creates no reference cycles.
+    """
+    gc.freeze()
+    gc.set_threshold(10_000, 5, 1_000)
+
+
+def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
+    """Begin the shutdown at the first signal or crash; a second signal ends the process at once."""
+    if isinstance(outcome, MinikafkaError):
+        if not ended.done():
+            ended.set_exception(outcome)
+    elif ended.done():
+        logger.warning("second signal: the broker ends without a clean shutdown")
+        os._exit(1)
+    else:
+        ended.set_result(outcome)
+
+
+async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> BrokerServer:
+    """Create and start a broker with the real clock, disk and network, in its coordination mode."""
+    clock, rng, storage, tasks = SystemClock(), SystemRng(), DiskStorage(), TaskRegistry(on_crash)
+    connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
+    secret = config.minikafka_cluster_secret.encode()
+    transport = _transport(asyncio.get_running_loop())
+    zookeeper = ZooKeeperClient(
+        connect,
+        config.zookeeper_session_timeout_ms,
+        clock,
+        rng,
+        tasks,
+        transport,
+        connect_timeout_ms=config.zookeeper_connection_timeout_ms,
+    )
+    end_session = partial(_end_session, connect, clock, transport)
+    ports = BrokerPorts(
+        clock,
+        SystemProcessor(),
+        rng,
+        storage,
+        transport,
+        tasks,
+        ThreadExecutor(),
+        CleanerProcesses(),
+        lambda cluster_id: HttpControlPlane(
+            secret, cluster_id, config.broker_id, clock, rng, descriptors.limit
+        ),
+        descriptors,
+    )
+    new_mode = _mode_class(config)
+    mode = new_mode(config, clock, rng, storage, tasks, zookeeper, end_session)
+    broker = await create_broker(config, ports, mode)
+    await broker.start()
+    if trim := find_trim():
+        tasks.spawn(return_freed_memory(clock, trim), "memory")
+    return broker
+
+
+def _mode_class(config: BrokerConfig) -> type[ControllerMode] | type[LeadersMode]:
+    """Return the class of the coordination mode. The modules of the other mode, 1 MB, are not imported."""
+    if config.minikafka_coordination == LEADERS:
+        from minikafka.broker.modes.leaders import LeadersMode
+
+        return LeadersMode
+    from minikafka.broker.modes.controller import ControllerMode
+
+    return ControllerMode
+
+
+def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:
+    """Return the socket transport. It busy-polls sockets under heavy traffic if the process has no CPU quota."""
+    return SocketTransport(None if has_quota() else BusyPoll(loop).after_read)
+
+
+async def _end_session(
+    connect: str, clock: Clock, transport: Transport, session_id: int, password: bytes
+) -> None:
+    """End the ZooKeeper session of this broker's previous process; retry while ZooKeeper is unreachable."""
+    while True:
+        try:
+            await close_session(connect, session_id, password, clock, transport)
+        except NotConnected as error:
+            logger.info("%s", error)
+            await clock.sleep(RETRY_MS)
+        else:
+            return

@@ -1,0 +1,125 @@
+"""The process of one ZooKeeper server: real clock, disk and network, under plain asyncio.
+
+SIGTERM and SIGINT end it cleanly: what was applied is made durable, and sessions stay open for the next start. A
+second signal ends it at once. If the log cannot be written, the process ends without a further reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import logging
+import os
+import signal
+import sys
+from functools import partial
+
+from minikafka.base.endpoints import Endpoint
+from minikafka.base.errors import MinikafkaError
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.descriptors import raise_soft_limit, soft_limit
+from minikafka.runtime.forking import in_child
+from minikafka.runtime.spawning import die_with
+from minikafka.runtime.storage import DiskStorage
+from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+from minikafka.runtime.transport import SocketTransport
+from minikafka.tools.cli.processes.log_lines import log_to_stderr
+from minikafka.zookeeper.server.server import ZooKeeperServer
+from minikafka.zookeeper.server.settings import DEFAULTS, ServerSettings
+from minikafka.zookeeper.server.store.store import Store
+
+logger = logging.getLogger(__name__)
+
+_OWN_DESCRIPTORS = 64
+"""Descriptors that are kept for files and the event loop."""
+
+
+def run_zookeeper(
+    data: str,
+    host: str,
+    port: int,
+    tick_ms: int,
+    session_timeout_max_ms: int | None,
+    snapshot_after: int,
+    parent: int | None,
+) -> None:
+    """Run a server until it is ended. `parent`: pid of a process; the server is killed when that process ends.
+
+    Raises OSError if it cannot listen, and MinikafkaError if its data cannot be used.
+    """
+    if parent is not None:
+        die_with(parent)
+    raise_soft_limit()
+    log_to_stderr()
+    settings = ServerSettings(
+        tick_ms=tick_ms,
+        session_timeout_max_ms=session_timeout_max_ms,
+        connections_max=min(DEFAULTS.connections_max, soft_limit() - _OWN_DESCRIPTORS),
+        snapshot_after=snapshot_after,
+    )
+    asyncio.run(_serve(os.path.realpath(data), host, port, settings))
+
+
+async def _serve(data: str, host: str, port: int, settings: ServerSettings) -> None:
+    ended = asyncio.Event()
+    tasks = TaskRegistry(lambda name, error: _end_at_once(f"task {name}: {error!r}"))
+    server = ZooKeeperServer(
+        Store(DiskStorage(), data),
+        SystemClock(),
+        SystemRng(),
+        SocketTransport(),
+        tasks,
+        ThreadExecutor(),
+        settings=settings,
+        in_child=in_child,
+        on_failure=_end_at_once,
+    )
+    gc.disable()  # collections would take a third of the time to load a large snapshot
+    try:
+        await server.start(host, port)
+    except OSError as error:
+        raise MinikafkaError(_refusal(host, port, error)) from error
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(10_000, 5, 1_000)
+    if not Endpoint("", host, port).is_loopback:
+        logger.warning(
+            "%s:%d can be reached from other machines, without encryption", host, server.port
+        )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, partial(_end, ended))
+    print(
+        f"zookeeper serves on {host}:{server.port}: one node, not replicated; data in {data}",
+        flush=True,
+    )
+    await ended.wait()
+    await server.close()
+    await tasks.close()
+    print("zookeeper has stopped", flush=True)
+
+
+def _refusal(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"{host}:{port} is in use by another process; choose another --port, or stop it"
+    reason = error.strerror or str(error)
+    return f"cannot listen on {host}:{port}: {reason}; choose another --host or --port"
+
+
+def _end(ended: asyncio.Event) -> None:
+    """Begin the end at the first signal; a second signal ends the process at once."""
+    if ended.is_set():
+        os._exit(1)
+    ended.set()
+
+
+def _end_at_once(reason: str) -> None:
+    """End the process without a further reply: what it has promised must be true after the next start.
+
+    The process ends even if the line cannot be written, for example because its log is on the same full disk.
+    """
+    try:
+        print(f"minikafka: {reason}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(1)

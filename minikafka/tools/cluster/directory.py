@@ -1,0 +1,534 @@
+"""The data directory of a cluster: its files, and the record `cluster.json` that commands share.
+
+```
+DIR/cluster.json      ports and processes        DIR/broker-N.toml   configuration of broker N (0600)
+DIR/secret            control-plane secret       DIR/broker-N/       log directory of broker N
+DIR/zookeeper/        ZooKeeper                  DIR/broker-N-ledger/   ledger of broker N
+DIR/logs/             output of the processes
+```
+Invariant: ids, ports and data outlive every process. The record is replaced atomically, so a command that is
+killed leaves either the old or the new record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+
+from minikafka.base.config.keys import INT_MAX, LONG_MAX
+from minikafka.base.coordination import CONTROLLER, MODES
+from minikafka.base.errors import ConfigError, MinikafkaError, StorageFailed
+from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_directory
+from minikafka.base.ports import Clock, Rng
+from minikafka.base.zookeeper import EMBEDDED, EXTERNAL, KINDS, MANAGED, OWN
+from minikafka.broker.ledger.writer import directory_of
+from minikafka.runtime.locks import close_to_others, holder_of, open_lock, try_lock
+from minikafka.runtime.storage import DiskStorage
+from minikafka.storage.log import checkpoints
+from minikafka.tools.cluster.processes import ProcessId
+
+
+class ClusterSettings(NamedTuple):
+    """What a cluster remembers of its configurations.
+
+    `made_with`: the `ClusterConfig.topic_defaults` of the first start. `common` and `overrides`: the keys of the last
+    configuration for all brokers and for single brokers by id, without the secret.
+    """
+
+    made_with: Mapping[str, int]
+    common: Mapping[str, object]
+    overrides: Mapping[int, Mapping[str, object]]
+
+    def keys_of(self, broker_id: int) -> dict[str, object]:
+        """Return the remembered keys of a broker."""
+        return {**self.common, **self.overrides.get(broker_id, {})}
+
+
+def encode_settings(settings: ClusterSettings) -> dict[str, Any]:
+    """Return the settings as JSON."""
+    overrides = {str(id_): dict(keys) for id_, keys in settings.overrides.items()}
+    return {
+        "made_with": dict(settings.made_with),
+        "broker": dict(settings.common),
+        "overrides": overrides,
+    }
+
+
+def decode_settings(value: Any) -> ClusterSettings:
+    """Return the settings from their JSON. Raises ValueError, KeyError, TypeError or AttributeError."""
+    made_with = {str(name): int(number) for name, number in value["made_with"].items()}
+    overrides = {int(id_): dict(keys) for id_, keys in value["overrides"].items()}
+    return ClusterSettings(made_with, dict(value["broker"]), overrides)
+
+
+if TYPE_CHECKING:
+    from minikafka.base.config import BrokerConfig
+
+HOST: Final = "127.0.0.1"
+_ID_MAX: Final = 2**31 - 1
+_PORT_MAX: Final = 65_535
+_SECRET_BYTES: Final = 32
+_LOCK_TIMEOUT_MS: Final = 60_000
+_LOCK_POLL_MS: Final = 20
+
+
+class ClusterError(MinikafkaError):
+    """A request that the cluster cannot fulfil; the text is one line for the user.
+
+    `hint`: the command or option that helps. The hint is not part of the text; only the command line shows it.
+    """
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """One broker: its permanent ports, and its latest process."""
+
+    id: int
+    port: int
+    control_port: int
+    process: ProcessId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRecord:
+    """The content of `cluster.json`.
+
+    `zookeeper`: host:port[/chroot]. `zookeeper_kind`: EMBEDDED, MANAGED or EXTERNAL (`base/zookeeper.py`). `owner`:
+    the process that started an attached cluster; the cluster ends when this process ends. `retired`: brokers that a
+    smaller cluster no longer includes; they keep their ports until the cluster grows again. `configured`: the numbers
+    in the table [cluster] that the last start applied from the configuration file; the next start compares them with
+    the file to find edits.
+    """
+
+    brokers: tuple[BrokerRecord, ...]
+    zookeeper: str
+    zookeeper_process: ProcessId | None = None
+    zookeeper_kind: str = EMBEDDED
+    owner: ProcessId | None = None
+    retired: tuple[BrokerRecord, ...] = ()
+    configured: Mapping[str, int] = field(default_factory=dict)
+    coordination: str = CONTROLLER
+    """The coordination mode of all brokers, which never changes."""
+    settings: ClusterSettings | None = None
+    """The keys that the cluster keeps; None for a cluster of an older version."""
+
+    @property
+    def bootstrap(self) -> str:
+        """The bootstrap servers: host:port of every broker, up or down."""
+        return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers)
+
+    @property
+    def runs_zookeeper(self) -> bool:
+        """True if the cluster runs its ZooKeeper server itself."""
+        return self.zookeeper_kind in OWN
+
+    def address(self, broker_id: int) -> str:
+        """Return host:port of a broker. Raises ClusterError if the cluster has no such broker."""
+        return f"{HOST}:{self.broker(broker_id).port}"
+
+    def broker(self, broker_id: int) -> BrokerRecord:
+        """Return the record of a broker. Raises ClusterError if the cluster has no such broker."""
+        for broker in self.brokers:
+            if broker.id == broker_id:
+                return broker
+        ids = ", ".join(str(broker.id) for broker in self.brokers)
+        raise ClusterError(f"there is no broker {broker_id}, the cluster has {ids}")
+
+    def with_broker(self, changed: BrokerRecord) -> ClusterRecord:
+        """Return a copy of this record, in which `changed` replaces the broker with the same id."""
+        brokers = tuple(changed if broker.id == changed.id else broker for broker in self.brokers)
+        return replace(self, brokers=brokers)
+
+
+@dataclass(slots=True)
+class ClusterDirectory:
+    """The paths in the data directory, and the methods that read and write the files of the cluster.
+
+    Raises ClusterError if the path is not UTF-8.
+    """
+
+    path: Path
+    lock_holder: str = ""
+    """The process that holds the lock for which `locked` waits, as text; "" if nothing waits."""
+    _record_file: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.path = self.path.resolve()
+        if not _is_text(self.path):
+            text = f"the path of the data directory, {os.fsencode(self.path)!r}, is not UTF-8"
+            rule = "configuration files could not name it. Rename it, or choose another one"
+            raise ClusterError(f"{text}: {rule}", "--data DIR")
+        self._record_file = self.path / "cluster.json"
+
+    @property
+    def zookeeper(self) -> Path:
+        """Directory of the ZooKeeper server that the cluster runs."""
+        return self.path / "zookeeper"
+
+    @property
+    def zookeeper_data(self) -> Path:
+        """Directory of the snapshots and logs of this server, of either kind."""
+        return self.zookeeper / "data"
+
+    def zookeeper_is_empty(self) -> bool:
+        """True if there is neither a snapshot nor a log of the ZooKeeper server."""
+        return not any(self.zookeeper_data.glob("version-2/*"))
+
+    def zookeeper_is_new(self) -> bool:
+        """True if the ZooKeeper server has no file: after a failed start, all that is there may be removed."""
+        return not any(self.zookeeper_data.glob("*"))
+
+    @property
+    def logs(self) -> Path:
+        """Directory of the files `NAME.log` with the output of the processes."""
+        return self.path / "logs"
+
+    def logged_brokers(self) -> list[int]:
+        """Return the ids of the brokers in `cluster.json`; without this file, the ids of brokers with a log file.
+
+        A failed first start of a cluster leaves log files but no `cluster.json`.
+        """
+        record = self.read()
+        if record is not None:
+            return [broker.id for broker in record.brokers]
+        names = (file.stem.removeprefix("broker-") for file in self.logs.glob("broker-*.log"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def broker_file(self, broker_id: int) -> Path:
+        """Return the path of the broker's configuration file."""
+        return self.path / f"broker-{broker_id}.toml"
+
+    def broker_data(self, broker_id: int) -> Path:
+        """Return the path of the broker's log directory."""
+        return self.path / f"broker-{broker_id}"
+
+    def topics(self) -> set[str]:
+        """Return the names of the topics of which a broker has a replica in this directory."""
+        found: set[str] = set()
+        for path in self.path.glob("broker-[0-9]*/*-[0-9]*"):
+            with suppress(ValueError):
+                found.add(parse_replica_directory(path.name).topic)
+        return found
+
+    def broker_ledger(self, broker_id: int) -> Path:
+        """Return the path of the broker's ledger directory."""
+        return Path(directory_of(str(self.broker_data(broker_id))))
+
+    def cluster_id(self, broker_id: int) -> str | None:
+        """Return the cluster id stored in the broker's data; None before the broker's first start.
+
+        The result is also None if the file is damaged; the broker reports the damage when it starts.
+        """
+        file = self.broker_data(broker_id) / checkpoints.META_PROPERTIES
+        try:
+            return parse_cluster_id(checkpoints.decode_properties(file.read_bytes())["cluster.id"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def output(self, name: str) -> Path:
+        """Return the path of the file for the output of the process `name`; create its directory."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        return self.logs / f"{name}.log"
+
+    def read(self) -> ClusterRecord | None:
+        """Return the record; None if no cluster was ever started in this directory.
+
+        Raises ClusterError if the record is invalid, or if the path of the directory is a file.
+        """
+        try:
+            return _decode(parse_json(self._record_file.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError as error:
+            text = f"{self.path} is not a directory"
+            raise ClusterError(f"{text}: name another data directory", "--data DIR") from error
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            hint = "remove the file (the data of the cluster stays)"
+            raise ClusterError(f"{self._record_file} is invalid ({error!r}): {hint}") from error
+
+    def read_existing(self) -> ClusterRecord:
+        """Return the content of `cluster.json`.
+
+        Raises ClusterError if no cluster was ever started in this directory.
+        """
+        record = self.read()
+        if record is None:
+            text = f"there is no cluster in {self.path}"
+            raise ClusterError(text, "minikafka up creates one")
+        return record
+
+    def write(self, record: ClusterRecord) -> None:
+        """Write the record to `cluster.json`."""
+        write_private(self._record_file, json.dumps(_encode(record), indent=1) + "\n")
+
+    def remember(self) -> DirectorySnapshot:
+        """Return a snapshot of the directory, which `DirectorySnapshot.restore` can restore."""
+        return DirectorySnapshot(self)
+
+    def configuration_files(self) -> list[Path]:
+        """Return the files that exist: the record, the secret, and the configuration files of brokers."""
+        files = [self._record_file, self.path / "secret", *self.path.glob("broker-*.toml")]
+        return [file for file in files if file.is_file()]
+
+    def data_directories(self) -> list[Path]:
+        """Return the existing data directories: those of ZooKeeper, of brokers, and of their ledgers."""
+        found = [self.zookeeper, *self.path.glob("broker-*")]
+        return [directory for directory in found if directory.is_dir()]
+
+    def secret(self, rng: Rng, given: object = None) -> str:
+        """Return the control-plane secret: `given`, else the stored secret, else a new secret. Store the result."""
+        file = self.path / "secret"
+        if given is not None:
+            write_private(file, f"{given}\n")
+        try:
+            if text := file.read_text(encoding="utf-8").strip():
+                return text
+        except FileNotFoundError:
+            pass
+        except UnicodeDecodeError as error:
+            hint = "stop the cluster and remove the file, and the next start makes a new one"
+            raise ClusterError(f"{file} is not text: {hint}") from error
+        text = rng.bytes(_SECRET_BYTES).hex()
+        write_private(file, text + "\n")
+        return text
+
+    def write_broker_file(self, broker_id: int, keys: Mapping[str, object]) -> Path:
+        """Write the broker's configuration file with these Kafka keys; return its path."""
+        lines = [f"{json.dumps(key)} = {_toml(value)}" for key, value in sorted(keys.items())]
+        file = self.broker_file(broker_id)
+        write_private(file, "\n".join(["[broker]", *lines, ""]))
+        return file
+
+    def broker_config(self, broker_id: int) -> BrokerConfig | None:
+        """Return the content of the broker's configuration file; None if it is missing or invalid."""
+        from minikafka.base.config import BrokerConfig
+
+        try:
+            return BrokerConfig.parse(self.broker_file(broker_id).read_text())
+        except (OSError, ConfigError, UnicodeDecodeError):
+            return None
+
+    def broker_settings(self, broker_id: int) -> dict[str, str]:
+        """Return the settings in the broker's configuration file as text, without secrets. Raises ConfigError."""
+        from minikafka.base.config import BrokerConfig
+
+        config = BrokerConfig.parse(self.broker_file(broker_id).read_text())
+        found = {name: config.text(name) for name in sorted(config.given)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def serves_metrics(self, broker_id: int) -> bool:
+        """True if the broker's configuration file is readable and does not disable metrics."""
+        config = self.broker_config(broker_id)
+        return config is not None and config.minikafka_metrics_enable
+
+    @asynccontextmanager
+    async def locked(self, clock: Clock) -> AsyncIterator[None]:
+        """Hold the lock of the cluster, so that only one command at a time changes it. Close the directory to others.
+
+        The lock is released at the end of the `with` block, or when this process ends. If the directory was
+        created for the lock and contains no other file at the end, it is removed. Raises ClusterError after a
+        minute of waiting.
+        """
+        deadline = clock.now() + _LOCK_TIMEOUT_MS
+        lock = self.path / "lock"
+        while True:
+            is_new = not self.path.exists()
+            _make_durable(self.path)
+            close_to_others(self.path)
+            try:
+                file = os.fdopen(open_lock(str(lock)), "ab")
+            except FileNotFoundError:  # the directory was removed in between
+                continue
+            with file:
+                if try_lock(file.fileno()) and _is_same_file(file, lock):
+                    self.lock_holder = ""
+                    try:
+                        yield
+                    finally:
+                        if is_new and [*self.path.iterdir()] == [lock]:
+                            lock.unlink()
+                            self.path.rmdir()
+                    return
+            self.lock_holder = holder_of(lock)
+            if clock.now() >= deadline:
+                text = f"{self.path} is in use: {self.lock_holder} holds {lock}"
+                raise ClusterError(f"{text}: wait until it has ended, or end it")
+            await clock.sleep(_LOCK_POLL_MS)
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class DirectorySnapshot:
+    """A snapshot of a data directory before a start: its configuration files, and a list of data directories."""
+
+    def __init__(self, directory: ClusterDirectory) -> None:
+        self._directory = directory
+        self._files = {file: file.read_text() for file in directory.configuration_files()}
+        self._data = directory.data_directories()
+        self._has_record = directory.read() is not None
+
+    def restore(self) -> None:
+        """Undo the changes that a failed start made to the files. The processes of the start must have ended.
+
+        If there was no cluster before, the data directories that the start created are removed too.
+        """
+        for file in self._directory.configuration_files():
+            if file not in self._files:
+                file.unlink()
+        for file, text in self._files.items():
+            write_private(file, text)
+        if not self._has_record:
+            for created in self._directory.data_directories():
+                if created not in self._data:
+                    shutil.rmtree(created, ignore_errors=True)
+
+
+def _make_durable(path: Path) -> None:
+    """Create a directory that will exist after a power loss, with its parents, if it does not exist. Raises OSError."""
+    try:
+        DiskStorage().make_directories(str(path))
+    except StorageFailed as failure:
+        raise failure.cause from None
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace a file atomically and durably; only the owner may read the new file.
+
+    Raises OSError, which names the file.
+    """
+    new_file = file.with_name(f"{file.name}.new")
+    try:
+        new_file.unlink(missing_ok=True)
+        descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new_file.replace(file)
+        DiskStorage().sync_directory(str(file.parent))
+    except StorageFailed as failure:
+        raise failure.cause from None
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        raise
+
+
+def _is_same_file(file: IO[bytes], path: Path) -> bool:
+    """True if `path` still names the open file.
+
+    A lock on a removed file is useless: another process may create and lock a new file at `path`.
+    """
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _encode(record: ClusterRecord) -> dict[str, Any]:
+    return {
+        "bootstrap": record.bootstrap,
+        "zookeeper": {
+            "connect": record.zookeeper,
+            "kind": record.zookeeper_kind,
+            "managed": record.runs_zookeeper,  # the only field that older versions read
+            "process": _encode_process(record.zookeeper_process),
+        },
+        "brokers": list(map(_encode_broker, record.brokers)),
+        "retired": list(map(_encode_broker, record.retired)),
+        "owner": _encode_process(record.owner),
+        "configured": dict(record.configured),
+        "coordination": record.coordination,
+        "settings": None if record.settings is None else encode_settings(record.settings),
+    }
+
+
+def _decode(value: Any) -> ClusterRecord:
+    zookeeper = value["zookeeper"]
+    if not value["brokers"]:
+        raise ValueError("no brokers")
+    return ClusterRecord(
+        brokers=tuple(map(_decode_broker, value["brokers"])),
+        zookeeper=str(zookeeper["connect"]),
+        zookeeper_process=_decode_process(zookeeper["process"]),
+        owner=_decode_process(value["owner"]),
+        # Records of older versions do not have these fields.
+        zookeeper_kind=_decode_kind(zookeeper),
+        retired=tuple(map(_decode_broker, value.get("retired", ()))),
+        configured={str(name): int(n) for name, n in value.get("configured", {}).items()},
+        coordination=_decode_mode(value.get("coordination", CONTROLLER)),
+        settings=decode_settings(found) if (found := value.get("settings")) else None,
+    )
+
+
+def _encode_broker(broker: BrokerRecord) -> dict[str, Any]:
+    return {
+        "id": broker.id,
+        "port": broker.port,
+        "control_port": broker.control_port,
+        "process": _encode_process(broker.process),
+    }
+
+
+def _decode_broker(value: Any) -> BrokerRecord:
+    return BrokerRecord(
+        _decode_number(value, "id", _ID_MAX),
+        _decode_number(value, "port", _PORT_MAX),
+        _decode_number(value, "control_port", _PORT_MAX),
+        _decode_process(value["process"]),
+    )
+
+
+def _decode_number(value: Any, name: str, high: int) -> int:
+    number = value[name]
+    if type(number) is not int or not 0 <= number <= high:
+        raise ValueError(f"{name} {number!a}")
+    return number
+
+
+def _decode_mode(value: Any) -> str:
+    if value not in MODES:
+        raise ValueError(f"coordination {value!a}")
+    return str(value)
+
+
+def _decode_kind(zookeeper: Any) -> str:
+    """Return the kind of ZooKeeper. Clusters of older versions run Apache ZooKeeper, or use an external one."""
+    kind = zookeeper.get("kind", MANAGED if zookeeper["managed"] else EXTERNAL)
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind!a}")
+    return str(kind)
+
+
+def _encode_process(process: ProcessId | None) -> dict[str, int] | None:
+    return None if process is None else process._asdict()
+
+
+def _decode_process(value: Any) -> ProcessId | None:
+    return (
+        None
+        if value is None
+        else ProcessId(
+            _decode_number(value, "pid", INT_MAX), _decode_number(value, "started", LONG_MAX)
+        )
+    )
+
+
+def _toml(value: object) -> str:
+    """Return a value as TOML, which equals JSON for strings, numbers, booleans and lists."""
+    return json.dumps(value, ensure_ascii=False)

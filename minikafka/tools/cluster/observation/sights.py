@@ -1,0 +1,350 @@
+"""The condition of a cluster's processes, found in /proc, ports, disks, logs and the answers of the brokers.
+
+Invariant: `look` ends within twice LOOK_MS plus the time of one client request, even if no process answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from minikafka.base.coordination import CONTROLLER
+from minikafka.base.errors import (
+    ConfigError,
+    CoordinationError,
+    ErrorCode,
+    KafkaError,
+    MinikafkaError,
+)
+from minikafka.base.ports import Clock, Rng
+from minikafka.broker.rpc.messages import STATE
+from minikafka.tools.cluster.directory import HOST, BrokerRecord, ClusterDirectory, ClusterRecord
+from minikafka.tools.cluster.observation.state import CONNECTED, call_all, is_disputed
+from minikafka.tools.cluster.ports import is_free
+from minikafka.tools.cluster.processes import ProcessId, is_paused, started_at_ms
+from minikafka.tools.cluster.running import RunningProcesses
+from minikafka.tools.cluster.zookeeper.lost_data import why_empty, why_lost
+
+if TYPE_CHECKING:
+    from minikafka.base.config import BrokerConfig
+
+LOOK_MS: Final = 800
+"""Time for a broker or ZooKeeper to answer."""
+CLIENT_MS: Final = 500
+"""Time for a broker that does not answer the control plane to answer a client's request."""
+FULL_BYTES: Final = 64 * 1024
+"""A file system with less free space counts as full: a batch of records may not fit."""
+NEW_MS: Final = 5_000
+"""A process that is younger may not have made its directories yet."""
+RUNS: Final = "runs"
+PAUSED: Final = "paused"
+DOWN: Final = "down"
+_API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+"""A whole request of the oldest version: length, API, version, correlation id, no client id."""
+CLEAN_END: Final = "has stopped"
+"""The end of the last line of a broker that was stopped."""
+FAILED: Final = "minikafka: "
+"""The beginning of the last line of a process that has ended with an error."""
+_TAIL_BYTES: Final = 16 * 1024
+_ZOOKEEPER_PORT: Final = 2181
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSight:
+    """The condition of one process: `state` is RUNS, PAUSED or DOWN.
+
+    `taken`: its ports that another process uses while it is down. `full`: its directories on file systems without free
+    space. `last_line`: the last line of its output. `log`: the file of its output. `missing`: its directories that do
+    not exist although the process runs.
+    """
+
+    state: str
+    pid: int | None = None
+    taken: tuple[int, ...] = ()
+    full: tuple[str, ...] = ()
+    last_line: str = ""
+    log: str = ""
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSight:
+    """One broker. `answer`: its answer to the control-plane call `state`, None if there is none.
+
+    `failure`: why the call failed. `answers_clients`: whether it answers a client's request, None if it was not asked.
+    `session_timeout_ms`: its setting, None if its configuration cannot be read.
+    """
+
+    id: int
+    port: int
+    control_port: int
+    process: ProcessSight
+    answer: Mapping[str, Any] | None = None
+    failure: str = ""
+    answers_clients: bool | None = None
+    session_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSight:
+    """ZooKeeper. `process`: None if it is external. `failure`: why it does not serve, "" if it does.
+
+    `lost`: why it does not have the cluster of the log directories, "" if it has. This is read only if a broker is
+    down or has no session, because it takes a session.
+    """
+
+    address: str
+    process: ProcessSight | None
+    failure: str = ""
+    lost: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sights:
+    """All observations of one moment.
+
+    `is_attached`: the cluster belongs to a running program, not to commands. `retired`: brokers that a smaller cluster
+    no longer includes. `coordination`: the mode of the cluster. `elected`: the broker that ZooKeeper names as the
+    controller, read only if the brokers disagree; else None.
+    """
+
+    zookeeper: ZooKeeperSight
+    brokers: Mapping[int, BrokerSight]
+    is_attached: bool = False
+    retired: tuple[int, ...] = ()
+    coordination: str = CONTROLLER
+    elected: int | None = None
+    answers: Mapping[int, Mapping[str, Any]] = field(init=False)
+    """The answers of the brokers to the call `state`, by broker id."""
+
+    def __post_init__(self) -> None:
+        found = {id_: seen.answer for id_, seen in self.brokers.items() if seen.answer is not None}
+        object.__setattr__(self, "answers", found)
+
+    @property
+    def zookeeper_is_away(self) -> bool:
+        """True if ZooKeeper does not serve brokers."""
+        return not _serves(self.zookeeper) or bool(self.zookeeper.lost)
+
+
+def _serves(zookeeper: ZooKeeperSight) -> bool:
+    is_gone = zookeeper.process is not None and zookeeper.process.state != RUNS
+    return not (is_gone or zookeeper.failure)
+
+
+async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
+    """Return the condition of every process of the cluster. Raises ClusterError if there is no cluster."""
+    record = directory.read_existing()
+    running = RunningProcesses(directory, clock)
+    processes = {broker.id: running.broker(record, broker.id) for broker in record.brokers}
+    ids = [id_ for id_, found in processes.items() if found is not None and not is_paused(found)]
+    answers, zookeeper = await asyncio.gather(
+        call_all(directory, record, ids, STATE, {}, clock, rng, timeout_ms=LOOK_MS),
+        _zookeeper(directory, record, running, clock, rng),
+    )
+    connected = [a for a in answers.values() if not isinstance(a, Exception)]
+    connected = [answer for answer in connected if answer["session_state"] == CONNECTED]
+    if len(connected) < len(processes) and _serves(zookeeper):
+        lost = await why_lost(directory, record, clock, rng, LOOK_MS)
+        zookeeper = replace(zookeeper, lost=lost)
+    silent = [id_ for id_ in ids if isinstance(answers.get(id_), Exception)]
+    asked = await asyncio.gather(*(_answers_clients(record.broker(id_)) for id_ in silent))
+    is_client_answered = dict(zip(silent, asked, strict=True))
+    brokers = {}
+    for broker in record.brokers:
+        answer = answers.get(broker.id)
+        config = _config(directory, broker.id)
+        brokers[broker.id] = BrokerSight(
+            broker.id,
+            broker.port,
+            broker.control_port,
+            _broker_process(directory, broker, processes[broker.id], config, clock),
+            None if isinstance(answer, Exception) else answer,
+            _reason(answer)
+            if isinstance(answer, Exception)
+            else _unasked(broker.id in ids, answers),
+            is_client_answered.get(broker.id),
+            config.zookeeper_session_timeout_ms if config else None,
+        )
+    retired = tuple(broker.id for broker in record.retired)
+    attached = running.is_attached(record)
+    seen = Sights(zookeeper, brokers, attached, retired, record.coordination)
+    if not is_disputed(seen.answers) or seen.zookeeper_is_away:
+        return seen
+    return replace(seen, elected=await _elected(record, clock, rng))
+
+
+async def _elected(record: ClusterRecord, clock: Clock, rng: Rng) -> int | None:
+    """Return the broker that ZooKeeper names as the controller; None if there is none, or no answer within LOOK_MS."""
+    from minikafka.tools.cluster.zookeeper.session import zookeeper_session
+    from minikafka.zookeeper.nodes import election
+
+    try:
+        async with zookeeper_session(record.zookeeper, clock, rng, LOOK_MS) as zookeeper:
+            found = await election.read_controller(zookeeper)
+    except (MinikafkaError, CoordinationError, ValueError):
+        return None
+    return None if found is None else found.broker_id
+
+
+def _unasked(is_running: bool, answers: Mapping[int, object]) -> str:
+    """Return why a running broker was not asked; "" if it was.
+
+    Without a cluster id in a log directory, no broker can be asked. A log directory gets the id at the first start.
+    """
+    if not is_running or answers:
+        return ""
+    return "no log directory of the cluster has a cluster id (meta.properties)"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {LOOK_MS / 1000:g} s"
+    if isinstance(error, KafkaError) and error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return error.detail
+    text = str(error).rpartition(": ")[2] or repr(error)
+    return "connection refused" if text.startswith("Connect call failed") else text
+
+
+def _config(directory: ClusterDirectory, broker_id: int) -> BrokerConfig | None:
+    from minikafka.base.config import BrokerConfig
+
+    try:
+        return BrokerConfig.parse(directory.broker_file(broker_id).read_text())
+    except (OSError, ConfigError, UnicodeDecodeError):
+        return None
+
+
+def _broker_process(
+    directory: ClusterDirectory,
+    broker: BrokerRecord,
+    process: ProcessId | None,
+    config: BrokerConfig | None,
+    clock: Clock,
+) -> ProcessSight:
+    log = directory.logs / f"broker-{broker.id}.log"
+    directories = config.log_dirs if config else [str(directory.broker_data(broker.id))]
+    if process is not None:
+        state = PAUSED if is_paused(process) else RUNS
+        full = full_among(directories)
+        missing = tuple(path for path in directories if not Path(path).is_dir())
+        is_new = clock.wall_ms() - started_at_ms(process) < NEW_MS
+        line = last_line(log, started_at_ms(process))
+        if line.startswith(FAILED) or line == f"broker {broker.id} {CLEAN_END}":
+            line = ""  # of the run before: these lines end a run
+        return ProcessSight(state, process.pid, (), full, line, str(log), () if is_new else missing)
+    taken = tuple(port for port in (broker.port, broker.control_port) if not is_free(port))
+    since = started_at_ms(broker.process) if broker.process else 0
+    line = last_line(log, since)
+    return ProcessSight(DOWN, None, taken, full_among(directories), line, str(log))
+
+
+async def _zookeeper(
+    directory: ClusterDirectory,
+    record: ClusterRecord,
+    running: RunningProcesses,
+    clock: Clock,
+    rng: Rng,
+) -> ZooKeeperSight:
+    address = record.zookeeper.partition("/")[0]
+    if not record.runs_zookeeper:
+        return ZooKeeperSight(address, None, await _zookeeper_failure(address))
+    process = running.zookeeper(record)
+    if process is None:
+        down = zookeeper_down(directory, record)
+        lost = why_empty(directory, record)
+        if down.taken:  # perhaps by a server that was started by hand
+            lost = await why_lost(directory, record, clock, rng, LOOK_MS)
+        return ZooKeeperSight(address, down, lost=lost)
+    state = PAUSED if is_paused(process) else RUNS
+    failure = "" if state == PAUSED else await _zookeeper_failure(address)
+    full = full_among([str(directory.zookeeper)])
+    log = str(_zookeeper_log(directory))
+    is_new = clock.wall_ms() - started_at_ms(process) < NEW_MS
+    is_missing = not (is_new or directory.zookeeper.is_dir())
+    missing = (str(directory.zookeeper),) if is_missing else ()
+    sight = ProcessSight(state, process.pid, (), full, "", log, missing)
+    return ZooKeeperSight(address, sight, failure)
+
+
+def zookeeper_down(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSight:
+    """Return the condition of the cluster's ZooKeeper, which has no process."""
+    port = int(record.zookeeper.rpartition(":")[2])
+    taken = () if is_free(port) else (port,)
+    full = full_among([str(directory.zookeeper)])
+    log = _zookeeper_log(directory)
+    since = started_at_ms(record.zookeeper_process) if record.zookeeper_process else 0
+    return ProcessSight(DOWN, None, taken, full, last_line(log, since), str(log))
+
+
+def _zookeeper_log(directory: ClusterDirectory) -> Path:
+    return directory.logs / "zookeeper.log"
+
+
+async def _zookeeper_failure(servers: str) -> str:
+    """Return why none of the ZooKeeper servers `host:port,host:port` serves clients; "" if one of them does."""
+    asked = await asyncio.gather(*(_server_failure(server) for server in servers.split(",")))
+    return "" if not all(asked) else ", ".join(dict.fromkeys(asked))
+
+
+async def _server_failure(server: str) -> str:
+    from minikafka.zookeeper.processes.child import four_letter_word
+
+    host, _, port = server.strip().rpartition(":")
+    number = int(port) if host and port.isdecimal() else _ZOOKEEPER_PORT
+    try:
+        answer = await four_letter_word(host.strip("[]") or server, number, "srvr", LOOK_MS)
+    except TimeoutError:
+        return f"no answer within {LOOK_MS / 1000:g} s"
+    except OSError as error:
+        return (os.strerror(error.errno) if error.errno else str(error)).lower()
+    return answer.strip().lower() if "not currently serving" in answer else ""
+
+
+async def _answers_clients(broker: BrokerRecord) -> bool:
+    """True if the broker answers a client's ApiVersions request."""
+    try:
+        async with asyncio.timeout(CLIENT_MS / 1000):
+            reader, writer = await asyncio.open_connection(HOST, broker.port)
+            try:
+                writer.write(_API_VERSIONS)
+                return len(await reader.read(1)) > 0
+            finally:
+                writer.close()
+    except OSError:
+        return False
+
+
+def full_among(directories: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directories on file systems with less than FULL_BYTES of free space, or without free inodes."""
+    return tuple(filter(partial(_is_full), directories))
+
+
+def _is_full(directory: str) -> bool:
+    try:
+        inodes = os.statvfs(directory)
+        is_out_of_inodes = inodes.f_files > 0 and inodes.f_ffree == 0
+        return shutil.disk_usage(directory).free < FULL_BYTES or is_out_of_inodes
+    except OSError:
+        return False
+
+
+def last_line(log: Path, since_ms: int = 0) -> str:
+    """Return the last line of a log that is not blank; "" if nothing was written to it after `since_ms` (Unix ms)."""
+    try:
+        with log.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_mtime_ns // 1_000_000 < since_ms:
+                return ""
+            file.seek(max(0, status.st_size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,1 @@
+"""The client of ZooKeeper: connections, sessions and calls."""

@@ -1,0 +1,292 @@
+"""Pipelines described in TOML: accepted files, and errors that name the table, the key and the fix."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.spark.pipelines.run.definition import (
+    ConsoleSink,
+    Decode,
+    Definition,
+    Overrides,
+    ParquetSink,
+    SourceView,
+    Step,
+    TopicSink,
+    Watermark,
+    parse,
+    topics_at_start,
+)
+from minikafka.spark.pipelines.streams.streams import CONTINUOUS, Trigger
+
+GIVEN = Overrides(lambda: "127.0.0.1:9092")
+PIPELINE = """
+[pipeline]
+name = "clicks"
+checkpoint = "clicks.checkpoint"
+"""
+SOURCE = """
+[source.clicks]
+topic = "clicks"
+"""
+SINK = """
+[sink]
+kind = "parquet"
+path = "clicks.parquet"
+"""
+
+
+def parsed(text: str, given: Overrides = GIVEN) -> Definition:
+    return parse(text, "f.toml", given)
+
+
+def test_pipeline_file_with_only_the_required_keys_gets_the_defaults():
+    [source] = parsed(PIPELINE + SOURCE + SINK).sources
+    assert source.options == {
+        "kafka.bootstrap.servers": "127.0.0.1:9092",
+        "subscribe": "clicks",
+        "startingOffsets": "earliest",
+        "kafka.isolation.level": "read_committed",
+        "maxOffsetsPerTrigger": "1000000",
+    }
+    assert parsed(PIPELINE + SOURCE + SINK) == Definition(
+        name="clicks",
+        sources=(source,),
+        steps=(),
+        sink=ParquetSink("clicks.parquet"),
+        trigger=Trigger(),
+        checkpoint="clicks.checkpoint",
+    )
+
+
+def test_every_key_of_a_pipeline_file_is_read():
+    found = parsed(
+        """
+        [pipeline]
+        name = "joined"
+        checkpoint = "c"
+        trigger = "processing-time 10 seconds"
+        [source.clicks]
+        topic = ["a", "b"]
+        decode = { format = "json", schema = "user string, ts timestamp", options = { timestampFormat = "yyyy" } }
+        watermark = { column = "ts", delay = "1 minute" }
+        dead_letter = "rejected"
+        maxOffsetsPerTrigger = 10
+        kafka.isolation.level = "read_uncommitted"
+        startingOffsets = { a = { 0 = 5 }, b = { 0 = -2 } }
+        [source.users]
+        pattern = "users-.*"
+        "kafka.bootstrap.servers" = "127.0.0.1:9192"
+        decode = { format = "string" }
+        [[step]]
+        name = "joined"
+        sql = "select 1"
+        watermark = { column = "ts", delay = "5 seconds" }
+        drop_duplicates = ["user", "ts"]
+        [sink]
+        kind = "topic"
+        topic = "out"
+        mode = "update"
+        encode = { format = "json", key = "user" }
+        kafka.compression.type = "zstd"
+        """
+    )
+    clicks, users = found.sources
+    watermark = Watermark("ts", "1 minute")
+    schema = "user string, ts timestamp"
+    assert clicks == SourceView(
+        "clicks",
+        clicks.options,
+        Decode("json", schema, {"timestampFormat": "yyyy"}),
+        watermark,
+        "rejected",
+    )
+    assert clicks.options["subscribe"] == "a,b"
+    assert clicks.options["kafka.isolation.level"] == "read_uncommitted"
+    assert clicks.options["maxOffsetsPerTrigger"] == "10"
+    assert clicks.options["startingOffsets"] == '{"a": {"0": 5}, "b": {"0": -2}}'
+    assert users.decode == Decode("string")
+    assert users.options["subscribePattern"] == "users-.*"
+    assert users.options["kafka.bootstrap.servers"] == "127.0.0.1:9192"
+    assert found.steps == (
+        Step("joined", "select 1", Watermark("ts", "5 seconds"), ("user", "ts")),
+    )
+    assert found.sink == TopicSink(
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:9092",
+            "topic": "out",
+            "kafka.compression.type": "zstd",
+        },
+        mode="update",
+        as_json=True,
+        key="user",
+    )
+    assert found.trigger == Trigger("10 seconds")
+
+
+def test_trigger_and_checkpoint_of_the_command_line_replace_those_of_the_file():
+    given = Overrides(GIVEN.servers, CONTINUOUS, "elsewhere")
+    found = parsed(PIPELINE + SOURCE + SINK, given)
+    assert (found.trigger, found.checkpoint) == (CONTINUOUS, "elsewhere")
+
+
+def test_batch_pipeline_has_neither_trigger_nor_max_offsets_per_trigger():
+    found = parsed('[pipeline]\nname = "x"\ntrigger = "batch"' + SOURCE + SINK)
+    assert found.trigger is None
+    assert "maxOffsetsPerTrigger" not in found.sources[0].options
+
+
+@pytest.mark.parametrize("delay", ["0 seconds", "1 minute 30 seconds", "500 milliseconds", "1 Day"])
+def test_spark_interval_is_accepted_as_watermark_delay(delay):
+    text = f'{SOURCE}watermark = {{ column = "timestamp", delay = "{delay}" }}'
+    assert parsed(PIPELINE + text + SINK).sources[0].watermark == Watermark("timestamp", delay)
+
+
+def test_topic_of_dead_letters_must_exist_at_the_start():
+    text = f"{SOURCE}{JSON}dead_letter = 'rejected'"
+    found = topics_at_start(parsed(PIPELINE + text + SINK))
+    assert found == [("127.0.0.1:9092", ["clicks"]), ("127.0.0.1:9092", ["rejected"])]
+
+
+def test_stream_to_the_console_needs_no_checkpoint():
+    found = parsed('[pipeline]\nname = "x"' + SOURCE + '[sink]\nkind = "console"\nrows = 3')
+    assert found.sink == ConsoleSink(3)
+
+
+JSON = "decode = { format = 'json', schema = 'a int' }\n"
+MISTAKES = {
+    "x = ": "f.toml: invalid TOML: Invalid value (at line 1, the last one)",
+    SOURCE + SINK: "f.toml: the table [pipeline] is missing",
+    PIPELINE + SINK: "f.toml: a table [source.NAME] is missing",
+    PIPELINE + SOURCE: "f.toml: the table [sink] is missing",
+    PIPELINE + "nam = 1" + SOURCE + SINK: "f.toml, [pipeline]: unknown key nam: did you mean name?",
+    PIPELINE + SOURCE + "topik = 1" + SINK: (
+        "f.toml, [source.clicks]: unknown key topik: did you mean topic?"
+    ),
+    PIPELINE + SOURCE + 'kafka.isolation.levle = "x"' + SINK: (
+        "f.toml, [source.clicks]: unknown key kafka.isolation.levle: "
+        "did you mean kafka.isolation.level?"
+    ),
+    PIPELINE + SOURCE + 'kafka.isolation.level = "x"' + SINK: (
+        "f.toml, [source.clicks]: option kafka.isolation.level must be "
+        "read_uncommitted or read_committed, not 'x'"
+    ),
+    PIPELINE + SOURCE + 'endingOffsets = "latest"' + SINK: (
+        "f.toml, [source.clicks]: option endingOffsets has no effect on a stream: remove it"
+    ),
+    PIPELINE + SOURCE + "startingOffsets = 1.5" + SINK: (
+        "f.toml, [source.clicks]: startingOffsets must be a string, a whole number, true or false, not 1.5"
+    ),
+    PIPELINE + "[source.clicks]" + SINK: (
+        "f.toml, [source.clicks]: topic is missing: name a topic, a list of topics, or a pattern"
+    ),
+    PIPELINE + "[source.clicks]\ntopic = [1]" + SINK: (
+        "f.toml, [source.clicks]: topic must be a string or a list of strings, not [1]"
+    ),
+    PIPELINE + SOURCE + 'decode = { format = "avro" }' + SINK: (
+        'f.toml, [source.clicks] decode: format must be "raw" or "string" or "json" or "csv", not "avro"'
+    ),
+    PIPELINE + SOURCE + 'decode = { format = "json" }' + SINK: (
+        "f.toml, [source.clicks] decode: schema is missing"
+    ),
+    PIPELINE + SOURCE + 'decode = { format = "raw", schema = "a int" }' + SINK: (
+        "f.toml, [source.clicks] decode: unknown key schema: known keys are format"
+    ),
+    PIPELINE + SOURCE + "[source.other]\ntopic = 't'" + SINK: (
+        "f.toml: 2 sources need a [[step]] that joins them"
+    ),
+    PIPELINE + "[source.'a-b']\ntopic = 't'" + SINK: (
+        'f.toml: the name "a-b" must be letters, digits and _, for use in SQL'
+    ),
+    PIPELINE + SOURCE + "[[step]]\nname = 'Clicks'\nsql = 'x'" + SINK: (
+        "f.toml: two sources or steps have the name Clicks"
+    ),
+    PIPELINE + SOURCE + "[[step]]\nname = 'a'" + SINK: "f.toml, [[step]] 1: sql is missing",
+    PIPELINE + SOURCE + "[step]\nname = 'a'" + SINK: (
+        "f.toml: step must be a list of tables: write [[step]] before each"
+    ),
+    PIPELINE + "trigger = 'hourly'" + SOURCE + SINK: (
+        'f.toml, [pipeline]: trigger must be "available-now", "batch" or '
+        "\"processing-time N seconds\", not 'hourly'"
+    ),
+    PIPELINE + SOURCE + "pattern = 'c.*'" + SINK: (
+        "f.toml, [source.clicks]: topic and pattern exclude each other: remove one"
+    ),
+    PIPELINE + SOURCE + 'watermark = { column = "ts", delay = "soon" }' + SINK: (
+        'f.toml, [source.clicks] watermark: delay must be a time such as "10 seconds", not "soon"'
+    ),
+    PIPELINE + "trigger = 'batch'" + SOURCE + SINK: (
+        'f.toml, [pipeline]: checkpoint has no effect with the trigger "batch": remove it'
+    ),
+    "[pipeline]\nname = 'x'" + SOURCE + SINK: (
+        "f.toml, [pipeline]: checkpoint is missing: name a directory, or --checkpoint DIR"
+    ),
+    PIPELINE + SOURCE + "[[step]]\nname = 'a'\nsql = 'x'\ndrop_duplicates = 'id'" + SINK: (
+        "f.toml, [[step]] 1: drop_duplicates needs a watermark, which limits how long a row is remembered: add"
+        ' watermark = { column = "…", delay = "…" }'
+    ),
+    PIPELINE + SOURCE + "[[step]]\nname = 'a'\nsql = 'x'\ndrop_duplicates = []" + SINK: (
+        "f.toml, [[step]] 1: drop_duplicates names no column: name those whose values identify a row"
+    ),
+    "[pipeline]\nname = 'x'\ntrigger = 'batch'"
+    + SOURCE
+    + "[[step]]\nname = 'a'\nsql = 'x'\ndrop_duplicates = 'id'"
+    + SINK: (
+        'f.toml, [[step]] 1: drop_duplicates needs a stream: with the trigger "batch", use select distinct or'
+        " row_number() in the sql"
+    ),
+    PIPELINE + SOURCE + "dead_letter = 'd'" + SINK: (
+        'f.toml, [source.clicks]: dead_letter has no effect with the format "raw", in which no record is'
+        " malformed: remove it, or decode json or csv with a schema"
+    ),
+    PIPELINE + SOURCE + f"dead_letter = 'clicks'\n{JSON}" + SINK: (
+        "f.toml, [source.clicks]: dead_letter: the source clicks reads clicks: name another topic"
+    ),
+    PIPELINE
+    + SOURCE
+    + f"dead_letter = 'all-dead'\n{JSON}"
+    + "[source.all]\npattern = 'all-.*'\n[[step]]\nname = 'a'\nsql = 'x'"
+    + SINK: (
+        "f.toml, [source.clicks]: dead_letter: the source all reads all-dead: name another topic"
+    ),
+    PIPELINE + SOURCE + f"dead_letter = 'd'\n{JSON}[sink]\nkind = 'topic'\ntopic = 'd'": (
+        "f.toml, [source.clicks]: dead_letter: the sink writes to d: name another topic"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'kafka'": (
+        'f.toml, [sink]: kind must be "topic" or "parquet" or "console", not "kafka"'
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\nmode = 'complete'": (
+        'f.toml, [sink]: mode must be "append", not "complete"'
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'hdfs://one/p'": (
+        "f.toml, [sink]: hdfs://one/p: a Parquet table is a directory that the driver and all executors share,"
+        " not a URI; mount the file system and give its path"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\npartition_by = ['a', '_topic']": (
+        "f.toml, [sink]: partition_by: _topic would name directories that readers ignore, because they begin"
+        " with _: give the column another name in a step"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\npartition_by = ['a', 'A']": (
+        "f.toml, [sink]: partition_by names a column twice"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'topic'\ntopic = 't'\nkafka.acks = 1": (
+        "f.toml, [sink]: option kafka.acks must be all or -1, not '1'"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'console'\nrows = 0": (
+        "f.toml, [sink]: rows must be a whole number above 0, not 0"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES, ids=MISTAKES.values())
+def test_error_about_a_pipeline_file_names_the_file_and_the_mistake(text):
+    with pytest.raises(ConfigError) as caught:
+        parsed(text)
+    assert str(caught.value) == MISTAKES[text]
+
+
+def test_watermark_in_a_batch_pipeline_is_refused():
+    text = '[pipeline]\nname = "x"\ntrigger = "batch"' + SOURCE
+    with pytest.raises(ConfigError, match="watermark has no effect"):
+        parsed(text + "watermark = { column = 'ts', delay = '1 second' }" + SINK)

@@ -1,0 +1,70 @@
+"""The configuration file of a broker."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from minikafka.base.errors import ConfigError
+from minikafka.tools.cli.processes.broker_process import load, warn_about
+
+KEYS = (
+    "broker.id = 1",
+    'zookeeper.connect = "h:2181"',
+    'minikafka.cluster.secret = "0123456789abcdef"',
+)
+
+
+def write(directory: Path, *keys: str) -> Path:
+    file = directory / "broker.toml"
+    file.write_text("\n".join(["[broker]", *keys]))
+    return file
+
+
+def test_broker_config_needs_only_broker_id_zookeeper_and_cluster_secret(tmp_path: Path) -> None:
+    assert load(write(tmp_path, *KEYS)).broker_id == 1
+
+
+@pytest.mark.parametrize("left_out", KEYS)
+def test_error_names_the_missing_key_and_the_file(tmp_path: Path, left_out: str) -> None:
+    file = write(tmp_path, *(key for key in KEYS if key != left_out))
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert left_out.split(" = ")[0] in str(caught.value)
+    assert str(caught.value).startswith(f"{file}: ")
+
+
+def test_error_about_an_unknown_key_suggests_the_nearest_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"log\.retention\.bytes"):
+        load(write(tmp_path, *KEYS, "log.retention.byte = 1"))
+
+
+@pytest.mark.parametrize("again", ["d/", "d//", "other/../d", "link", "link/."])
+def test_error_about_a_log_directory_named_twice_has_both_spellings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("d")
+    file = write(tmp_path, *KEYS, f'log.dirs = "{tmp_path}/d,e,{again}"')
+    twice = f"log.dirs names {tmp_path}/d twice, as {tmp_path}/d and as {again}: leave one out"
+    expected = f"{file}: line {len(KEYS) + 2}, column 1: {twice}"
+    with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
+        load(file)
+
+
+def test_distinct_log_directories_need_not_exist(tmp_path: Path) -> None:
+    dirs = (f"{tmp_path}/d", f"{tmp_path}/d/d", "/")
+    file = write(tmp_path, *KEYS, f'log.dirs = "{",".join(dirs)}"')
+    assert load(file).log_dirs == dirs
+
+
+@pytest.mark.key("minikafka.coordination")
+def test_start_warns_about_a_key_that_only_the_other_mode_reads(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_about(load(write(tmp_path, *KEYS, "minikafka.leaders.queue.max = 5")))
+    assert caplog.messages == [
+        "minikafka.leaders.queue.max has no effect with minikafka.coordination=controller"
+    ]

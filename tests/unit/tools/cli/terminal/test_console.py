@@ -1,0 +1,99 @@
+"""Tables on standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from minikafka.tools.cli.diagnosis import cluster, status
+from minikafka.tools.cli.terminal.console import EscapedTable, escaped, plain_console
+
+ODD = "/data[bold]/[red]x[/red]/:warning:/[/]"
+
+
+def test_console_prints_text_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
+    plain_console().print(ODD)
+    assert capsys.readouterr().out == f"{ODD}\n"
+
+
+def test_status_prints_a_log_directory_name_that_contains_brackets_unchanged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broker: dict[str, Any] = {"id": 1, "host": "h", "port": 1, "state": "up", "log_dir": ODD}
+    shown = {
+        "bootstrap": "b",
+        "zookeeper": "z[x]",
+        "zookeeper_pid": None,
+        "zookeeper_kind": "external",
+        "coordination": "controller",
+        "controller": 1,
+        "controller_epoch": 1,
+        "brokers": [broker | {"pid": 1, "broker_epoch": 1, "backlog": None}],
+        "partitions": [],
+        "causes": [{"text": "[red]gone[/red]", "remedy": ""}],
+    }
+    status._print(shown, ())
+    out = capsys.readouterr().out
+    assert ODD in out
+    assert "z[x]" in out
+    assert "[red]gone[/red]" in out
+
+
+def test_cluster_describe_prints_rack_and_path_that_contain_brackets_unchanged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    directory = {"path": ODD, "error": None, "partitions": 1, "size": 1}
+    broker = {
+        "id": 1,
+        "host": "h",
+        "port": 1,
+        "rack": "[b]",
+        "alive": True,
+        "controller": True,
+        "broker_epoch": 1,
+        "log_dirs": [directory],
+    }
+    whole = {"cluster_id": "c", "coordination": None, "controller": 1, "controller_epoch": 1}
+    cluster._print(whole | {"brokers": [broker]})
+    out = capsys.readouterr().out
+    assert ODD in out
+    assert "[b]" in out
+
+
+def test_console_raises_brokenpipeerror_when_the_read_end_of_stdout_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rich would end the command with exit code 1. The code must be 141, as for a command that prints plain text."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    # Closing the stream raises again, because its buffer cannot be written.
+    with suppress(BrokenPipeError), open(writer, "w") as gone:
+        monkeypatch.setattr(sys, "stdout", gone)
+        with pytest.raises(BrokenPipeError):
+            plain_console().print("topic")
+
+
+def test_cells_headers_and_lines_are_escaped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evil, safe = "g\n\x1b[2J\x9b\u2028[red]", r"g\n\u001b[2J\u009b\u2028[red]"
+    grid = EscapedTable(evil, title=safe)
+    grid.add_column(evil)
+    grid.add_row(evil, Text(evil, "bold"))
+    console = plain_console()
+    console.print(grid)
+    console.print(evil)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [[safe], [safe, safe], [safe, safe], [safe]]
+
+
+def test_styled_text_is_escaped_and_keeps_its_styles() -> None:
+    text = escaped(Text.assemble("a\n", ("b\x1b", "red"), "c"))
+    assert text.plain == "a\\nb\\u001bc"
+    assert {text.plain[span.start : span.end] for span in text.spans} <= {"b", "\\u001b"}
+    assert {str(span.style) for span in text.spans} == {"red"}

@@ -1,0 +1,319 @@
+"""Ids and ports of the brokers of a new, a larger and a smaller cluster."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from minikafka.base.config.cluster import ClusterConfig
+from minikafka.base.errors import ConfigError
+from minikafka.base.zookeeper import EMBEDDED, EXTERNAL, MANAGED
+from minikafka.runtime.clock import SystemRng
+from minikafka.tools.cluster.directory import HOST, BrokerRecord, ClusterError, ClusterRecord
+from minikafka.tools.cluster.launch.plan import LaunchPlan, LaunchRequest, Running, plan
+from minikafka.tools.cluster.ports import is_free
+
+RNG = SystemRng()
+
+
+def planned(
+    before: ClusterRecord | None = None,
+    brokers: int | None = None,
+    port: int | None = None,
+    config: ClusterConfig | None = None,
+) -> ClusterRecord:
+    return plan(
+        before, LaunchRequest(brokers, port, config or ClusterConfig(), None, None), RNG
+    ).record
+
+
+def planned_from(
+    text: str, before: ClusterRecord | None, running: tuple[int, ...] = ()
+) -> tuple[ClusterRecord, tuple[str, ...]]:
+    """Return the plan for a cluster.toml.
+
+    `before`: the cluster's current plan, None for a new cluster. `running`: ids of the running brokers.
+    """
+    config = ClusterConfig.parse(text)
+    request = LaunchRequest(None, None, config, config.zookeeper, None)
+    return plan(before, request, RNG, Running(running, bool(running)))
+
+
+def metrics_ports(record: ClusterRecord) -> list[int]:
+    return [broker.control_port for broker in record.brokers]
+
+
+def ports(record: ClusterRecord) -> list[int]:
+    return [broker.port for broker in record.brokers]
+
+
+def mode_of(asked: str | None, text: str = "", before: ClusterRecord | None = None) -> str:
+    """Return the planned coordination mode. `asked`: the argument of LocalCluster. `text`: the table [broker]."""
+    config = ClusterConfig.parse(f"[broker]\n{text}")
+    request = LaunchRequest(1, None, config, None, None, coordination=asked)
+    return plan(before, request, RNG).record.coordination
+
+
+def free_row(length: int) -> int:
+    """Return the first of `length` consecutive free ports."""
+    return next(p for p in count(15_100, 7) if all(map(is_free, range(p, p + length))))
+
+
+def test_new_brokers_get_the_ports_after_those_of_the_cluster() -> None:
+    first = free_row(5)
+    three = planned(brokers=3, port=first)
+    five = planned(three, brokers=5)
+    assert ports(five) == list(range(first, first + 5))
+    assert five.brokers[:3] == three.brokers
+
+
+def test_new_broker_gets_another_port_if_the_next_one_is_in_use() -> None:
+    first = free_row(4)
+    three = planned(brokers=3, port=first)
+    with socket.create_server((HOST, first + 3)):
+        four = planned(three, brokers=4)
+    assert ports(four)[3] not in range(first, first + 4)
+    assert len({p for b in four.brokers for p in (b.port, b.control_port)}) == 8
+
+
+def test_new_broker_gets_a_free_port_if_ports_are_not_consecutive() -> None:
+    before = ClusterRecord(
+        (BrokerRecord(1, 20_000, 20_001), BrokerRecord(2, 30_000, 30_001)), f"{HOST}:30002"
+    )
+    [*_, added] = ports(planned(before, brokers=3))
+    assert added not in (9094, 20_002, 30_001, 30_002)
+    assert is_free(added)
+
+
+def test_new_broker_gets_another_free_port_after_port_65535() -> None:
+    before = ClusterRecord((BrokerRecord(1, 65_535, 20_001),), f"{HOST}:20002")
+    assert ports(planned(before, brokers=2))[1] < 65_535
+
+
+def test_returning_broker_has_its_former_ports() -> None:
+    three = planned(brokers=3, port=0)
+    two = planned(three, brokers=2)
+    assert (len(two.brokers), two.retired) == (2, three.brokers[2:])
+    one = planned(two, brokers=1)
+    assert planned(planned(one), brokers=3).brokers == three.brokers
+
+
+def test_new_first_port_also_moves_retired_brokers() -> None:
+    two = planned(planned(brokers=3, port=31_000), brokers=2)
+    moved = planned(planned(two, port=31_500), brokers=3)
+    assert ports(moved) == [31_500, 31_501, 31_502]
+
+
+@pytest.mark.parametrize(("first", "brokers"), [(65_535, 1), (65_533, 3)])
+def test_port_65535_can_be_used(first: int, brokers: int) -> None:
+    assert ports(planned(brokers=brokers, port=first))[-1] == 65_535
+
+
+def test_error_about_a_port_out_of_range_names_the_option_or_key() -> None:
+    with pytest.raises(
+        ClusterError, match=r"^port must be at most 65534 with 2 brokers, got 65535"
+    ):
+        planned(brokers=2, port=65_535)
+    with pytest.raises(ConfigError, match=r"^cluster\.port must be at most 65533 with 3 brokers"):
+        planned(config=ClusterConfig(port=65_534))
+    assert ports(planned(brokers=2, config=ClusterConfig(port=65_534))) == [65_534, 65_535]
+
+
+def test_first_port_0_moves_stopped_brokers_to_new_free_ports() -> None:
+    first = free_row(3)
+    three = planned(brokers=3, port=first)
+    with socket.create_server((HOST, first)):
+        moved = planned(three, port=0)
+    assert all(map(is_free, ports(moved)))
+    assert not set(ports(moved)) & set(ports(three))
+    assert len(moved.brokers) == 3
+    assert moved.zookeeper != three.zookeeper
+
+
+def test_first_port_0_does_not_change_the_ports_of_running_brokers() -> None:
+    three = planned(brokers=3, port=free_row(3))
+    request = LaunchRequest(None, 0, ClusterConfig(), None, None)
+    again = plan(three, request, RNG, Running((1, 3), anything=True)).record
+    assert again.brokers[0] == three.brokers[0]
+    assert again.brokers[2] == three.brokers[2]
+    assert again.brokers[1] != three.brokers[1]
+    assert again.zookeeper == three.zookeeper
+
+
+def test_cluster_file_replaces_recorded_values_only_after_it_was_edited() -> None:
+    two, _ = planned_from("[cluster]\nbrokers = 2\nport = 31000", None)
+    assert planned_from("[cluster]\nbrokers = 2\nport = 31000", two) == (two, ())
+    grown = planned(two, brokers=4, config=ClusterConfig.parse("[cluster]\nbrokers = 2"))
+    assert len(planned_from("[cluster]\nbrokers = 2", grown)[0].brokers) == 4
+    edited, postponed = planned_from("[cluster]\nbrokers = 3\nport = 31500", grown)
+    assert (ports(edited), postponed) == ([31_500, 31_501, 31_502], ())
+    assert planned_from("[cluster]\nbrokers = 3\nport = 31500", edited) == (edited, ())
+
+
+def test_cluster_file_edit_that_needs_stopped_brokers_is_postponed_until_they_stop() -> None:
+    three, _ = planned_from("[cluster]\nbrokers = 3\nport = 31000", None)
+    text = "[cluster]\nbrokers = 2\nport = 31500\n[zookeeper]\nconnect = 'h:2181'"
+    kept, postponed = planned_from(text, three, running=(1, 2, 3))
+    assert kept == three
+    assert postponed == (
+        "cluster.brokers = 2: takes effect after minikafka stop 3 and minikafka up",
+        "cluster.port = 31500: takes effect after minikafka down and minikafka up",
+        f"zookeeper.connect = h:2181: the cluster uses {three.zookeeper} (embedded) "
+        "until minikafka down and minikafka up",
+    )
+    down, postponed = planned_from(text, kept)
+    assert (ports(down), down.zookeeper, postponed) == ([31_500, 31_501], "h:2181", ())
+
+
+def test_edited_port_that_running_brokers_already_use_is_not_called_postponed() -> None:
+    three, _ = planned_from("[cluster]\nport = 31000", None)
+    moved = planned(three, port=31_500)
+    assert planned_from("[cluster]\nport = 31500", moved, running=(1, 2, 3))[1] == ()
+    assert planned_from("[cluster]\nport = 0", moved, running=(1, 2, 3))[1] == ()
+
+
+def test_raised_broker_count_in_the_cluster_file_adds_brokers_to_a_running_cluster() -> None:
+    two, _ = planned_from("[cluster]\nbrokers = 2\nport = 0", None)
+    four, postponed = planned_from("[cluster]\nbrokers = 4\nport = 0", two, running=(1, 2))
+    assert (four.brokers[:2], len(four.brokers), postponed) == (two.brokers, 4, ())
+
+
+def test_cluster_file_named_by_the_user_replaces_recorded_values_even_if_unchanged() -> None:
+    config = ClusterConfig.parse("[cluster]\nbrokers = 2\nport = 31000")
+    two = planned(config=config)
+    four = planned(two, brokers=4, port=31_500, config=config)
+    assert ports(planned(four, config=config)) == ports(four)
+    assert ports(planned(four, config=replace(config, was_named=True))) == [31_000, 31_001]
+
+
+def with_metrics_port(first: int, before: ClusterRecord | None = None) -> ClusterRecord:
+    request = LaunchRequest(None, None, ClusterConfig(), None, None, metrics_port=first)
+    return plan(before, request, RNG).record
+
+
+@pytest.mark.key("cluster.metrics.port")
+def test_metrics_ports_of_the_brokers_are_consecutive_and_stay() -> None:
+    first = free_row(4)
+    text = f"[cluster]\nport = 0\nmetrics.port = {first}"
+    three, _ = planned_from(text, None)
+    assert metrics_ports(three) == [first, first + 1, first + 2]
+    again, _ = planned_from(text, three)
+    assert again == three
+    four = planned(three, brokers=4)
+    assert metrics_ports(four) == list(range(first, first + 4))
+    moved = planned(three, port=0, config=ClusterConfig.parse(text))
+    assert metrics_ports(moved) == metrics_ports(three)
+    assert not {*ports(moved)} & {*ports(three)}
+
+
+def test_metrics_ports_of_running_brokers_change_after_a_restart() -> None:
+    first = free_row(3)
+    before = planned(port=0)
+    text = f"[cluster]\nmetrics.port = {first}"
+    running, postponed = planned_from(text, before, running=(1, 2, 3))
+    assert metrics_ports(running) == metrics_ports(before)
+    assert postponed == (
+        f"cluster.metrics.port = {first}: takes effect after minikafka down and minikafka up",
+    )
+    stopped, postponed = planned_from(text, running)
+    assert metrics_ports(stopped) == [first, first + 1, first + 2]
+    assert postponed == ()
+    assert ports(stopped) == ports(before)
+    free = with_metrics_port(0, stopped)
+    assert not {*metrics_ports(free)} & {*metrics_ports(stopped)}
+    assert ports(free) == ports(before)
+
+
+@pytest.mark.parametrize("distance", [-2, 0, 2])
+def test_port_for_clients_and_metrics_is_refused(distance: int) -> None:
+    first = free_row(6)
+    config = ClusterConfig(port=first + 2, metrics_port=first + 2 + distance)
+    with pytest.raises(ClusterError, match="cannot be used for the metrics of broker"):
+        planned(config=config)
+    kept = with_metrics_port(first)
+    with pytest.raises(ClusterError, match=rf"^port {first} cannot .* clients of broker 1: choose"):
+        planned(kept, port=first)
+
+
+def test_error_about_a_metrics_port_out_of_range_names_the_option_or_key() -> None:
+    with pytest.raises(ConfigError, match=r"^cluster\.metrics\.port must be at most 65533 with 3"):
+        planned(config=ClusterConfig(metrics_port=65_534))
+    with pytest.raises(ClusterError, match=r"^metrics_port must be at most 65533 with 3 brokers"):
+        with_metrics_port(65_534)
+
+
+@pytest.mark.key("minikafka.coordination")
+def test_cluster_keeps_the_coordination_mode_of_its_first_start() -> None:
+    in_file = 'minikafka.coordination = "leaders"'
+    assert mode_of(None) == mode_of("controller") == "controller"
+    assert mode_of("leaders") == mode_of(None, in_file) == mode_of("leaders", in_file) == "leaders"
+    leaders = replace(planned(brokers=1), coordination="leaders")
+    assert mode_of(None, before=leaders) == mode_of("leaders", before=leaders) == "leaders"
+
+
+def test_other_coordination_mode_is_refused_with_both_names() -> None:
+    in_file = 'minikafka.coordination = "leaders"'
+    controller = planned(brokers=1)
+    for asked, text in (("leaders", ""), (None, in_file)):
+        with pytest.raises(ClusterError, match="has the coordination mode controller, not leaders"):
+            mode_of(asked, text, controller)
+    with pytest.raises(ClusterError, match="has the coordination mode leaders, not controller"):
+        mode_of("controller", "", replace(controller, coordination="leaders"))
+    with pytest.raises(ClusterError, match=r"= leaders, but controller was requested"):
+        mode_of("controller", in_file)
+    with pytest.raises(ConfigError, match="must be one of controller, leaders, got 'zk'"):
+        mode_of("zk")
+    with pytest.raises(ConfigError, match=r"set it in \[broker\]"):
+        ClusterConfig.parse(f"[broker.1]\n{in_file}")
+
+
+def with_zookeeper(
+    wanted: str | None, before: ClusterRecord | None = None, running: tuple[int, ...] = ()
+) -> LaunchPlan:
+    request = LaunchRequest(1, None, ClusterConfig(), wanted, None)
+    return plan(before, request, RNG, Running(running, bool(running)))
+
+
+def test_new_cluster_runs_embedded_zookeeper_unless_another_one_is_requested() -> None:
+    assert with_zookeeper(None).record.zookeeper_kind == EMBEDDED
+    assert with_zookeeper("managed").record.zookeeper_kind == MANAGED
+    external = with_zookeeper("h:1/c").record
+    assert (external.zookeeper, external.zookeeper_kind) == ("h:1/c", EXTERNAL)
+
+
+@pytest.mark.parametrize("wanted", ["embedded", "managed", "h:1/c"])
+def test_cluster_keeps_its_zookeeper_until_another_one_is_requested(wanted: str) -> None:
+    before = with_zookeeper(wanted).record
+    assert with_zookeeper(None, before) == (before, ())
+    assert with_zookeeper(None, before, running=(1,)) == (before, ())
+    assert with_zookeeper(wanted, before, running=(1,)) == (before, ())
+
+
+@pytest.mark.parametrize(("kind", "other"), [("embedded", "managed"), ("managed", "embedded")])
+def test_other_server_takes_over_address_and_data_while_no_process_runs(
+    kind: str, other: str
+) -> None:
+    before = with_zookeeper(kind).record
+    kept, [line] = with_zookeeper(other, before, running=(1,))
+    assert kept == before
+    uses = f"the cluster uses {before.zookeeper} ({kind}) until minikafka down and minikafka up"
+    assert line == f"zookeeper.connect = {other}: {uses}"
+    changed = with_zookeeper(other, before)
+    assert changed == (replace(before, zookeeper_kind=other), ())
+
+
+def test_cluster_can_leave_an_external_zookeeper_only_for_a_requested_one() -> None:
+    before = with_zookeeper("h:1").record
+    changed = with_zookeeper("embedded", before).record
+    assert (changed.zookeeper_kind, changed.zookeeper == "h:1") == (EMBEDDED, False)
+    moved = with_zookeeper("h:2", before).record
+    assert (moved.zookeeper_kind, moved.zookeeper) == (EXTERNAL, "h:2")
+    assert with_zookeeper("h:2", before, running=(1,)).record == before
+
+
+def test_plan_refuses_an_unknown_zookeeper() -> None:
+    with pytest.raises(ConfigError, match=r"'nothing': write embedded, managed or HOST:PORT"):
+        with_zookeeper("nothing")

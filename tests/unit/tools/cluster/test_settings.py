@@ -1,0 +1,14 @@
+"""The settings of a cluster in `cluster.json`."""
+
+from __future__ import annotations
+
+import json
+
+from minikafka.tools.cluster.directory import ClusterSettings, decode_settings, encode_settings
+
+
+def test_settings_survive_their_form_in_the_record() -> None:
+    settings = ClusterSettings(
+        {"min.insync.replicas": 2}, {"num.partitions": 5, "log.dirs": ["a"]}, {2: {"a": True}}
+    )
+    assert decode_settings(json.loads(json.dumps(encode_settings(settings)))) == settings
