@@ -19,7 +19,7 @@ def _die_by_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-# This call must precede the first slow import. Later `cli.execution` makes Ctrl-C raise KeyboardInterrupt again.
+# This call must precede the first slow import. Later `tools.cli.execution` makes Ctrl-C raise KeyboardInterrupt again.
 _die_by_interrupts()
 
 from minikafka.tools.cli.main import main  # noqa: E402

@@ -108,7 +108,8 @@ For each of these APIs, brokers serve every version that Apache Kafka 3.9 serves
 {not_served}
 
 The control plane (`LeaderAndIsr`, `UpdateMetadata`, `StopReplica`, `ControlledShutdown`) does not use
-Kafka's protocol. Its requests are signed msgpack messages, sent over HTTP to a separate listener (`minikafka/broker/rpc`).
+Kafka's protocol. Its requests are signed msgpack messages, sent over HTTP to a separate listener
+(`minikafka/broker/rpc`).
 
 {families}
 """

@@ -36,7 +36,7 @@ SHARED = {
 RETIRED = re.compile(r"outbox|dialect|picture", re.IGNORECASE)
 RETIRED_IN_DECIDERS = re.compile(r"effects?(?![a-z])", re.IGNORECASE)
 """A decider returns commands. Elsewhere, `effect` is a kind of ledger lines and a field of changes of settings."""
-CHARTS = PACKAGE / "pipeline"
+CHARTS = PACKAGE / "spark" / "pipelines"
 """Pipelines draw pictures."""
 FILES_NAMED_TRANSACTIONS_MAX = 3
 
@@ -100,7 +100,9 @@ def test_each_word_names_a_class_or_function_where_it_is(
     paths = [
         PACKAGE / path
         for file in files
-        for path in ([file] if "/" in file else [f"{decider}/{file}" for decider in DECIDERS])
+        for path in (
+            [file] if "/" in file else [f"deciders/{decider}/{file}" for decider in DECIDERS]
+        )
     ]
     assert paths
     assert [path for path in paths if name not in defined_in(path)] == []
@@ -124,7 +126,7 @@ def test_no_identifier_or_module_has_a_retired_word():
         if CHARTS not in path.parents
         for line, name in [(0, path.stem), *identifiers(path)]
         if RETIRED.search(name)
-        or (path.relative_to(PACKAGE).parts[0] in DECIDERS and RETIRED_IN_DECIDERS.search(name))
+        or (path.relative_to(PACKAGE).parts[0] == "deciders" and RETIRED_IN_DECIDERS.search(name))
     ]
     assert found == []
 
@@ -140,7 +142,7 @@ def test_each_decider_handles_an_event_at_a_time(decider: type) -> None:
 
 @pytest.mark.parametrize("decider", DECIDERS)
 def test_each_decider_has_the_same_four_modules(decider: str) -> None:
-    folder = PACKAGE / decider
+    folder = PACKAGE / "deciders" / decider
     for module, name in (
         ("context", "Context"),
         ("events", "Event"),

@@ -19,7 +19,7 @@ from support.base_install import make_base_environment, without_java
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minikafka"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-WITH_SPARK = ("minikafka/spark/", "minikafka/spark/pipelines/")
+WITH_SPARK = ("minikafka/spark/", "minikafka/checks/replicas/")
 """The packages whose modules may import what only the extra [spark] installs."""
 FOR_TESTS = ("minikafka/pytest.py",)
 USED_IF_PRESENT = {"crc32c"}
@@ -43,7 +43,7 @@ def test_every_import_contract_is_kept():
 def test_pyproject_defines_the_expected_number_of_import_contracts():
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-    assert len(config["tool"]["importlinter"]["contracts"]) == 21
+    assert len(config["tool"]["importlinter"]["contracts"]) == 25
 
 
 def test_importing_the_spark_package_loads_no_broker():
@@ -54,7 +54,6 @@ def test_importing_the_spark_package_loads_no_broker():
         "kio",
         "minikafka.broker",
         "minikafka.zookeeper",
-        "minikafka.broker.rpc",
     ]
     program = f"import sys, minikafka.spark; print([n for n in {heavy} if n in sys.modules])"
 
@@ -156,7 +155,7 @@ IMPORT_ALL = """
 import importlib, pkgutil, sys, minikafka
 def fail(name): raise
 for found in pkgutil.walk_packages(minikafka.__path__, "minikafka.", onerror=fail):
-    if not found.name.startswith(("minikafka.spark", "minikafka.spark.pipelines", "minikafka.pytest",
+    if not found.name.startswith(("minikafka.spark", "minikafka.checks.replicas", "minikafka.pytest",
                                   "minikafka.tools.cli.pipeline.output", "minikafka.__main__")):
         importlib.import_module(found.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))
@@ -178,7 +177,7 @@ def test_import_of_a_spark_session_without_spark_names_the_extra(base_python: Pa
 
 
 def test_only_the_modules_of_znodes_encode_and_decode_their_json():
-    nodes = PACKAGE / "zk" / "nodes"
+    nodes = PACKAGE / "zookeeper" / "nodes"
     outside = (path for path in PACKAGE.rglob("*.py") if nodes not in path.parents)
     assert [
         path for path in outside if re.search(r"\blayout\.(en|de)code_", path.read_text())

@@ -1,6 +1,6 @@
 """What the two coordinators share: the events and commands of an internal topic, and the errors of its appends.
 
-A coordinator is a decider (`base/deciders.py`) that keeps its state in the records of an internal topic. Each partition
+A coordinator is a decider (`deciders/decider.py`) that keeps its state in the records of an internal topic. Each partition
 of the topic has one part of the state, and the leader of the partition coordinates it.
 """
 

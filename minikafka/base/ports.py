@@ -1,6 +1,6 @@
 """The ports of a broker: interfaces to the outside world, passed as arguments.
 
-Protocols only. `runtime/`, `zk/` and `rpc/` implement them for production; tests have their own
+Protocols only. `runtime/`, `zookeeper/` and `broker/rpc/` implement them for production; tests have their own
 implementations. Times: `now` is monotonic milliseconds (int), `wall_ms` is Unix milliseconds.
 """
 
@@ -101,7 +101,7 @@ class Executor(Protocol):
 
 
 class Cleaners(Protocol):
-    """Carries out the cleanings of logs (`log/cleaner`) outside the event loop, several at once."""
+    """Carries out the cleanings of logs (`storage/log/cleaner`) outside the event loop, several at once."""
 
     async def clean(
         self, task: Mapping[str, Any], on_group: Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -526,7 +526,7 @@ class ZooKeeper(Protocol):
 
 
 class Ledger(Protocol):
-    """A record of events, one line per call, in order (`ledger/record.py`). Never raises."""
+    """A record of events, one line per call, in order (`broker/ledger/record.py`). Never raises."""
 
     def record(self, kind: str, cause: str, fields: Mapping[str, Any]) -> None:
         """Write one line with JSON-able fields.
@@ -536,7 +536,7 @@ class Ledger(Protocol):
 
 
 class Gate(Protocol):
-    """A gate at the named steps of operations (`controller/steps.py`).
+    """A gate at the named steps of operations (`deciders/controller/steps.py`).
 
     A test or a user can hold a step. An operation then waits at this step until the step is released.
     """

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 PERIOD_MS: Final = 30_000
 """Time between two measurements.
 
-It is shorter than the time for which a challenge can be used (`rpc/client.py`). So a broker that calls another
+It is shorter than the time for which a challenge can be used (`broker/rpc/client.py`). So a broker that calls another
 broker, for example as the new controller, seldom has to ask for a challenge first.
 """
 TIMEOUT_MS: Final = 5_000

@@ -1,7 +1,7 @@
 """The Spark data source `minikafka`.
 
-The package imports only `minikafka.base` and the modules of `minikafka.kafka.records` that need no library, so that executors
-need nothing else of minikafka.
+What runs in executors imports only `base`, `kafka.messages` and the modules of `kafka.records` that need no library.
+The jobs in `pipelines` run on the driver, and may import more.
 """
 
 from __future__ import annotations

@@ -323,7 +323,7 @@ def _carried(table: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> list[pa.Arra
 
 
 STATES: Final = f"{BATCHES}, state int"
-"""Columns of the table of batches with the outcome of each batch (`record/transactions.py`)."""
+"""Columns of the table of batches with the outcome of each batch (`kafka/records/transactions.py`)."""
 _LOG: Final = ("broker", "topic", "partition")
 _Row: TypeAlias = tuple[pa.RecordBatch, int]
 """A table, and the number of a row in it."""

@@ -20,9 +20,9 @@ from typing import Final
 from minikafka import base
 
 NAME: Final = "minikafka-spark.zip"
-_PACKAGES: Final = ("base", "messages", "pipeline", "spark")
-_RECORD: Final = ("__init__", "header", "transactions", "varints")
-"""The modules of `record/` that need no library."""
+_PACKAGES: Final = ("base", "checks/replicas", "kafka/messages", "spark")
+_RECORDS: Final = ("__init__", "header", "transactions", "varints")
+"""The modules of `kafka/records/` that need no library."""
 _AUTOLOAD: Final = "minikafka/spark/autoload.py"
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 """The date of all files in the archive. A fixed date makes archives of equal sources equal."""
@@ -72,10 +72,10 @@ def _archive_bytes() -> bytes:
 
 def _files(root: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of each file of the archive."""
-    sources = [root / "__init__.py"]
+    sources = [root / name / "__init__.py" for name in ("", "checks", "kafka")]
     for package in _PACKAGES:
         sources += sorted((root / package).rglob("*.py"))
-    sources += [root / "record" / f"{name}.py" for name in _RECORD]
+    sources += [root / "kafka" / "records" / f"{name}.py" for name in _RECORDS]
     for source in sources:
         name = source.relative_to(root.parent).as_posix()
         yield name, source.read_bytes()

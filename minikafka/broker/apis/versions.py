@@ -1,7 +1,7 @@
 """The APIs and versions that this broker serves (KIP-35, KIP-511), and its features (KIP-584): none.
 
 ApiVersions 18, versions 0–4.
-- The response lists the APIs and versions in `SERVED` (`wire/versions.py`). Its header never has tagged fields.
+- The response lists the APIs and versions in `SERVED` (`kafka/wire/versions.py`). Its header never has tagged fields.
 - A request of a higher version is not decoded. The response has version 0, the error UNSUPPORTED_VERSION and the same
   list. Clients then repeat the request in a version that the list allows for ApiVersions.
 - From version 3, a client software name or version with characters other than letters, digits, dots and dashes

@@ -1,4 +1,4 @@
-"""The group coordinator of a broker: the decider in `minikafka.deciders.groups`, its host, its topic and its metrics."""
+"""The group coordinator of a broker: the decider in `deciders.groups`, its host, its topic and its metrics."""
 
 from __future__ import annotations
 

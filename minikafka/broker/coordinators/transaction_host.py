@@ -1,4 +1,4 @@
-"""The transaction coordinator of a broker: `minikafka.deciders.transactions` in its host, with its topic and producer ids."""
+"""The transaction coordinator of a broker: `deciders.transactions` in its host, with its topic and producer ids."""
 
 from __future__ import annotations
 

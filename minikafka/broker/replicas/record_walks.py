@@ -1,6 +1,6 @@
 """Long checks of produced records, in steps that are spread over several turns of the event loop.
 
-A walk (`record/walk.py`) checks the records of one batch. All walks of a broker are one job of the scheduler.
+A walk (`kafka/records/walk.py`) checks the records of one batch. All walks of a broker are one job of the scheduler.
 Invariants: in one turn, they together take at most `TURN_MS` plus one step. All walks of a broker together hold at
 most `MEMORY_MAX` bytes of decompressed and recompressed records. Only a walk that needs more than this by itself may
 hold more, while no other walk holds anything. The other walks wait, and hold only their batches.

@@ -70,7 +70,7 @@ RECONFIGURE: Final = "reconfigure"
 running broker. The broker applies the settings that can be altered at run time.
 """
 CHALLENGE: Final = "challenge"
-"""Request without a signature, by GET. Response: a value that the next calls must contain (`rpc/signatures.py`),
+"""Request without a signature, by GET. Response: a value that the next calls must contain (`broker/rpc/signatures.py`),
 and the broker's wall time.
 """
 LOG_ENDS: Final = "log_ends"

@@ -99,7 +99,7 @@ def limits_table(spark: SparkSession, known: Sequence[Limits]) -> DataFrame:
 
 
 def valid_batches(found: DataFrame) -> DataFrame:
-    """Return the valid batches with the column `state`: visible, aborted or open (`record/transactions.py`)."""
+    """Return the valid batches with the column `state`: visible, aborted or open (`kafka/records/transactions.py`)."""
     valid = found.where(f.col("fault").isNull())
     is_data = (_bits(TRANSACTIONAL) != 0) & (_bits(CONTROL) == 0)
     plain = valid.where(~is_data & f.col("marker").isNull()).withColumn("state", f.lit(VISIBLE))

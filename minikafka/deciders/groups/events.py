@@ -2,7 +2,7 @@
 
 The broker's APIs create the requests from decoded requests of every version. If a version does not have a field, the
 field has its default value, or the value that the comment beside the field gives. Times are milliseconds. The events
-of every coordinator (`base/coordinators.py`, `base/deciders.py`) are among the events.
+of every coordinator (`base/coordinators.py`, `deciders/decider.py`) are among the events.
 """
 
 from __future__ import annotations

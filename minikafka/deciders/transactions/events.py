@@ -1,6 +1,6 @@
 """What comes into the transaction coordinator: requests, independent of the versions of the protocol, and reports.
 
-The events of every coordinator (`base/coordinators.py`, `base/deciders.py`) are among them.
+The events of every coordinator (`base/coordinators.py`, `deciders/decider.py`) are among them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def varints(
 ) -> tuple[Positions, Positions]:
     """Return the value of the zigzag varint at each position, and the position after the varint.
 
-    For a whole column, this takes a twentieth of the time of `record/varints.py`.
+    For a whole column, this takes a twentieth of the time of `kafka/records/varints.py`.
 
     `data` must have at least one byte after the last varint. Raises `CorruptBatch` if a varint has more than
     `longest` bytes, and IndexError if a varint reaches beyond the end of `data`.

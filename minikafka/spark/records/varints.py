@@ -1,4 +1,4 @@
-"""Encoding of whole columns of numbers as zigzag varints, in a thirtieth of the time of `record/varints.py`."""
+"""Encoding of whole columns of numbers as zigzag varints, in a thirtieth of the time of `kafka/records/varints.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Requests and responses of Metadata v11, ListOffsets v4, Fetch v11 and OffsetForLeaderEpoch v3.
 
-`minikafka.kafka.messages` encodes and decodes them. Metadata has version 11 because its responses must contain topic ids.
+`kafka.messages` encodes and decodes them. Metadata has version 11 because its responses must contain topic ids.
 Kafka 2.8 and later serve all these versions. Invariant: a truncated response, or a response with impossible sizes,
 raises `ProtocolViolation` and no other exception.
 """

@@ -20,7 +20,7 @@ from minikafka.storage.log.segments.segment import Segment
 class Replacement:
     """The replacement of `segments` by their compacted copy, `<first base offset>.log.cleaned`.
 
-    `log/cleaner` writes the copy, which must be valid and durable before `begin`.
+    `storage/log/cleaner` writes the copy, which must be valid and durable before `begin`.
     """
 
     def __init__(self, log: Log, segments: Sequence[Segment]) -> None:

@@ -343,7 +343,7 @@ class Partition(ReadLimits):
 
         Return the offset after the batch, or a negated error code; set `appended_base` to the batch's base offset.
         `internal`: one of the broker's own coordinators wrote the batch. `invalid`: the error code from the check of
-        the records (`record/walk.py`), which is returned if the header is valid. `guard`: the result of
+        the records (`kafka/records/walk.py`), which is returned if the header is valid. `guard`: the result of
         `verification_of` before the batch was verified. Raises StorageFailed.
         """
         log = self.log

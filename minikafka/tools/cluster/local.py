@@ -402,7 +402,7 @@ class LocalCluster(ObservedCluster):
         return ClusterError(text)
 
     async def hold(self, step: str, brokers: Collection[int] | None = None) -> None:
-        """Make brokers block at a step, named `operation.step` (see `controller/steps.py`) or `broker.METHOD`.
+        """Make brokers block at a step, named `operation.step` (see `deciders/controller/steps.py`) or `broker.METHOD`.
 
         `brokers` defaults to all brokers that run and are not paused, including the active controller.
         Brokers that are started later do not block.

@@ -10,7 +10,7 @@ from minikafka.tools.explain.finding import Finding
 from minikafka.tools.explain.trace import ids
 
 _WAITING: Final = ("waiting", "electing")
-"""The statuses of a replica that has no leader (`leaders/model.py`)."""
+"""The statuses of a replica that has no leader (`deciders/leaders/model.py`)."""
 
 
 def held_brokers(evidence: PartitionEvidence) -> list[Finding]:

@@ -1,6 +1,6 @@
 """The history of one partition: the ledger lines that explain its state, and its last known state.
 
-The input is the lines from `ledger.reader`. The module does no I/O. Invariant: each reference is to an existing
+The input is the lines from `broker.ledger.reader`. The module does no I/O. Invariant: each reference is to an existing
 line.
 """
 

@@ -1,6 +1,6 @@
 """The history of a partition in sentences: events, decisions of the controller, and durations.
 
-The input is the lines from `ledger.reader`. The module does no I/O. Invariant: a sentence states only facts from
+The input is the lines from `broker.ledger.reader`. The module does no I/O. Invariant: a sentence states only facts from
 the ledger. If no line shows when a broker died, the sentence states only the end of the broker's session.
 """
 

@@ -2,7 +2,7 @@
 
 A chain is one controller event, and all its effects on the partition. The event's id identifies the chain. Each
 ISR change by a leader, and each failure of a log directory, is a separate chain. The input is the lines from
-`ledger.reader`; the module does no I/O. Invariant: a chain's lines are in causal order.
+`broker.ledger.reader`; the module does no I/O. Invariant: a chain's lines are in causal order.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Chain:
     title: str
     lines: list[Line] = field(default_factory=list)
     summary: str = ""
-    """The chain in one sentence (`explain/summary.py`); "" for a chain without a noteworthy change."""
+    """The chain in one sentence (`tools/explain/summary.py`); "" for a chain without a noteworthy change."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the chain as JSON-able values. Each line has all its fields, and its description as `text`."""

@@ -31,7 +31,7 @@ _REBUILT: Final = (layout.TOPICS, layout.TOPIC_CONFIGS, leaders_layout.TOPICS)
 
 
 class PartitionToWrite(Protocol):
-    """A partition to write. See `cluster/recovery/plan.py`."""
+    """A partition to write. See `tools/cluster/recovery/plan.py`."""
 
     @property
     def replicas(self) -> tuple[BrokerId, ...]:

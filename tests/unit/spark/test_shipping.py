@@ -49,7 +49,7 @@ def test_archive_contains_only_packages_that_executors_need(tmp_path):
     shipping.write_archive(archive)
     names = zipfile.ZipFile(archive).namelist()
     packages = {name.split("/")[1] for name in names if name.count("/") > 1}
-    assert packages == {"base", "messages", "pipeline", "record", "spark"}
+    assert packages == {"base", "checks", "kafka", "spark"}
     assert archive.stat().st_size < 500_000
 
 

@@ -30,7 +30,7 @@ _AGAIN_MS: Final = 500
 
 
 class LostConnections:
-    """The reports of one broker, and its handlers of the calls in `rpc/liveness.py`.
+    """The reports of one broker, and its handlers of the calls in `broker/rpc/liveness.py`.
 
     `calls`: the handlers, by method.
     """

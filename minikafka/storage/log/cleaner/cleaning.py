@@ -2,7 +2,7 @@
 
 The first pass maps the keys of the dirty (not yet cleaned) records. The second pass copies every group of segments,
 without the records that are obsolete according to the map. After copying a group, the process reports the group, and
-the broker replaces the segments of the group by their copy (`log/segments/swap.py`).
+the broker replaces the segments of the group by their copy (`storage/log/segments/swap.py`).
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class GroupEvidence:
 
     @property
     def report(self) -> Answer | None:
-        """Return the coordinator's report of the group (`groups/report.py`); None without such a report."""
+        """Return the coordinator's report of the group (`deciders/groups/report.py`); None without such a report."""
         if self.coordinator is None:
             return None
         found: Answer | None = self.answers[self.coordinator]["group"]

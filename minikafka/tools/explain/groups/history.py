@@ -1,6 +1,6 @@
 """The history of a consumer group: its rebalances, and other facts from the ledgers of its coordinators.
 
-The input is the lines from `ledger.reader.read_group`. The module does no I/O. Invariant: every line belongs to
+The input is the lines from `broker.ledger.reader.read_group`. The module does no I/O. Invariant: every line belongs to
 exactly one entry.
 """
 

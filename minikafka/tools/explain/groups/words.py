@@ -1,6 +1,6 @@
 """Descriptions of the facts about a consumer group.
 
-The input is ledger lines of the kind `group` (`ledger/record.py`, `groups/commands.py`).
+The input is ledger lines of the kind `group` (`broker/ledger/record.py`, `deciders/groups/commands.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ledger lines of the controller's events, decisions, writes and answers (`ledger/record.py`).
+"""The ledger lines of the controller's events, decisions, writes and answers (`broker/ledger/record.py`).
 
 Invariant: a line depends only on the event, decision, write or answer that the line describes. A plan and a real
 term therefore produce equal lines.

@@ -85,7 +85,7 @@ logger = logging.getLogger(__name__)
 
 
 class RequestChannels(Protocol):
-    """The ordered queues of requests to brokers (`rpc/channels.py`)."""
+    """The ordered queues of requests to brokers (`broker/rpc/channels.py`)."""
 
     def add(self, broker: Broker) -> None:
         """Open the channel to a registered broker."""
