@@ -1,7 +1,7 @@
 """What the two coordinators share: the events and commands of an internal topic, and the errors of its appends.
 
-A coordinator is a decider (`deciders/decider.py`) that keeps its state in the records of an internal topic. Each partition
-of the topic has one part of the state, and the leader of the partition coordinates it.
+A coordinator is a decider (`deciders/decider.py`) that keeps its state in the records of an internal topic. Each
+partition of the topic has one part of the state, and the leader of the partition coordinates it.
 """
 
 from __future__ import annotations

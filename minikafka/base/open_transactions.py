@@ -2,8 +2,8 @@
 
 The transaction index, the group coordinator and `minikafka pipeline check` use this class: what belongs to a producer's
 transaction has the outcome of the producer's next marker. Readers of single ranges, such as the log cleaner and the
-Spark source, use the aborted transactions that were found in this way (`kafka/records/transactions.py`). `holding` is the
-sentence with which clients explain that they wait for such a transaction.
+Spark source, use the aborted transactions that were found in this way (`kafka/records/transactions.py`). `holding` is
+the sentence with which clients explain that they wait for such a transaction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The host of a decider (`deciders/decider.py`): it passes events on, carries out commands, and has the decider's timer.
+"""The host of a decider (`deciders/decider.py`): it passes events on, carries out commands, and has the timer.
 
 A host has one table, from the type of a command to the method that carries it out. Invariant: the commands of an event
 are carried out in their order. An event that a command causes at once is handled before the next command.

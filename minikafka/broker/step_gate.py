@@ -1,11 +1,11 @@
 """A gate that can block a broker at named steps.
 
 After `hold`, a step is held: every operation that reaches the step is blocked until `release`. The names are
-`operation.step` for the steps of each mode (`deciders/controller/steps.py`, `deciders/leaders/steps.py`) and of the end of a transaction
-(`deciders/transactions/steps.py`), and `broker.METHOD` for the moment before a broker carries out a controller request with that
-method. A controller that is blocked at a step
-handles nothing else and keeps its session. A broker that is blocked at a step handles no other controller request but
-still serves clients. Invariant: while no step is held, passing the gate costs only the check of an empty dict.
+`operation.step` for the steps of each mode (`deciders/controller/steps.py`, `deciders/leaders/steps.py`) and of the end
+of a transaction (`deciders/transactions/steps.py`), and `broker.METHOD` for the moment before a broker carries out a
+controller request with that method. A controller that is blocked at a step handles nothing else and keeps its session.
+A broker that is blocked at a step handles no other controller request but still serves clients. Invariant: while no
+step is held, passing the gate costs only the check of an empty dict.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     for transaction in transactions(server.data_dir): ...
 
-The product reads the records (`zookeeper/server/store/transaction_log.py`). Reading a file ends at an incomplete record, because the
-server may still be writing. Writes that ZooKeeper refused are also in the log, marked `refused`.
+The product reads the records (`zookeeper/server/store/transaction_log.py`). Reading a file ends at an incomplete
+record, because the server may still be writing. Writes that ZooKeeper refused are also in the log, marked `refused`.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ def leaders_of(metadata: MetadataCache, group: dict[str, Any] | None) -> list[li
     """Return [topic, partition, leader] for the partitions that a group reads, from this broker's metadata.
 
     A group reads all partitions of the topics to which its members subscribe. If there are no such topics, it
-    reads all partitions of the topics with committed offsets. `group`: the group's report (`deciders/groups/report.py`),
-    None if this broker does not have the group.
+    reads all partitions of the topics with committed offsets. `group`: the group's report
+    (`deciders/groups/report.py`), None if this broker does not have the group.
     """
     if group is None:
         return []

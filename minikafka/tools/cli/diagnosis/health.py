@@ -2,8 +2,8 @@
 
 Metadata alone is not sufficient: a broker that was killed or paused stays in the metadata until its session
 expires. So a client request is sent to every broker and every leader. Without `--bootstrap`, the processes, disks
-and ZooKeeper of the cluster are examined too (`tools/cluster/observation/sights.py`). Invariant: a value that no broker has
-reported is null, never 0. No step waits longer than ASK_MS.
+and ZooKeeper of the cluster are examined too (`tools/cluster/observation/sights.py`). Invariant: a value that no broker
+has reported is null, never 0. No step waits longer than ASK_MS.
 """
 
 from __future__ import annotations

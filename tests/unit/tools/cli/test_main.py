@@ -163,7 +163,7 @@ HEAVY = {
     "aiozk",
     "asyncio",
     "kio",
-    "minikafka.broker",
+    "minikafka.broker.broker",
     "minikafka.client",
     "minikafka.tools.cluster",
     "minikafka.tools.cluster.local",

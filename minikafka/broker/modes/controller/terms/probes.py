@@ -1,9 +1,10 @@
 """The probes of one controller term, which find brokers whose process has died although their session is open.
 
 A report that a connection to a broker has ended makes the controller probe the broker's control listener. Only a
-refused connection begins a suspicion (`broker/rpc/liveness.py`). The machine moves the suspect's leaderships. A suspicion
-ends with the registration, or when the suspect answers in the same broker epoch, at the earliest one session timeout
-after it began. Invariant: each registration is probed at most once at a time, and not after the end of the term.
+refused connection begins a suspicion (`broker/rpc/liveness.py`). The machine moves the suspect's leaderships. A
+suspicion ends with the registration, or when the suspect answers in the same broker epoch, at the earliest one session
+timeout after it began. Invariant: each registration is probed at most once at a time, and not after the end of the
+term.
 """
 
 from __future__ import annotations
