@@ -118,8 +118,9 @@ CONFORMANCE = """\
 # Conformance
 
 {generated}
-Each row of these tables is one requirement on the cluster, with the tests that prove it. A test names its rows with
-`@pytest.mark.row("D5", …)`. The rows are defined in `tests/conformance/rows.toml`. Rows A to M are statements of the
+Each row of these tables is one requirement on the cluster. The [tests](#tests) that prove the rows are at the end, one a
+line: search for the id of a row. A test names its rows with `@pytest.mark.row("D5", …)`, a transcript with
+`# Rows: D5, …`. The rows are defined in `tests/conformance/rows.toml`. Rows A to M are statements of the
 descriptions of Kafka's replication that this project is built after: the controller and its state machines, the
 reassignment of KAFKA-42, and the leader-coordinated replication that was designed first and not built. Their words are
 kept, also where the project does something else. The column *met* says so:
@@ -131,10 +132,10 @@ kept, also where the project does something else. The column *met* says so:
 The column *mode* has the coordination modes in which the row is claimed and tested: *controller*, *leaders*, or *both*
 ([architecture](architecture.md#coordination-modes)). In the leaders mode, the nodes of these rows are below `/leaders`.
 
-The status of a row comes from the outcomes of its tests in the last recorded run. `pytest --record-rows` writes these
-outcomes to `tests/conformance/outcomes.json`, together with the level of each test and the modes of its clusters. The
-level of a passed row in a mode is the highest level of its passed tests in this mode. A test without a cluster counts
-for both modes, unless its path names one. From low to high, the levels are
+The status of a row comes from the recorded outcomes of its tests. `pytest --record-rows` writes these outcomes to
+`tests/conformance/outcomes.json`, together with the level of each test and the modes of its clusters. The level of a
+passed row in a mode is the highest level of its passed tests in this mode. A test without a cluster counts for both
+modes, unless its path names one. From low to high, the levels are
 
 - **table**: the test calls parts of a broker directly, such as the controller's state machine
 - **memory**: the test runs whole brokers in one event loop; ZooKeeper, disks and network are simulated in memory
@@ -150,6 +151,12 @@ them passed, unless the row is *later* in all its modes.
 {counts}
 
 {groups}
+
+## Tests
+
+A line is one test: its level, the modes of its clusters if they are not only *controller*, and the rows that it proves.
+
+{tests}
 """
 
 CLIENTS = """\
@@ -251,8 +258,7 @@ def conformance_page(
 
     `claims`: the tests of each row, by row id. `outcomes`: the file with the recorded results.
     """
-    results = importlib.import_module("support.row_results")
-    recorded = results.read(outcomes)
+    recorded = importlib.import_module("support.row_results").read(outcomes)
     statuses = [
         (row, _Status(row, {test: recorded.get(test) for test in claims.get(row.id, ())}))
         for row in rows
@@ -260,9 +266,9 @@ def conformance_page(
     groups = [
         f"## {title}\n\n"
         + _table(
-            ("row", "requirement", "met", "mode", "status", "tests"),
+            ("row", "requirement", "met", "mode", "status"),
             (
-                [row.id, row.what, status.met(), status.modes(), str(status), status.tests()]
+                [row.id, row.what, status.met(), status.modes(), str(status)]
                 for row, status in members
             ),
         )
@@ -270,9 +276,36 @@ def conformance_page(
     ]
     return CONFORMANCE.format(
         generated=GENERATED,
-        counts=_counts(*zip(*statuses, strict=True), results.recorded_on(outcomes)),
+        counts=_counts(*zip(*statuses, strict=True)),
         groups="\n\n".join(groups),
+        tests=_tests(claims, recorded),
     )
+
+
+def _tests(claims: Mapping[str, Iterable[str]], recorded: Mapping[str, Any]) -> str:
+    """Return a list of the tests below the paths of their files, with the rows that each proves.
+
+    The tests of a file are in the order of their names, so that a test may move within its file.
+    """
+    rows: dict[tuple[str, str], list[str]] = {}
+    for row, tests in claims.items():
+        for test in tests:
+            file, mark, name = test.partition("::")
+            if not mark:  # a transcript
+                file, _, name = test.rpartition("/")
+            rows.setdefault((file, name), []).append(row)
+    lines = []
+    for file, members in itertools.groupby(sorted(rows), lambda pair: pair[0]):
+        lines.append(f"\n`{file}`\n")
+        for _, name in members:
+            result = recorded.get(f"{file}/{name}" if name.endswith(".txt") else f"{file}::{name}")
+            said = str(result).removeprefix("passed ") if result else "not run"
+            lines.append(f"- `{name}` ({said}): {', '.join(sorted(rows[file, name], key=_order))}")
+    return "\n".join(lines).strip()
+
+
+def _order(row: str) -> tuple[str, int]:
+    return row[0], int(row[1:])
 
 
 class _Status:
@@ -282,7 +315,8 @@ class _Status:
         self._row = row
         self._results = results
         outcomes = Counter(result.outcome if result else "not run" for result in results.values())
-        self.outcomes = {outcome: outcomes[outcome] for outcome in sorted(outcomes, reverse=True)}
+        self.bad = {what: outcomes[what] for what in sorted(outcomes) if what != "passed"}
+        """How many tests failed, were skipped or did not run."""
         self.by_mode = {mode: self._word(mode) for mode in row.modes}
         """Mode -> the level of the strongest passed test: table, memory or real; else failed, open or later."""
 
@@ -309,21 +343,11 @@ class _Status:
         for mode, word in self.by_mode.items():
             text = f"*later*: {self._row.later[mode]}" if word == "later" else f"**{word}**"
             words.append(f"{mode} {text}" if len(self.by_mode) > 1 else text)
-        numbers = ", ".join(f"{number} {what}" for what, number in self.outcomes.items())
+        numbers = ", ".join(f"{number} {what}" for what, number in self.bad.items())
         return "; ".join(filter(None, (", ".join(dict.fromkeys(words)), numbers)))
 
-    def tests(self) -> str:
-        """Return the name of each test with its level (table, memory or real), and its outcome if it did not pass."""
-        shown = []
-        for test, result in self._results.items():
-            said = "not run" if result is None else result.level.label
-            if result is not None and result.outcome != "passed":
-                said = f"{said}, {result.outcome}"
-            shown.append(f"`{test}` ({said})")
-        return "<br>".join(shown)
 
-
-def _counts(rows: Sequence[Any], statuses: Sequence[_Status], recorded_on: str) -> str:
+def _counts(rows: Sequence[Any], statuses: Sequence[_Status]) -> str:
     lines = []
     for mode in dict.fromkeys(mode for row in rows for mode in row.modes):
         words = Counter(status.by_mode[mode] for status in statuses if mode in status.by_mode)
@@ -337,7 +361,7 @@ def _counts(rows: Sequence[Any], statuses: Sequence[_Status], recorded_on: str) 
     partly = sum(1 for row in rows if row.partly)
     lines.append(
         f"- {len(rows)} rows in all: {len(rows) - partly - otherwise} as described, {partly} partly, "
-        f"{otherwise} decided otherwise. Last recorded run: {recorded_on or 'none'}."
+        f"{otherwise} decided otherwise."
     )
     return "\n".join(lines)
 

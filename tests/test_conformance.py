@@ -162,7 +162,7 @@ def test_without_a_row(): ...
     )
     file = tmp_path / "outcomes.json"
     row_results.record(
-        {"tests/test_a.py::test_two": Result("passed", Level.REAL), "gone": RAN}, ["gone"], "", file
+        {"tests/test_a.py::test_two": Result("passed", Level.REAL), "gone": RAN}, ["gone"], file
     )
 
     run_pytest(tmp_path, f"-n{workers}", "--record-rows")
@@ -185,10 +185,10 @@ def test_level_of_a_test_is_hosted_when_a_broker_died_by_closing(monkeypatch):
 @pytest.mark.parametrize(
     ("outcomes", "status"),
     [
-        (["passed table", "passed real"], "**real**; 2 passed"),
-        (["passed real", "failed real"], "**failed**; 1 passed, 1 failed"),
-        (["passed memory", None], "**memory**; 1 passed, 1 not run"),
-        (["passed hosted", "passed memory"], "**hosted**; 2 passed"),
+        (["passed table", "passed real"], "**real**"),
+        (["passed real", "failed real"], "**failed**; 1 failed"),
+        (["passed memory", None], "**memory**; 1 not run"),
+        (["passed hosted", "passed memory"], "**hosted**"),
         ([None], "**open**; 1 not run"),
         (["skipped real"], "**open**; 1 skipped"),
     ],
@@ -199,7 +199,7 @@ def test_conformance_page_takes_the_status_of_a_row_from_the_recorded_run(
     tests = [f"tests/test_a.py::test_{number}" for number in range(len(outcomes))]
     file = tmp_path / "outcomes.json"
     ran = {test: text for test, text in zip(tests, outcomes, strict=True) if text}
-    file.write_text(json.dumps({"last_run": "2026-01-01", "tests": ran}))
+    file.write_text(json.dumps({"tests": ran}))
 
     page = WRITE_DOCS["conformance_page"]([Row("A1", "group", "what")], {"A1": tests}, file)
 
@@ -213,14 +213,12 @@ def test_conformance_page_shows_why_a_row_is_postponed_or_not_met_as_described(t
         Row("A3", "group", "else", otherwise="a decision", later={"controller": "no test"}),
     ]
     file = tmp_path / "outcomes.json"
-    file.write_text(
-        json.dumps({"last_run": "", "tests": {"tests/test_a.py::test": "passed table"}})
-    )
+    file.write_text(json.dumps({"tests": {"tests/test_a.py::test": "passed table"}}))
 
     page = WRITE_DOCS["conformance_page"](rows, {"A2": ["tests/test_a.py::test"]}, file)
 
     assert "| A1 | what | as described | controller | *later*: the reason |" in page
-    assert "| A2 | more | *partly*: a part | controller | **table**; 1 passed |" in page
+    assert "| A2 | more | *partly*: a part | controller | **table** |" in page
     assert "| A3 | else | *decided otherwise*: a decision | controller | *later*: no test |" in page
     assert (
         "3 rows: 1 passed (0 real, 0 hosted, 0 memory, 1 table), 0 failed, 0 open, 2 later." in page
@@ -238,7 +236,7 @@ def test_conformance_page_shows_the_status_of_a_row_in_each_of_its_modes(tmp_pat
     }
     one, both, leaders, controller, parts = tests
     file = tmp_path / "outcomes.json"
-    file.write_text(json.dumps({"last_run": "", "tests": tests}))
+    file.write_text(json.dumps({"tests": tests}))
     modes = ("controller", "leaders")
     rows = [
         Row("A1", "group", "what", modes),
@@ -251,11 +249,30 @@ def test_conformance_page_shows_the_status_of_a_row_in_each_of_its_modes(tmp_pat
 
     page = WRITE_DOCS["conformance_page"](rows, claimed, file)
 
-    assert "| both | controller **real**, leaders **memory**; 2 passed |" in page
-    assert "| both | controller **real**, leaders **table**; 2 passed |" in page
-    assert "| both | controller **table**, leaders **table**; 1 passed |" in page
-    assert "| both | controller **table**, leaders *later*: the reason; 1 passed |" in page
+    assert "| both | controller **real**, leaders **memory** |" in page
+    assert "| both | controller **real**, leaders **table** |" in page
+    assert "| both | controller **table**, leaders **table** |" in page
+    assert "| both | controller **table**, leaders *later*: the reason |" in page
     assert "| A5 | what | as described | leaders | **open** |" in page
+
+
+def test_conformance_page_lists_each_test_once_in_the_order_of_names(tmp_path):
+    later, first = "tests/test_a.py::test_later", "tests/test_a.py::test_first"
+    scenario = "tests/unit/transcripts/a-scenario.txt"
+    file = tmp_path / "outcomes.json"
+    file.write_text(json.dumps({"tests": {later: "passed real", scenario: "failed table"}}))
+    rows = [Row("A2", "group", "what"), Row("A10", "group", "what")]
+    claimed = {"A10": [later, first], "A2": [later, scenario]}
+
+    page = WRITE_DOCS["conformance_page"](rows, claimed, file)
+
+    assert page[page.index("`tests/test_a.py`") :] == (
+        "`tests/test_a.py`\n\n"
+        "- `test_first` (not run): A10\n"
+        "- `test_later` (real): A2, A10\n\n"
+        "`tests/unit/transcripts`\n\n"
+        "- `a-scenario.txt` (failed table): A2\n"
+    )
 
 
 def test_every_conformance_row_has_a_recorded_pass_in_each_of_its_modes():

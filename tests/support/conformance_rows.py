@@ -8,7 +8,6 @@ outcomes are written to a file from which docs/conformance.md takes the status o
 from __future__ import annotations
 
 import ast
-import datetime
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -238,8 +237,7 @@ class RowOutcomes:
         """Write the outcomes of this run to the file from which docs/conformance.md is generated."""
         found = claims() if self._claims is None else self._claims
         claiming = {test for tests in found.values() for test in tests}
-        today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-        row_results.record(self.results(), claiming, today, self._file)
+        row_results.record(self.results(), claiming, self._file)
 
     def unproved(self) -> list[str]:
         """Return the ids of the table rows for which all tests ran in this session but no test passed.

@@ -3,6 +3,9 @@
 `pytest --record-rows` writes the outcomes, and write_docs.py reads them. The file with the outcomes is committed, so
 that docs/conformance.md can be generated without a test run. A recorded run replaces the outcomes of the tests that
 ran, keeps the outcomes of other tests, and removes tests that no longer claim a row.
+
+The level and the modes are known only when a test runs. The rows of a test are not in the file, because the source has
+them. The file has one test a line and no date, so a line changes only when its test does.
 """
 
 from __future__ import annotations
@@ -54,21 +57,14 @@ def read(file: Path = FILE) -> dict[str, Result]:
     return {test: _parse(text) for test, text in recorded["tests"].items()}
 
 
-def recorded_on(file: Path = FILE) -> str:
-    """Return the date of the last recorded run, "" if there was none."""
-    return json.loads(file.read_text())["last_run"] if file.exists() else ""
-
-
-def record(
-    results: Mapping[str, Result], claiming: Collection[str], today: str, file: Path = FILE
-) -> None:
-    """Merge the results of today's run into the file.
+def record(results: Mapping[str, Result], claiming: Collection[str], file: Path = FILE) -> None:
+    """Merge the results of a run into the file.
 
     `claiming`: the tests that claim to prove a row of docs/conformance.md. All other tests are removed from the file.
     """
     merged = {**read(file), **results}
     kept = {test: str(merged[test]) for test in sorted(merged) if test in claiming}
-    file.write_text(json.dumps({"last_run": today, "tests": kept}, indent=1) + "\n")
+    file.write_text(json.dumps({"tests": kept}, indent=1) + "\n")
 
 
 def _parse(text: str) -> Result:
