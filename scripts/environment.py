@@ -1,12 +1,12 @@
 """Creates the virtual environment .venv from the files in `requirements/`, then executes the given script.
 
-    scripts/environment [--needs base|spark|tests] [SCRIPT [ARGUMENTS…]]
+    scripts/environment [--needs nothing|base|spark|unit|tests] [SCRIPT [ARGUMENTS…]]
 
-The environment has three parts. A part is installed when the first script that needs it starts. Each part includes
-the parts before it.
+The environment has three parts, with one file in `requirements/` each. A part is installed when the first script that
+needs it starts. A script that needs nothing is executed by the interpreter that executes this module.
 
 This module uses only the standard library. Invariant: the stamp in .venv is written after a part is installed. It
-names the last installed part. An interrupted installation is therefore repeated.
+names the installed parts. An interrupted installation is therefore repeated.
 
 Ctrl-C never prints a traceback. The shell script `scripts/environment` passes its standard error as descriptor 3
 and redirects descriptor 2 to /dev/null, so that an interrupted start of Python prints nothing. This module
@@ -29,7 +29,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -40,6 +40,14 @@ PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "minikafka.stamp"
 PARTS = ("base", "spark", "tests")
 """Each part has a file in `requirements/` that pins its packages."""
+NEEDS: dict[str, tuple[str, ...]] = {
+    "nothing": (),
+    "base": ("base",),
+    "spark": ("base", "spark"),
+    "unit": ("base", "tests"),
+    "tests": PARTS,
+}
+"""The values of --needs, with the parts that they stand for."""
 LOCKS = [ROOT / "requirements" / f"{part}.lock" for part in PARTS]
 PROGRESS_SECONDS = 5.0
 """Seconds between two progress lines, if the output is not a terminal."""
@@ -72,7 +80,7 @@ class Progress:
 def main(arguments: Sequence[str]) -> NoReturn:
     """Install the parts that the script needs and .venv lacks, then execute the script in this process.
 
-    `arguments`: the name of a part, then the script and its arguments.
+    `arguments`: a value of --needs, then the script and its arguments.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -81,8 +89,8 @@ def main(arguments: Sequence[str]) -> NoReturn:
         os.dup2(_LENT_STDERR, sys.stderr.fileno())
         os.close(_LENT_STDERR)
         needs, *command = arguments
-        if needs not in PARTS:
-            raise RuntimeError(f"--needs must be one of {', '.join(PARTS)}, not {needs!r}")
+        if needs not in NEEDS:
+            raise RuntimeError(f"--needs must be one of {', '.join(NEEDS)}, not {needs!r}")
         with LOCKS[0].open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             make(needs)
@@ -95,49 +103,58 @@ def main(arguments: Sequence[str]) -> NoReturn:
     if not command:
         sys.exit(0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.execv(PYTHON, [str(PYTHON), *command])
+    python = str(PYTHON) if NEEDS[needs] else sys.executable
+    os.execv(python, [python, *command])
 
 
 def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def stamp(part: str) -> str:
-    """Return a text that identifies all inputs of the environment, and its last part.
+def stamp(parts: Collection[str]) -> str:
+    """Return a text that identifies all inputs of the environment, and its parts.
 
     If an input changes, the text changes, and the environment is recreated.
     """
     digest = hashlib.sha256()
     for file in (*LOCKS, ROOT / "pyproject.toml"):
         digest.update(file.read_bytes())
-    return f"{digest.hexdigest()}\n{ROOT}\n{sys.version}\n{part}\n"
+    return f"{digest.hexdigest()}\n{ROOT}\n{sys.version}\n{' '.join(sorted(parts))}\n"
 
 
 def make(needs: str) -> None:
-    """Install each part up to `needs` that .venv lacks. Raises RuntimeError."""
-    wanted = PARTS.index(needs) + 1
+    """Install the parts that `needs` stands for and .venv lacks. Raises RuntimeError."""
+    wanted = set(NEEDS[needs])
+    if not wanted:
+        return
     installed = _installed_parts()
-    if installed >= wanted:
+    if wanted <= installed:
         return
     progress = Progress()
     if not installed:
         _create(progress)
-    locks = [argument for lock in LOCKS[:wanted] for argument in ("-r", str(lock))]
+    wanted |= installed
+    locks = [
+        argument
+        for part, lock in zip(PARTS, LOCKS, strict=True)
+        if part in wanted
+        for argument in ("-r", str(lock))
+    ]
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
     _run([*pip, "--require-hashes", *locks], progress)
     if not installed:
         project = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
         _run([*pip, *project], progress)
-    STAMP.write_text(stamp(needs))
+    STAMP.write_text(stamp(wanted))
     progress.show("ready in .venv", is_last=True)
 
 
-def _installed_parts() -> int:
-    """Return the number of complete parts in .venv; 0 if .venv is missing or outdated."""
+def _installed_parts() -> set[str]:
+    """Return the complete parts in .venv; none if .venv is missing or outdated."""
     if not (STAMP.exists() and PYTHON.exists()):
-        return 0
+        return set()
     found = STAMP.read_text()
-    return next((count for count, part in enumerate(PARTS, 1) if found == stamp(part)), 0)
+    return next((set(parts) for parts in NEEDS.values() if found == stamp(parts)), set())
 
 
 def _create(progress: Progress) -> None:

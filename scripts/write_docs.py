@@ -118,8 +118,8 @@ CONFORMANCE = """\
 # Conformance
 
 {generated}
-Each row of these tables is one requirement on the cluster. The [tests](#tests) that prove the rows are at the end, one a
-line: search for the id of a row. A test names its rows with `@pytest.mark.row("D5", …)`, a transcript with
+Each row of these tables is one requirement on the cluster. The [tests](#tests) that prove the rows are at the end, one
+a line: search for the id of a row. A test names its rows with `@pytest.mark.row("D5", …)`, a transcript with
 `# Rows: D5, …`. The rows are defined in `tests/conformance/rows.toml`. Rows A to M are statements of the
 descriptions of Kafka's replication that this project is built after: the controller and its state machines, the
 reassignment of KAFKA-42, and the leader-coordinated replication that was designed first and not built. Their words are

@@ -85,7 +85,7 @@ def test_quickstart_without_spark_needs_neither_java_nor_an_extra(
 ) -> None:
     directory = tmp_path / "project"
     directory.mkdir()
-    project = make_project(directory, python=str(base.python), part="base")
+    project = make_project(directory, python=str(base.python), needs="base")
     (project / "cluster.toml").write_text("[cluster]\nport = 0\n")
     path = f"{project / '.venv' / 'bin'}:{base.python.parent}"
     ended = subprocess.run(

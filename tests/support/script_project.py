@@ -21,12 +21,12 @@ sys.addaudithook(look)
 """
 
 
-def make_project(tmp_path: Path, *, python: str = sys.executable, part: str = "tests") -> Path:
+def make_project(tmp_path: Path, *, python: str = sys.executable, needs: str = "tests") -> Path:
     """Copy the scripts to the project `tmp_path`, and give the project a special interpreter; return `tmp_path`.
 
     The interpreter sends itself SIGINT when it imports the module that the environment variable INTERRUPT_AT names.
     The interpreter reports that it was built with optimizations. Otherwise the scripts could choose another
-    interpreter on PATH. `python`, `part`: the interpreter, and the part of the environment that it has.
+    interpreter on PATH. `python`, `needs`: the interpreter, and the parts of the environment that it has.
     """
     for name in ("pyproject.toml", "cluster.toml"):
         shutil.copy(ROOT / name, tmp_path)
@@ -39,9 +39,15 @@ def make_project(tmp_path: Path, *, python: str = sys.executable, part: str = "t
     for name in ("python", "python3.11"):
         (binaries / name).write_text(f'#!/bin/sh\nexec {python} "$@"\n')
         (binaries / name).chmod(0o755)
-    made = runpy.run_path(str(tmp_path / "scripts" / "environment.py"))
-    (tmp_path / ".venv" / "minikafka.stamp").write_text(made["stamp"](part))
+    mark_installed(tmp_path, needs)
     return tmp_path
+
+
+def mark_installed(project: Path, needs: str) -> None:
+    """Let the environment of the project have the parts that `--needs` stands for."""
+    made = runpy.run_path(str(project / "scripts" / "environment.py"))
+    stamp = made["stamp"](made["NEEDS"][needs])
+    (project / ".venv" / "minikafka.stamp").write_text(stamp)
 
 
 def start(

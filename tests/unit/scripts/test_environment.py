@@ -77,7 +77,27 @@ def test_spark_is_added_to_the_base_part_without_a_new_environment(
     assert installed_locks(commands) == [["base.lock", "spark.lock"]]
 
 
-@pytest.mark.parametrize("needs", ["base", "spark", "tests"])
+def test_tools_of_unit_tests_are_installed_without_spark_which_can_follow(
+    environment: ModuleType, commands: list[list[str]]
+) -> None:
+    environment.make("unit")
+    assert installed_locks(commands) == [["base.lock", "tests.lock"]]
+
+    commands.clear()
+    environment.make("spark")
+    assert installed_locks(commands) == [["base.lock", "spark.lock", "tests.lock"]]
+    assert creations(commands) == 0
+
+
+def test_program_that_needs_nothing_creates_no_environment(
+    environment: ModuleType, commands: list[list[str]]
+) -> None:
+    environment.make("nothing")
+
+    assert commands == []
+
+
+@pytest.mark.parametrize("needs", ["base", "spark", "unit", "tests"])
 def test_program_runs_no_command_when_its_part_is_installed(
     environment: ModuleType, commands: list[list[str]], needs: str
 ) -> None:
