@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import math
 import random
 import sys
@@ -25,13 +24,13 @@ import broker_faults
 import chaos_transactions
 import endings
 from display import Display, Step
-from load import Stream, create_topic, read_back
+from load import Stream, create_topic, read_back, write_history
 from threads import in_thread
 from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.coordination import CONTROLLER, MODES
 from minikafka.base.zookeeper import EMBEDDED, OWN
-from minikafka.checks.history import History, verdict
+from minikafka.checks.delivery import verdict
 from minikafka.tools.cli.execution.running import run_cancellable
 from minikafka.tools.cluster import LocalCluster
 
@@ -119,16 +118,10 @@ async def single_records(
             step.done(f"{sum(map(len, reading.values())):,} records")
     watch.show(display)
     if keep is not None:
-        write_history(Path(keep) / "history.jsonl", stream.history)
+        write_history(Path(keep) / "history.jsonl", stream.history.events("chaos", TOPIC))
     result = verdict([stream.history], reading)
     show_verdict(display, result)
     return result.ok
-
-
-def write_history(path: Path, history: History) -> None:
-    """Write the producer's history as JSON lines, for `minikafka pipeline check`."""
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in history.rows("chaos", TOPIC))
 
 
 def records() -> Iterator[tuple[bytes, bytes]]:

@@ -26,7 +26,7 @@ from transaction_faults import Faults
 from transactional_feed import Feed
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.isolation.events import Recorder
+from minikafka.checks.histories import Recorder
 from minikafka.checks.isolation.operations import OFFSETS_TOPIC
 from minikafka.checks.isolation.verdict import Verdict, check
 from minikafka.tools.cluster import LocalCluster

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from copy_job import transform
 from transactional_client import retry
 
-from minikafka.checks.isolation.events import Recorder
+from minikafka.checks.histories import Recorder
 
 Records = dict[int, list[tuple[int, bytes]]]
 """By partition, the offset and the value of each record."""

@@ -27,7 +27,7 @@ from confluent_kafka import (
 )
 from transactional_client import CALL_SECONDS, TRANSACTION_TIMEOUT_MS, delivered, retry
 
-from minikafka.checks.isolation.events import Recorder
+from minikafka.checks.histories import Recorder
 
 BATCH_RECORDS = 50
 """Maximum number of records in a transaction."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from replica_logs import read_logs
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.checks.isolation.events import Event, parse
+from minikafka.checks.histories import Event, parse
 from minikafka.checks.isolation.verdict import check
 
 

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from minikafka.checks.history import History, Payload, Reading
+from minikafka.checks.delivery import History, Payload, Reading
+from minikafka.checks.histories import Event, line_of
 
 REPLICATION_FACTOR = 3
 ADMIN_SECONDS = 30.0
@@ -221,3 +223,9 @@ def _read_all(
         if messages:
             on_progress(count, total)
     return reading
+
+
+def write_history(path: Path, events: Iterable[Event]) -> None:
+    """Write the history of a client, for `minikafka pipeline check` and `scripts/isolation`."""
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(map(line_of, events))

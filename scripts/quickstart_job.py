@@ -35,7 +35,7 @@ from verdict import IsrWatch, in_background, show_verdict
 
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.zookeeper import shown_kind
-from minikafka.checks.history import Reading, verdict
+from minikafka.checks.delivery import Reading, verdict
 from minikafka.runtime.locks import try_lock
 from minikafka.tools.cli.execution.running import run_cancellable
 from minikafka.tools.cluster import LocalCluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from minikafka.base.model import TopicPartition
 from minikafka.checks.isolation.logs import Stored, stored
-from minikafka.checks.replicas import replicas
+from minikafka.checks.replicas import log_directories
 
 Logs = dict[TopicPartition, dict[int, list[Stored]]]
 
@@ -23,7 +23,7 @@ def read_logs(
     `ends`: the high watermark of each partition; None: the highest one in the brokers' checkpoints. Raises
     PipelineError for a wrong directory, CorruptBatch for a damaged log.
     """
-    found, segments = replicas.find(replicas.log_directories(directories), topics)
+    found, segments = log_directories.find(log_directories.log_directories(directories), topics)
     limits = _checkpointed(found) if ends is None else ends
     logs: Logs = {}
     for (broker, *place), files in groupby(
@@ -38,7 +38,7 @@ def read_logs(
     return logs
 
 
-def _checkpointed(found: Iterable[replicas.CheckedReplica]) -> dict[TopicPartition, int]:
+def _checkpointed(found: Iterable[log_directories.CheckedReplica]) -> dict[TopicPartition, int]:
     ends: dict[TopicPartition, int] = {}
     for replica in found:
         if replica.high_watermark is not None:

@@ -30,9 +30,8 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +41,13 @@ import pyarrow.parquet as pq
 import replays
 from confluent_kafka import Message
 from display import Display, Step
-from load import Stream, create_topic, read_back
+from load import Stream, create_topic, read_back, write_history
 from spark_deaths_driver import COPY, COPY_CHECKPOINT, ONCE, ORIGIN, SOURCE
 from spark_deaths_sink import DIRECTORY, DRIVER_MOMENTS, IN_A_TASK
 from standalone_spark import StandaloneSpark
 from threads import in_thread
 
-from minikafka.checks.history import Reading
+from minikafka.checks.delivery import Reading, reads
 from minikafka.checks.replicas.anomalies import KINDS
 from minikafka.tools.cli.execution.running import run_cancellable
 from minikafka.tools.cluster import LocalCluster
@@ -408,31 +407,14 @@ def settings(
     With these settings, the check compares the history files with the logs of all replicas.
     """
     sent, received = directory / "sent.jsonl", directory / "read.jsonl"
-    write_rows(sent, stream.history.rows("producer", SOURCE))
-    write_rows(received, reads(reading))
+    write_history(sent, stream.history.events("producer", SOURCE))
+    write_history(received, reads("reader", SOURCE, reading))
     return {
         "replicas": [str(cluster.directory.path)],
         "histories": [str(sent)],
         "reads": [str(received)],
         "topics": [SOURCE, COPY, ONCE],
     }
-
-
-def reads(reading: Reading) -> Iterator[dict[str, object]]:
-    """Yield one row of a consumer's history for each record that was read."""
-    position = 0
-    for partition, deliveries in reading.items():
-        for offset, (_, value) in deliveries:
-            position += 1
-            place = {"topic": SOURCE, "partition": partition, "offset": offset}
-            digest = sha256(value).hexdigest()
-            yield {"consumer": "reader", "position": position, **place, "value_sha256": digest}
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
-    """Write rows to a file as JSON lines."""
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 def show_check(display: Display, document: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from minikafka.checks.isolation.events import OK, UNKNOWN, Recorder
+from minikafka.checks.histories import OK, UNKNOWN, Recorder
 
 CALL_SECONDS = 15.0
 """Time limit of one call of the client, after which the call is repeated."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from transactional_client import CALL_SECONDS, TRANSACTION_TIMEOUT_MS, delivered, retry
 
-from minikafka.checks.isolation.events import Recorder
+from minikafka.checks.histories import Recorder
 
 RECORDS_MAX = 30
 """Maximum number of records in a transaction."""

@@ -11,7 +11,7 @@ from typing import Any
 from display import Display
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.history import HistoryComparison
+from minikafka.checks.delivery import HistoryComparison
 from minikafka.tools.cluster import LocalCluster
 
 WATCH_SECONDS = 0.2

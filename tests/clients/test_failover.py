@@ -21,7 +21,7 @@ from support.running_cluster import (
 )
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.history import Reading, verdict
+from minikafka.checks.delivery import Reading, verdict
 from minikafka.client import Client as NativeClient
 from minikafka.tools.cluster import LocalCluster
 

@@ -32,7 +32,7 @@ from support.transaction_log import (
 )
 
 from minikafka.base.errors import KafkaError
-from minikafka.checks.history import verdict
+from minikafka.checks.delivery import verdict
 from minikafka.client import Client, NewTopic
 from minikafka.tools.cluster import LocalCluster
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.isolation.events import OK, Recorder, digest_of, parse
+from minikafka.checks.histories import OK, Recorder, digest_of, parse
 from minikafka.checks.isolation.logs import ABORTED, COMMITTED, RECORD, Stored
 from minikafka.checks.isolation.operations import OFFSETS_TOPIC, offset_digest
 from minikafka.checks.isolation.verdict import Verdict, check

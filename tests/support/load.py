@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from support.real_clients import ConfluentKafka, Writing
 from support.running_cluster import create_topic, heal, wait_for_records
 
-from minikafka.checks.history import verdict
+from minikafka.checks.delivery import verdict
 from minikafka.tools.cluster import LocalCluster
 
 PARTITIONS = 3

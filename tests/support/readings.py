@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.checks.history import Reading
+from minikafka.checks.delivery import Reading
 
 NO_RECORD = object()
 """Stands for the payload of an offset without a record. A payload may be None: a null value."""

@@ -19,7 +19,7 @@ import kafka
 from aiokafka.structs import TopicPartition as AioPartition
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from minikafka.checks.history import History, Reading
+from minikafka.checks.delivery import History, Reading
 from scripts.load import high_watermark
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -14,7 +14,7 @@ from math import inf
 from typing import TypeAlias
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.isolation.events import READ
+from minikafka.checks.histories import READ
 from minikafka.checks.isolation.findings import Findings
 from minikafka.checks.isolation.operations import Read, Transaction
 from minikafka.checks.isolation.writes import Logs, Place

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import CorruptBatch
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer
-from minikafka.checks.isolation.events import digest_of
+from minikafka.checks.histories import digest_of
 from minikafka.checks.isolation.operations import OFFSETS_TOPIC, offset_digest
 from minikafka.deciders.groups.records import OffsetKey, read_key, read_offset
 from minikafka.kafka.records.batch import Record, records_of

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.isolation import events
-from minikafka.checks.isolation.events import FAILED, INVOKED, OK, UNKNOWN, Event
+from minikafka.checks import histories
+from minikafka.checks.histories import FAILED, INVOKED, OK, UNKNOWN, Event
 
 
 class Fate(Enum):
@@ -99,7 +99,7 @@ class _Joined:
             return
         before, invoked = first
         if before.outcome != INVOKED or before.kind != event.kind:
-            raise events.HistoryError(
+            raise histories.HistoryError(
                 f"client {event.client}, number {event.number}: {event.kind} {event.outcome}"
                 f" after {before.kind} {before.outcome}; an operation is invoked once and ends once"
             )
@@ -117,7 +117,7 @@ class _Joined:
         return made
 
 
-_READS: Final = (events.READ, events.SEEK, events.REACHED)
+_READS: Final = (histories.READ, histories.SEEK, histories.REACHED)
 
 
 def _merged(invoked: Event, ended: Event) -> Event:
@@ -138,9 +138,9 @@ def _apply(
         made.reads.setdefault(event.client, []).append(step)
         return
     assert transaction is not None
-    if event.kind in (events.WRITE, events.OFFSETS):
+    if event.kind in (histories.WRITE, histories.OFFSETS):
         transaction.writes.append(_write(event, transaction))
-    elif event.kind == events.BEGIN:
+    elif event.kind == histories.BEGIN:
         transaction.began = invoked
     else:
         _end(event, invoked, transaction)
@@ -148,7 +148,7 @@ def _apply(
 
 def _write(event: Event, transaction: Transaction) -> Write:
     outcome = UNKNOWN if event.outcome == INVOKED else event.outcome
-    if event.kind == events.OFFSETS:
+    if event.kind == histories.OFFSETS:
         return offsets_write(event, transaction, outcome)
     assert event.topic is not None
     offset = -1 if event.offset is None or outcome != OK else event.offset
@@ -171,12 +171,12 @@ def offsets_write(event: Event, transaction: Transaction, outcome: str) -> Write
 
 def offset_digest(group: str, tp: TopicPartition, offset: int) -> bytes:
     """Return the identity of a committed offset in histories and logs."""
-    return events.digest_of(f"{group} {tp.topic} {tp.partition} {offset}".encode())
+    return histories.digest_of(f"{group} {tp.topic} {tp.partition} {offset}".encode())
 
 
 def _end(event: Event, invoked: float | None, transaction: Transaction) -> None:
     """Apply a commit or an abort. The last outcome that is certain decides."""
-    is_commit = event.kind == events.COMMIT
+    is_commit = event.kind == histories.COMMIT
     if is_commit and transaction.commit_invoked is None:
         transaction.commit_invoked = invoked
     if event.outcome == OK:

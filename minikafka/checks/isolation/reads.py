@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.isolation.events import READ, SEEK
+from minikafka.checks.histories import READ, SEEK
 from minikafka.checks.isolation.findings import Findings
 from minikafka.checks.isolation.logs import HIDDEN, OPEN, VISIBLE, PartitionLog
 from minikafka.checks.isolation.operations import Fate, Read, Transaction

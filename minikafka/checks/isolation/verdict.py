@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from minikafka.base.model import TopicPartition
+from minikafka.checks.histories import Event
 from minikafka.checks.isolation.cycles import check_clients, check_information, check_order
-from minikafka.checks.isolation.events import Event
 from minikafka.checks.isolation.findings import Anomaly, Findings
 from minikafka.checks.isolation.logs import PartitionLog, Stored
 from minikafka.checks.isolation.operations import Fate, Transaction, join

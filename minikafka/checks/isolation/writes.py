@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.isolation.events import FAILED, OK
+from minikafka.checks.histories import FAILED, OK
 from minikafka.checks.isolation.findings import Findings
 from minikafka.checks.isolation.logs import HIDDEN, VISIBLE, PartitionLog, Stored
 from minikafka.checks.isolation.operations import OFFSETS_TOPIC, Fate, Transaction, Write

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from minikafka.checks.replicas.replicas import CheckedReplica, SegmentFile
+from minikafka.checks.replicas.log_directories import CheckedReplica, SegmentFile
 from minikafka.kafka.records.header import CONTROL, TRANSACTIONAL
 from minikafka.kafka.records.transactions import VISIBLE
 from minikafka.spark.pipelines.frames import map_in_arrow

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from minikafka.checks.replicas.anomalies import Rule, findings, rule
-from minikafka.checks.replicas.histories import content_of
+from minikafka.checks.replicas.history_tables import content_of
 from minikafka.checks.replicas.logs import PARTITION, is_control
 from minikafka.kafka.records.transactions import ABORTED, VISIBLE
 from minikafka.spark.pipelines.frames import kept

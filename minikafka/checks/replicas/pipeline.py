@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 
 from minikafka.checks.replicas import log_checks, logs, matching
 from minikafka.checks.replicas.anomalies import COLUMNS, KINDS, together
-from minikafka.checks.replicas.histories import (
+from minikafka.checks.replicas.history_tables import (
     OUTCOMES,
     READS,
     SENDS,
@@ -25,14 +25,14 @@ from minikafka.checks.replicas.histories import (
     count_reads,
     count_sends,
 )
-from minikafka.checks.replicas.logs import PARTITION, Limits
-from minikafka.checks.replicas.replicas import (
+from minikafka.checks.replicas.log_directories import (
     CheckedReplica,
     SegmentFile,
     find,
     log_directories,
     running_brokers,
 )
+from minikafka.checks.replicas.logs import PARTITION, Limits
 from minikafka.spark.pipelines.frames import kept
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Fact, Report, Summary, Table

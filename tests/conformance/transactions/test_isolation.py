@@ -21,7 +21,7 @@ from support.transactional_client import (
 )
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.isolation.events import OK, UNKNOWN, Recorder, parse
+from minikafka.checks.histories import OK, UNKNOWN, Recorder, parse
 from minikafka.checks.isolation.logs import Stored, stored
 from minikafka.checks.isolation.verdict import Verdict, check
 from minikafka.client import NewTopic

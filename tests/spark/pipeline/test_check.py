@@ -12,7 +12,7 @@ import pytest
 from support.replica_logs import ReplicaLogs, batch, marked, marker, with_invalid_record
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.history import History
+from minikafka.checks.delivery import History
 from minikafka.checks.replicas import matching, pipeline
 from minikafka.checks.replicas.anomalies import KINDS
 from minikafka.checks.replicas.pipeline import CheckSettings, run

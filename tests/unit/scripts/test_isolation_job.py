@@ -8,7 +8,7 @@ import pytest
 from support.replica_logs import ReplicaLogs, batch
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.isolation.events import Recorder
+from minikafka.checks.histories import Recorder
 from minikafka.storage.log import checkpoints
 
 ROOT = Path(__file__).parents[3]

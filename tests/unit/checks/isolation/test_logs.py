@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import pack
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.isolation.events import digest_of
+from minikafka.checks.histories import digest_of
 from minikafka.checks.isolation.logs import (
     ABORTED,
     COMMITTED,

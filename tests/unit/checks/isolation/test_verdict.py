@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.isolation_world import OFFSETS, OTHER, TP, World
 
-from minikafka.checks.isolation.events import FAILED, UNKNOWN, digest_of
+from minikafka.checks.histories import FAILED, UNKNOWN, digest_of
 from minikafka.checks.isolation.logs import ABORTED, COMMITTED, RECORD
 
 A = digest_of(b"a")

@@ -1,14 +1,16 @@
-"""The history of a transactional client: one JSON object per line and event (docs/isolation.md).
+"""The history of a client: one JSON object per line and event (docs/isolation.md).
 
 An operation has an event `invoked` before it, and an event with its outcome after it. Invariant: an operation without
 an outcome is unknown, because its client may have been killed meanwhile. A `Recorder` writes each line at once, so
 that the history survives the death of the client's process.
+
+A plain line has no event: it is a write of a client without transactions, or a read (docs/pipelines.md).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -23,15 +25,30 @@ ABORT: Final = "abort"
 READ: Final = "read"
 SEEK: Final = "seek"
 REACHED: Final = "reached"
-KINDS: Final = (BEGIN, WRITE, OFFSETS, COMMIT, ABORT, READ, SEEK, REACHED)
 INVOKED: Final = "invoked"
 OK: Final = "ok"
 FAILED: Final = "failed"
 UNKNOWN: Final = "unknown"
 OUTCOMES: Final = (INVOKED, OK, FAILED, UNKNOWN)
 
-_IN_TRANSACTION: Final = (BEGIN, OFFSETS, COMMIT, ABORT)
-_IN_PARTITION: Final = (OFFSETS, READ, SEEK, REACHED)
+ABORTED: Final = "aborted"
+"""The outcome of a plain write whose transaction was aborted."""
+PLAIN: Final = {"producer": ("sequence", WRITE), "consumer": ("position", READ)}
+"""The fields of plain lines that hold the name of the client and the number, and the event that such a line means."""
+EVENT_FIELDS: Final = ("client", "number", "event")
+"""A line with all of these fields is no plain line."""
+_PLACE: Final = ("topic", "partition", "offset")
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    BEGIN: ("transaction",),
+    WRITE: ("topic",),
+    OFFSETS: ("transaction", *_PLACE, "group"),
+    COMMIT: ("transaction",),
+    ABORT: ("transaction",),
+    READ: _PLACE,
+    SEEK: _PLACE,
+    REACHED: _PLACE,
+}
+"""The fields that each kind of event must have."""
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "client": (str,),
     "number": (int,),
@@ -82,19 +99,44 @@ def digest_of(value: bytes | None) -> bytes:
 def parse(lines: Iterable[str], name: str = "history") -> Iterator[Event]:
     """Yield the events of a history. Raises HistoryError with the line's number.
 
-    A last line without a line break is ignored: its writer was killed, and the operation counts as unknown.
+    A last line without a line break is ignored: its writer was killed, and the operation counts as unknown. After plain
+    lines it is not ignored, because a plain write has no other line.
     """
+    is_plain = False
     for number, line in enumerate(lines, 1):
-        if not line.endswith("\n"):
-            return
+        if not line.strip() or not (is_plain or line.endswith("\n")):
+            continue
         try:
-            yield event_of(parse_json(line))
+            row = parse_json(line)
+            is_plain = _is_plain(row)
+            yield event_of(_with_event(row) if is_plain else row)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             shown = line.strip()[:_SHOWN_MAX]
             raise HistoryError(f"{name}, line {number}: {shown}: {error}") from error
 
 
-def event_of(row: dict[str, Any]) -> Event:
+def _is_plain(row: Mapping[str, Any]) -> bool:
+    is_event = all(name in row for name in EVENT_FIELDS)
+    return not is_event and any(name in row for name in PLAIN)
+
+
+def _with_event(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of the event that a plain line means.
+
+    A write of an aborted transaction becomes a transaction of its own, which never ends.
+    """
+    named = next(name for name in PLAIN if name in row)
+    number, kind = PLAIN[named]
+    made = {**row, "client": row[named], "number": row.get(number), "event": kind}
+    made["transaction"] = None
+    if kind == READ:
+        made["outcome"] = OK
+    elif row.get("outcome") == ABORTED:
+        made |= {"outcome": UNKNOWN, "transaction": made["number"]}
+    return made
+
+
+def event_of(row: Mapping[str, Any]) -> Event:
     """Return the event of a JSON object. Raises ValueError or KeyError if it is invalid."""
     _check_types(row)
     event = Event(
@@ -115,7 +157,20 @@ def event_of(row: dict[str, Any]) -> Event:
     return event
 
 
-def _check_types(row: dict[str, Any]) -> None:
+def row_of(event: Event) -> dict[str, Any]:
+    """Return the JSON object of an event. Fields without a value are left out."""
+    row = event._asdict()
+    row["event"] = row.pop("kind")
+    row["value_sha256"] = row.pop("digest").hex() or None
+    return {name: row[name] for name in _TYPES if row.get(name) is not None}
+
+
+def line_of(event: Event) -> str:
+    """Return the line of an event in a history."""
+    return json.dumps(row_of(event), separators=(",", ":")) + "\n"
+
+
+def _check_types(row: Mapping[str, Any]) -> None:
     for name in _REQUIRED:
         if row.get(name) is None:
             raise ValueError(f"it has no {name}")
@@ -125,7 +180,7 @@ def _check_types(row: dict[str, Any]) -> None:
             raise ValueError(f"{name} is {value!r}, it must be of type {types[0].__name__}")
 
 
-def _digest(row: dict[str, Any]) -> bytes:
+def _digest(row: Mapping[str, Any]) -> bytes:
     if (given := row.get("value_sha256")) is None:
         value = row.get("value")
         return digest_of(None if value is None else value.encode())
@@ -136,18 +191,14 @@ def _digest(row: dict[str, Any]) -> bytes:
 
 
 def _check(event: Event) -> None:
-    if event.kind not in KINDS:
-        raise ValueError(f"event {event.kind!r} must be one of {', '.join(KINDS)}")
+    if event.kind not in NEEDS:
+        raise ValueError(f"event {event.kind!r} must be one of {', '.join(NEEDS)}")
     if event.outcome not in OUTCOMES:
         raise ValueError(f"outcome {event.outcome!r} must be one of {', '.join(OUTCOMES)}")
-    if event.kind in _IN_TRANSACTION and event.transaction is None:
-        raise ValueError(f"event {event.kind} needs a transaction")
-    if event.kind in (WRITE, *_IN_PARTITION) and event.topic is None:
-        raise ValueError(f"event {event.kind} needs a topic")
-    if event.kind in _IN_PARTITION and (event.partition is None or event.offset is None):
-        raise ValueError(f"event {event.kind} needs a partition and an offset")
-    if event.kind == OFFSETS and event.group is None:
-        raise ValueError("event offsets needs a group")
+    missing = [name for name in NEEDS[event.kind] if getattr(event, name) is None]
+    if missing:
+        needed = " and ".join(f"a{'n' * name.startswith('o')} {name}" for name in missing)
+        raise ValueError(f"event {event.kind} needs {needed}")
     if event.kind == WRITE and event.partition is None and (event.offset or 0) > 0:
         raise ValueError("a write with an offset needs a partition")
 
@@ -172,7 +223,7 @@ class Recorder:
         self._write = write
         self._now = now
         self._number = -1
-        self._invoked: dict[int, dict[str, Any]] = {}
+        self._invoked: dict[int, Event] = {}
         self._transactions = 0
         self._transaction: int | None = None
 
@@ -184,8 +235,7 @@ class Recorder:
 
     def write(self, topic: str, value: bytes | None, partition: int | None = None) -> int:
         """Record a write of a record with this value."""
-        hashed = {} if value is None else {"value_sha256": digest_of(value).hex()}
-        return self._invoke(WRITE, topic=topic, partition=partition, **hashed)
+        return self._invoke(WRITE, topic=topic, partition=partition, digest=digest_of(value))
 
     def offsets(self, group: str, topic: str, partition: int, offset: int) -> int:
         """Record the commit of a group's offset as part of the transaction."""
@@ -203,36 +253,32 @@ class Recorder:
     def ended(self, number: int, outcome: str = OK, **facts: Any) -> None:
         """Record the outcome of an operation. `facts`: the partition and offset of a write."""
         invoked = self._invoked.pop(number)
-        self._line(number, outcome, invoked | facts)
-        if outcome == OK and invoked["event"] in (COMMIT, ABORT):
+        self._record(invoked._replace(outcome=outcome, **facts))
+        if outcome == OK and invoked.kind in (COMMIT, ABORT):
             self._transaction = None
 
     def read(self, topic: str, partition: int, offset: int, value: bytes | None) -> None:
         """Record that the client received a record."""
-        hashed = {} if value is None else {"value_sha256": digest_of(value).hex()}
-        self._event(READ, topic=topic, partition=partition, offset=offset, **hashed)
+        self._record(self._next(READ, OK, topic, partition, offset, digest_of(value)))
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Record that the client begins to read a partition at this offset."""
-        self._event(SEEK, topic=topic, partition=partition, offset=offset)
+        self._record(self._next(SEEK, OK, topic, partition, offset))
 
     def reached(self, topic: str, partition: int, offset: int) -> None:
         """Record that the client has received everything visible below this offset."""
-        self._event(REACHED, topic=topic, partition=partition, offset=offset)
+        self._record(self._next(REACHED, OK, topic, partition, offset))
 
     def _invoke(self, kind: str, **facts: Any) -> int:
-        self._number += 1
-        row = {"event": kind, "transaction": self._transaction, **facts}
-        self._invoked[self._number] = row
-        self._line(self._number, INVOKED, row)
-        return self._number
+        event = self._next(kind, INVOKED)._replace(**facts)
+        self._invoked[event.number] = event
+        self._record(event)
+        return event.number
 
-    def _event(self, kind: str, **facts: Any) -> None:
+    def _next(self, kind: str, outcome: str, *place: Any) -> Event:
         self._number += 1
-        self._line(self._number, OK, {"event": kind, "transaction": self._transaction} | facts)
+        start = self._client, self._number, kind, outcome, self._transaction, None
+        return Event(*start, *place)
 
-    def _line(self, number: int, outcome: str, facts: dict[str, Any]) -> None:
-        row = {"client": self._client, "number": number, **facts, "outcome": outcome}
-        row["time"] = round(self._now(), 6)
-        given = {name: value for name, value in row.items() if value is not None}
-        self._write(json.dumps(given, separators=(",", ":")) + "\n")
+    def _record(self, event: Event) -> None:
+        self._write(line_of(event._replace(time=round(self._now(), 6))))

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 from support.readings import disagreements
 
-from minikafka.checks.history import History, Reading, verdict
+from minikafka.checks.delivery import History, Reading, verdict
 
 
 def sent(*payloads: str) -> History:

@@ -13,8 +13,9 @@ from array import array
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from hashlib import sha256
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from minikafka.checks.histories import FAILED, OK, READ, UNKNOWN, WRITE, Event, digest_of, row_of
 
 Payload: TypeAlias = Hashable
 """The content of a record, for comparison: the value, or the pair of key and value."""
@@ -66,21 +67,43 @@ class History:
         unknown = self.offsets.count(_UNKNOWN)
         return len(self) - failed - unknown, failed, unknown
 
-    def rows(self, producer: str, topic: str) -> Iterator[dict[str, str | int]]:
-        """Yield the sends as rows of the history that `minikafka pipeline check` reads.
+    def events(self, client: str, topic: str) -> Iterator[Event]:
+        """Yield each send as a write of a client without transactions.
 
         Each payload must be a value, or a pair of key and value.
         """
-        outcomes = {_FAILED: "failed", _UNKNOWN: "unknown"}
+        outcomes = {_FAILED: FAILED, _UNKNOWN: UNKNOWN}
         columns = zip(self.payloads, self.partitions, self.offsets, strict=True)
-        for sequence, (payload, partition, offset) in enumerate(columns):
-            row: dict[str, str | int] = {"producer": producer, "sequence": sequence, "topic": topic}
-            row["outcome"] = outcomes.get(offset, "ok")
-            if row["outcome"] == "ok":
-                row |= {"partition": partition, "offset": max(offset, -1)}
-            value = payload[-1] if isinstance(payload, tuple) else payload
-            assert value is None or isinstance(value, bytes)
-            yield row if value is None else {**row, "value_sha256": sha256(value).hexdigest()}
+        for number, (payload, partition, offset) in enumerate(columns):
+            outcome = outcomes.get(offset, OK)
+            digest = _digest(payload)
+            event = Event(client, number, WRITE, outcome, topic=topic, digest=digest)
+            if outcome == OK:
+                event = event._replace(partition=partition, offset=max(offset, -1))
+            yield event
+
+    def rows(self, producer: str, topic: str) -> Iterator[dict[str, Any]]:
+        """Yield the events as rows of plain lines, with the columns that docs/pipelines.md lists for producers."""
+        for event in self.events(producer, topic):
+            row = row_of(event)
+            del row["event"]
+            yield {"producer": row.pop("client"), "sequence": row.pop("number"), **row}
+
+
+def reads(client: str, topic: str, reading: Reading) -> Iterator[Event]:
+    """Yield each record of a reading as a read. Each payload must be a value, or a pair of key and value."""
+    number = 0
+    for partition, deliveries in reading.items():
+        for offset, payload in deliveries:
+            event = Event(client, number, READ, OK, topic=topic, digest=_digest(payload))
+            yield event._replace(partition=partition, offset=offset)
+            number += 1
+
+
+def _digest(payload: Payload) -> bytes:
+    value = payload[-1] if isinstance(payload, tuple) else payload
+    assert value is None or isinstance(value, bytes)
+    return digest_of(value)
 
 
 @dataclass(frozen=True, slots=True)

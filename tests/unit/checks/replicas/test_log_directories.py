@@ -8,7 +8,7 @@ import pytest
 from support.replica_logs import ReplicaLogs, batch
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.replicas.replicas import (
+from minikafka.checks.replicas.log_directories import (
     CheckedReplica,
     find,
     log_directories,

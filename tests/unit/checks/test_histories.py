@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from minikafka.checks.isolation.events import (
+from minikafka.checks.histories import (
     COMMIT,
     INVOKED,
     OK,

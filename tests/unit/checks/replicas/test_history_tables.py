@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from minikafka.checks.replicas.histories import _Line
+from minikafka.checks.replicas.history_tables import _Line
 
 
 def test_name_of_a_history_line_is_only_its_path_if_the_file_does_not_exist(
