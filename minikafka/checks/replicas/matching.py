@@ -264,7 +264,7 @@ def read_findings(reads: DataFrame, logs: DataFrame, table: DataFrame) -> Iterat
         rule("read_differs", differs, **who),
         rule("aborted_visible", f"{_IS_THERE} AND state = {ABORTED}", **who),
     )
-    before = Window.partitionBy("consumer", *PARTITION).orderBy("position")
+    before = Window.partitionBy("consumer", *PARTITION, "run").orderBy("position")
     text = "format_string('after offset %d', before)"
     yield findings(
         reads.withColumn("before", f.lag("offset").over(before)),

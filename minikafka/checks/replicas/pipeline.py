@@ -14,17 +14,10 @@ from typing import Final
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
 
+from minikafka.checks.histories import READ, WRITE
 from minikafka.checks.replicas import log_checks, logs, matching
 from minikafka.checks.replicas.anomalies import COLUMNS, KINDS, together
-from minikafka.checks.replicas.history_tables import (
-    OUTCOMES,
-    READS,
-    SENDS,
-    Counts,
-    Histories,
-    count_reads,
-    count_sends,
-)
+from minikafka.checks.replicas.history_tables import OUTCOMES, Counts, Histories
 from minikafka.checks.replicas.log_directories import (
     CheckedReplica,
     SegmentFile,
@@ -106,17 +99,17 @@ class _Check:
         settings = self.settings
         with self.report.stage("read histories"):
             if settings.histories:
-                histories = Histories(settings.histories, SENDS, settings.servers)
-                sends = kept(histories.read(self.spark))
-                counts = self._of_topics(count_sends(sends, histories))
+                histories = Histories(settings.histories, WRITE, settings.servers)
+                sends, found = histories.read(self.spark)
+                counts = self._of_topics(found)
                 for name in OUTCOMES:
                     rows = [count for (_, outcome), count in counts.items() if outcome == name]
                     self.facts[f"sends_{name}"] = sum(rows)
                 sends = self._chosen(sends)
             if settings.reads:
-                histories = Histories(settings.reads, READS, settings.servers)
-                reads = kept(histories.read(self.spark))
-                self.facts["reads"] = sum(self._of_topics(count_reads(reads, histories)).values())
+                histories = Histories(settings.reads, READ, settings.servers)
+                reads, found = histories.read(self.spark)
+                self.facts["reads"] = sum(self._of_topics(found).values())
                 reads = self._chosen(reads)
         return sends, reads
 

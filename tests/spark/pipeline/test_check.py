@@ -13,7 +13,8 @@ from support.replica_logs import ReplicaLogs, batch, marked, marker, with_invali
 
 from minikafka.base.model import TopicPartition
 from minikafka.checks.delivery import History
-from minikafka.checks.replicas import matching, pipeline
+from minikafka.checks.histories import Recorder
+from minikafka.checks.replicas import history_tables, matching, pipeline
 from minikafka.checks.replicas.anomalies import KINDS
 from minikafka.checks.replicas.pipeline import CheckSettings, run
 from minikafka.client import NewTopic
@@ -175,6 +176,38 @@ def test_check_compares_the_reads_of_consumers_with_the_logs(spark, tmp_path):
 
 
 @pytest.mark.usefixtures("interpreted_plans")
+def test_check_takes_the_history_of_a_transactional_client(spark, tmp_path):
+    logs = ReplicaLogs(tmp_path / "data")
+    for number, commit in ((0, True), (1, False), (2, True)):
+        producer = Producer(7, 0)
+        sent = batch([value(number)], 2 * number, sequence=number, producer=producer)
+        logs.append(TP, marked(sent, 0x10))
+        logs.append(TP, marker(2 * number + 1, producer, commit=commit))
+    lines: list[str] = []
+    client = Recorder("c", "id", lines.append, lambda: 0.0)
+    for number, end in enumerate((client.commit, client.abort, client.commit)):
+        client.ended(client.begin())
+        client.ended(client.write("t", value(number), 0), offset=2 * number)
+        client.ended(end())
+    for offset, number in ((0, 0), (4, 2)):
+        client.read("t", 0, offset, value(number))
+    client.seek("t", 0, 0)
+    client.read("t", 0, 0, value(0))
+    path = tmp_path / "h.jsonl"
+    path.write_text("".join(lines))
+    history = str(path)
+    summary = check(spark, logs, history, reads=(history,))
+    assert (summary.ok, anomalies(summary)) == (True, {})
+    names = ("sends_ok", "sends_aborted", "reads", "acknowledged_and_there")
+    assert [summary.facts[name] for name in names] == [2, 1, 3, 2]
+    path.write_text(
+        "".join(lines).replace("commit", "was").replace("abort", "commit").replace("was", "abort")
+    )
+    summary = check(spark, logs, history)
+    assert anomalies(summary) == {"lost": 1, "aborted_visible": 2}
+
+
+@pytest.mark.usefixtures("interpreted_plans")
 def test_progress_report_of_the_check_names_every_step_that_spark_computes(
     spark, tmp_path, monkeypatch
 ):
@@ -185,7 +218,7 @@ def test_progress_report_of_the_check_names_every_step_that_spark_computes(
         stages.append(report._stages[-1] if report._stages else "")
         return kept(table)
 
-    for module in (pipeline, matching):
+    for module in (pipeline, matching, history_tables):
         monkeypatch.setattr(module, "kept", computed)
     logs = ReplicaLogs(tmp_path / "data")
     logs.append(TP, batch([value(0)], 0))
