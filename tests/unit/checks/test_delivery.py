@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 
 import pytest
 from support.readings import disagreements
 
-from minikafka.checks.delivery import History, Reading, verdict
+from minikafka.checks.delivery import History, Payload, Reading, reads, verdict
+from minikafka.checks.histories import Event, digest_of, parse
 
 
-def sent(*payloads: str) -> History:
+def sent(*payloads: Payload) -> History:
     """Return a history in which the outcome of every send is unknown."""
     history = History()
     for payload in payloads:
@@ -170,3 +172,23 @@ def test_rows_of_a_history_are_readable_by_the_check_pipeline():
     assert (rows[1]["offset"], rows[1]["value_sha256"]) == (-1, sha256(b"b").hexdigest())
     assert [row["outcome"] for row in rows] == ["ok", "ok", "failed", "unknown", "unknown"]
     assert "value_sha256" not in rows[4]
+
+
+def test_rows_are_plain_lines_of_the_events_of_a_history() -> None:
+    history = sent(*((b"k", b"%d" % n) for n in range(4)), (b"k", None))
+    history.acked(0, 1, 7)
+    history.acked(1, 1, -1)
+    history.failed(2)
+    events = list(history.events("p", "t"))
+    assert list(parse(json.dumps(row) + "\n" for row in history.rows("p", "t"))) == events
+    assert [event.outcome for event in events] == ["ok", "ok", "failed", "unknown", "unknown"]
+    assert (events[0].partition, events[0].offset, events[1].offset) == (1, 7, -1)
+    assert (events[3].digest, events[4].digest) == (digest_of(b"3"), b"")
+
+
+def test_records_of_a_reading_are_the_reads_of_one_consumer() -> None:
+    reading: Reading = {1: [(4, b"a")], 0: [(0, (b"k", None))]}
+    assert list(reads("c", "t", reading)) == [
+        Event("c", 0, "read", "ok", topic="t", partition=1, offset=4, digest=digest_of(b"a")),
+        Event("c", 1, "read", "ok", topic="t", partition=0, offset=0),
+    ]

@@ -1,4 +1,4 @@
-"""The lines of a history of transactions: valid ones, invalid ones, and those of a killed client."""
+"""The lines of a history: events, plain lines, invalid lines, and those of a killed client."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from minikafka.checks.histories import (
     COMMIT,
     INVOKED,
     OK,
+    Event,
     HistoryError,
     Recorder,
     digest_of,
     event_of,
+    line_of,
     parse,
 )
 from minikafka.checks.isolation.operations import Fate, join
 
+PLACE = {"topic": "t", "partition": 0, "offset": 0}
 WRITE = {"client": "c", "number": 0, "event": "write", "outcome": "ok", "topic": "t"}
 
 
@@ -68,6 +71,43 @@ def test_cut_off_last_line_is_ignored() -> None:
     assert len(list(parse([line + "\n", line[:20]]))) == 1
 
 
+def test_plain_line_is_a_write_outside_of_transactions_or_a_read() -> None:
+    place = {"topic": "t", "partition": 1, "offset": 7, "value": "a"}
+    rows = (
+        {"producer": "p", "sequence": 3, "outcome": "ok", **place},
+        {"producer": "p", "sequence": 4, "outcome": "failed", "topic": "t"},
+        {"consumer": "c", "position": 5, **place},
+    )
+    write, failed, read = parse(json.dumps(row) + "\n" for row in rows)
+    known = {"topic": "t", "partition": 1, "offset": 7, "digest": digest_of(b"a")}
+    assert write == Event("p", 3, "write", "ok", **known)
+    assert failed == Event("p", 4, "write", "failed", topic="t")
+    assert read == Event("c", 5, "read", "ok", **known)
+
+
+def test_plain_write_of_an_aborted_transaction_must_not_become_visible() -> None:
+    row = {"producer": "p", "sequence": 3, "topic": "t", "outcome": "aborted"}
+    (transaction,) = join(parse([json.dumps(row) + "\n"])).transactions
+    assert transaction.fate is Fate.ABORTED
+    assert [write.topic for write in transaction.writes] == ["t"]
+
+
+def test_last_plain_line_needs_no_line_break_but_must_be_whole() -> None:
+    lines = [json.dumps({"consumer": "c", "position": n, **PLACE}) for n in range(2)]
+    assert len(list(parse([lines[0] + "\n", "\n", lines[1]]))) == 2
+    with pytest.raises(HistoryError, match="line 2: "):
+        list(parse([lines[0] + "\n", lines[1][:20]]))
+
+
+def test_line_of_an_event_is_parsed_back() -> None:
+    event = Event("c", 1, "write", "ok", 2, "id", "t", 3, 4, digest_of(b"a"), None, 0.5)
+    assert list(parse([line_of(event)])) == [event]
+
+
+def test_event_wins_over_the_names_of_plain_lines() -> None:
+    assert event_of(WRITE) == next(parse([json.dumps(WRITE | {"producer": "p"}) + "\n"]))
+
+
 def test_value_is_given_as_text_or_as_a_hash() -> None:
     as_text = event_of(WRITE | {"value": "a"})
     assert event_of(WRITE | {"value_sha256": as_text.digest.hex()}).digest == as_text.digest
@@ -85,6 +125,7 @@ def test_value_is_given_as_text_or_as_a_hash() -> None:
         ({"topic": None}, "event write needs a topic"),
         ({"event": "commit"}, "event commit needs a transaction"),
         ({"event": "read"}, "event read needs a partition and an offset"),
+        ({"event": None}, "it has no event"),
         ({"event": "offsets", "transaction": 1, "partition": 0, "offset": 0}, "needs a group"),
         ({"value_sha256": "aa"}, "is not 64 hexadecimal digits"),
         ({"offset": 5}, "a write with an offset needs a partition"),

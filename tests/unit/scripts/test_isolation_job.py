@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,18 @@ def test_lost_record_ends_with_1_and_is_shown(run, paths, capsys):
         recorder.ended(recorder.write("t", b"b"), partition=0, offset=1)
     assert run(paths) == 1
     assert capsys.readouterr().out.startswith("lost at t-0 offset 1 of d: it is in no log\n")
+
+
+def test_directory_of_histories_and_plain_lines_are_read(run, paths, capsys):
+    plain = {"producer": "p", "sequence": 0, "topic": "t", "outcome": "ok", "value": "a"}
+    row = {**plain, "partition": 0, "offset": 0}
+    histories = Path(paths[-1]).parent / "histories"
+    histories.mkdir()
+    (histories / "p.jsonl").write_text(json.dumps(row) + "\n")
+    assert run([*paths[:-1], str(histories)]) == 0
+    (histories / "q.jsonl").write_text(json.dumps({**row, "producer": "q", "offset": 5}) + "\n")
+    assert run([*paths[:-1], str(histories)]) == 1
+    assert "lost at t-0 offset 5 of q" in capsys.readouterr().out
 
 
 def test_wrong_directory_and_wrong_history_end_with_2(run, paths, capsys, tmp_path):
