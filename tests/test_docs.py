@@ -91,9 +91,9 @@ def has_member(class_name: str, member: str) -> bool:
 
 
 def has_class(module: str, name: str) -> bool:
-    """True if the module defines the name, or the package of this name exports it."""
+    """True if the module defines the name or has it in `__all__`, or the package of this name exports it."""
     return any(
-        re.search(rf"^(class )?{name}\b", text, re.MULTILINE)
+        re.search(rf"^(class )?{name}\b|^__all__ = .*\"{name}\"", text, re.MULTILINE)
         if path.stem == module
         else path.name == "__init__.py" and path.parent.name == module and name in text
         for path, text in sources().items()
