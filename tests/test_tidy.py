@@ -356,3 +356,18 @@ def test_spark_page_lists_every_option_with_its_default():
             for name, default in options.items()
             if default not in WITHOUT_DEFAULT
         } == {name: default for name, default in defaults.items() if default is not None}
+
+
+RULE_FILES = ("test_tidy", "test_imports", "test_docs", "test_docstrings", "test_glossary")
+
+
+def test_contributing_page_names_every_rule():
+    """If this test fails, name the rule in docs/contributing.md, with its reason in one line."""
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "contributing.md").read_text()))
+    tests = {
+        path.stem: set(re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE))
+        for path in (ROOT / "tests").rglob("test_*.py")
+    }
+
+    assert sorted({name for file in RULE_FILES for name in tests[file]} - named) == []
+    assert sorted(named - set().union(*tests.values())) == []
