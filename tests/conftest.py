@@ -18,7 +18,7 @@ from typing import Any
 
 import hypothesis
 import pytest
-from support import proof, zookeeper_in_memory
+from support import proof
 from support.client_outcomes import MatrixOutcomes
 from support.conformance_rows import RowOutcomes
 from support.running_cluster import cluster, shared_cluster, stop_shared_cluster
@@ -26,6 +26,7 @@ from support.zookeeper_cache import ZooKeeperCache
 from xdist.scheduler import LoadFileScheduling
 
 from minikafka.base.zookeeper import EMBEDDED, OWN
+from minikafka.simulation.zookeeper import close_all
 
 __all__ = ["cluster", "shared_cluster"]
 
@@ -72,6 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     accept_interrupts()
     keep_compiled_modules()
     start_java_fast()
+    proof.note_simulated_brokers()
     config.pluginmanager.register(RowOutcomes(), RowOutcomes.NAME)
     config.pluginmanager.register(MatrixOutcomes())
     if "PYTEST_XDIST_WORKER" not in os.environ and config.getoption("numprocesses", None):
@@ -179,7 +181,7 @@ async def watched_loop() -> AsyncIterator[None]:
     loop.set_exception_handler(lambda _, context: swallowed.append(context))
     mine = asyncio.all_tasks()
     yield
-    await zookeeper_in_memory.close_all()
+    await close_all()
     for _ in range(3):
         await asyncio.sleep(0)
     left = asyncio.all_tasks() - mine - {asyncio.current_task()}

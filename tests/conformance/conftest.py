@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from support import proof
-from support.memory_cluster import MemoryCluster
 from support.zookeepers import (
     connect,
     ensemble,
@@ -13,6 +12,8 @@ from support.zookeepers import (
     shared_ensemble,
     shared_server,
 )
+
+from minikafka.simulation.cluster import MemoryCluster
 
 __all__ = [
     "connect",

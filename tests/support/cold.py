@@ -10,13 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.endpoints import endpoints
-from support.loop_clock import IdleProcessor, LoopClock, SeededRng
-from support.memory_cleaners import MemoryCleaners
-from support.memory_cluster import InlineExecutor, ManyDescriptors
-from support.memory_storage import MemoryStorage
-from support.memory_transport import MemoryTransport
 from support.until import until
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -38,6 +32,13 @@ from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.services import ClientConnection, RequestContext, Services, Steps
 from minikafka.kafka.wire.codec import decode_response, encode_response
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.descriptors import ManyDescriptors
+from minikafka.simulation.ports import IdleProcessor, InlineExecutor, MemoryCleaners, SeededRng
+from minikafka.simulation.storage import MemoryStorage
+from minikafka.simulation.transport import MemoryTransport
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.storage.log.manager import LogManager
 from minikafka.zookeeper.nodes import ids, layout
 

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from support.endpoints import endpoints
-from support.manual_clock import ManualClock
 from support.mode_ports import mode_ports
 from support.recording_ledger import RecordingLedger
-from support.zookeeper_in_memory import InMemoryClient, Znodes, ZooKeeperInMemory
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import (
@@ -35,6 +33,9 @@ from minikafka.broker.rpc.liveness import Presence, Probe
 from minikafka.broker.step_gate import StepGate
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.zookeeper import Znodes, ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import layout
 
 T0 = TopicPartition("t", 0)

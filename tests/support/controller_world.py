@@ -20,7 +20,6 @@ from typing import Any
 
 from support.controller_bench import encode_preferred_election
 from support.endpoints import endpoints
-from support.zookeeper_in_memory import Znodes
 
 from minikafka.base.errors import BadVersion, ServerVerdict
 from minikafka.base.model import (
@@ -73,6 +72,7 @@ from minikafka.deciders.controller.events import (
 from minikafka.deciders.controller.machine import ControllerMachine, ControllerSettings
 from minikafka.deciders.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.deciders.decider import Answer, Outcome
+from minikafka.simulation.zookeeper import Znodes
 from minikafka.zookeeper.nodes import layout
 
 Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest

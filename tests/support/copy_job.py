@@ -11,7 +11,6 @@ import asyncio
 from collections import Counter
 
 from support.group_client import RETRY_MS, GroupClient, Unanswered
-from support.memory_cluster import MemoryCluster
 from support.transactional_client import (
     CommittedReader,
     Fenced,
@@ -23,6 +22,7 @@ from support.transactional_client import (
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.kafka.wire.versions import OFFSET_FETCH
+from minikafka.simulation.cluster import MemoryCluster
 
 SOURCE, TARGET = "source", "target"
 PARTITIONS = 2

@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import Iterable
 from random import Random
 
-from support.memory_cluster import MemoryCluster
-
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client
+from minikafka.simulation.cluster import MemoryCluster
 from minikafka.storage.replication.partition import Partition
 
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from support.memory_cluster import MemoryCluster
-
 from minikafka.base.errors import ErrorCode
 from minikafka.client.connection import BrokerConnection
 from minikafka.kafka.wire import codec
@@ -23,6 +21,7 @@ from minikafka.kafka.wire.versions import (
     SERVED,
     SYNC_GROUP,
 )
+from minikafka.simulation.cluster import MemoryCluster
 
 START_AGAIN = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}

@@ -13,8 +13,6 @@ from functools import wraps
 from typing import Any
 
 from support.group_client import REJOIN, START_AGAIN, GroupClient, Member
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import SeededLoop
 
 from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
@@ -22,6 +20,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.broker import BrokerServer
 from minikafka.deciders.groups.events import CommitRequest, JoinRequest, SyncRequest
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import SeededLoop
 
 BEAT_MS = 100
 REQUESTS = (JoinRequest, SyncRequest, CommitRequest)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from support.memory_cluster import MemoryCluster
-
 from minikafka.base.model import (
     NO_EPOCH,
     ControllerRequest,
@@ -16,6 +14,7 @@ from minikafka.base.model import (
 )
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.kafka.records.batch import Record, build
+from minikafka.simulation.cluster import MemoryCluster
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = 100

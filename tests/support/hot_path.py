@@ -17,9 +17,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 
 from support.group_client import GroupClient
-from support.memory_cluster import MemoryCluster
-from support.memory_transport import MemoryLink
-from support.seeded_loop import run_seeded
 from support.until import until
 
 from benchmarks.allocations import Allocations, Cost
@@ -30,6 +27,9 @@ from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.wire.codec import encode_request, request
 from minikafka.kafka.wire.fetch import encode_request as encode_follower_request
 from minikafka.kafka.wire.versions import FETCH, OFFSET_COMMIT, PRODUCE
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.transport import MemoryLink
 
 T0 = TopicPartition("t", 0)
 FOLLOWER = 9

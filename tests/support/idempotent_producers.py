@@ -16,13 +16,12 @@ from bisect import insort
 from collections import deque
 from functools import partial
 
-from support.memory_cluster import MemoryCluster
-
 from minikafka.base.errors import ErrorCode
 from minikafka.client.connection import BrokerConnection
 from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.wire.codec import decode_response, request
 from minikafka.kafka.wire.versions import PRODUCE
+from minikafka.simulation.cluster import MemoryCluster
 
 TOPIC = "t"
 VERSION = 9

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from support.leaders_cluster import LeadersCluster
-from support.seeded_loop import context_of, run_seeded
 
 from minikafka.base.config import TopicConfig
 from minikafka.broker.capabilities import TopicPlan
 from minikafka.client import NewTopic
 from minikafka.client.administration.results import Outcome
+from minikafka.simulation.loop import context_of, run_seeded
 
 REQUESTS = "partitions_reassigned"
 ID = b"i" * 16

@@ -6,9 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
-
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
 from minikafka.base.model import PartitionState, TopicPartition
@@ -16,6 +13,8 @@ from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 T0 = TopicPartition("t", 0)
 _LATEST_S = 120

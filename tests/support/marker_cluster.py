@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 from support.logs import transactional_batch
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import context_of
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
@@ -17,6 +15,8 @@ from minikafka.deciders.transactions.commands import EndedTransaction, SendMarke
 from minikafka.deciders.transactions.events import MarkersFenced, MarkersWritten
 from minikafka.kafka.records.batch import end_of_transaction, marker_of
 from minikafka.kafka.records.header import ATTRIBUTES, BATCH_LENGTH, CONTROL, HEADER, OVERHEAD
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import context_of
 from minikafka.storage.replication.partition import Partition
 
 PRODUCER = 7

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from support.invariants import violations
-from support.memory_cluster import LOG_DIR, MemoryCluster
-from support.memory_storage import MemoryStorage
-from support.seeded_loop import context_of, run_seeded
 from support.stage import BROKERS, KEYS, Stage
 
 from minikafka.base.ports import Create
 from minikafka.client import Client
+from minikafka.simulation.cluster import LOG_DIR, MemoryCluster
+from minikafka.simulation.loop import context_of, run_seeded
+from minikafka.simulation.storage import MemoryStorage
 
 
 class MemoryStage(Stage):

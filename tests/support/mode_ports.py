@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.manual_clock import ManualClock
-
 from minikafka.base.config import BrokerConfig
 from minikafka.broker.ledger.record import NOTHING
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.step_gate import StepGate
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import ManualClock
 from minikafka.zookeeper.nodes.faults import Faults
 
 

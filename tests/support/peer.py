@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from support.memory_transport import MemoryLink
-
 from minikafka.base.ports import Buffer, Link
+from minikafka.simulation.transport import MemoryLink
 
 
 class Peer:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from support.memory_cluster import MemoryCluster
-
 from minikafka.base.model import LeaderAndIsrRequest, PartitionState, TopicPartition
 from minikafka.base.ports import Buffer
 from minikafka.broker.coordinators.verification import TransactionVerifier
@@ -16,6 +14,7 @@ from minikafka.broker.turns import Scheduler
 from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
 from minikafka.kafka.wire.versions import PRODUCE
+from minikafka.simulation.cluster import MemoryCluster
 from minikafka.storage.replication.purgatory import AnswerQueue
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -18,13 +18,13 @@ from typing import Any
 from support.idempotent_producers import TOPIC, IdempotentProducer
 from support.invariants import violations
 from support.logs import read_all
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import records
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import SeededLoop, run_seeded
 from minikafka.storage.replication.partition import Partition
 
 TP = TopicPartition(TOPIC, 0)

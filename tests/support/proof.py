@@ -10,6 +10,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from minikafka.broker.broker import BrokerServer
+from minikafka.simulation.cluster import MemoryCluster
+
 
 class Level(IntEnum):
     """The levels of tests, in rising order. docs/conformance.md explains the levels."""
@@ -54,6 +57,17 @@ def note_imitated_death() -> None:
     """Record that a broker of the current test died by closing, so that the test is at most HOSTED."""
     global _limit
     _limit = Level.HOSTED
+
+
+def note_simulated_brokers() -> None:
+    """Make each start of a broker of a `MemoryCluster` note the level MEMORY and the cluster's mode."""
+    start = MemoryCluster.start
+
+    async def noting(cluster: MemoryCluster, number: int) -> BrokerServer:
+        note(Level.MEMORY, cluster.coordination)
+        return await start(cluster, number)
+
+    MemoryCluster.start = noting  # type: ignore[method-assign]
 
 
 def modes() -> tuple[str, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from support.memory_cluster import MemoryCluster
 from support.peer import Peer
 from support.until import until
+
+from minikafka.simulation.cluster import MemoryCluster
 
 
 async def answer(cluster: MemoryCluster, request: bytes) -> bytes | None:

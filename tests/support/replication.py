@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from support.manual_clock import ManualClock
-from support.memory_storage import MemoryStorage
-
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.model import PartitionState, TopicPartition
 from minikafka.kafka.records.batch import Record, build, records
 from minikafka.kafka.wire.fetch import finished
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.log import Log
 from minikafka.storage.replication.follower import Follower
 from minikafka.storage.replication.partition import Partition

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.memory_cluster import MemoryCluster
-from support.memory_transport import MemoryLink
-
 from minikafka.base.ports import Buffer, Link
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.transport import MemoryLink
 
 
 class Silent:

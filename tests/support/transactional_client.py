@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from support.group_client import RETRY_MS, TRIES, GroupClient, Unanswered
-from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
@@ -37,6 +36,7 @@ from minikafka.kafka.wire.versions import (
     PRODUCE,
     TXN_OFFSET_COMMIT,
 )
+from minikafka.simulation.cluster import MemoryCluster
 
 CLIENT_VERSION = 3
 """The highest version of AddPartitionsToTxn that clients send."""

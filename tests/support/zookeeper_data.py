@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from support.memory_storage import MemoryStorage
 from support.server_states import RandomWrites, fingerprint, new_state
 
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.server.core.state import ServerState
 from minikafka.zookeeper.server.store.store import Store
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from support.until import until
-from support.zookeeper_in_memory import CONNECT, InMemoryClient, ZooKeeperInMemory
 from support.zookeeper_proxy import Proxy
 from support.zookeepers import SESSION_MS, Client, Connect, in_thread
 
@@ -18,6 +17,8 @@ from minikafka.base.errors import NotConnected
 from minikafka.base.ports import SessionEvent, SessionState, Transport, ZooKeeper
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.transport import SocketTransport
+from minikafka.simulation.zookeeper import CONNECT, ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.client.client import close_session
 from minikafka.zookeeper.processes.child import ServerProcess
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.memory_cluster import MemoryCluster
 from support.raw_answers import answer
 from support.raw_requests import Filling, frame, names_of
 
@@ -21,6 +20,7 @@ from minikafka.kafka.wire.versions import (
     PRODUCE,
     SERVED,
 )
+from minikafka.simulation.cluster import MemoryCluster
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from support.idempotent_producers import TOPIC, IdempotentProducer, JavaClient, Librdkafka
 from support.logs import read_all
-from support.memory_cluster import MemoryCluster
 from support.producer_storm import BROKERS, KEYS, TP, Storm, run_storm
-from support.seeded_loop import run_seeded
 from support.until import until
 
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import records
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 PRODUCERS = (Librdkafka, JavaClient)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
 from support.raw_answers import answer
 from support.until import until
 
@@ -27,6 +26,7 @@ from minikafka.kafka.wire.versions import (
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
 )
+from minikafka.simulation.cluster import MemoryCluster
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 

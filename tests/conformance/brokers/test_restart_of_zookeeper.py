@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.memory_storage import MemoryStorage
-from support.seeded_loop import run_seeded
-from support.zookeeper_in_memory import ZooKeeperInMemory
 
 from minikafka.base.ports import SessionState
 from minikafka.client import Client, NewTopic, Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.storage import MemoryStorage
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 

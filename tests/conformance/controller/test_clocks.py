@@ -8,14 +8,14 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support.memory_cluster import MemoryCluster
 from support.memory_stage import SEEDS, MemoryStage
-from support.seeded_loop import run_seeded
 from support.stage import KEYS
 from support.zookeeper_brokers import NewCluster
 
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 from minikafka.tools.cli.processes import broker_process
 
 HOUR_MS = 3_600_000

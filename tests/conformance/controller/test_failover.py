@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster, MemoryServer
-from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
@@ -18,6 +16,9 @@ from minikafka.broker.rpc import messages
 from minikafka.broker.rpc.liveness import CONNECTION_LOST
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.control_plane import MemoryServer
+from minikafka.simulation.loop import SeededLoop, run_seeded
 
 T0 = TopicPartition("t", 0)
 AT_ONCE = 500

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.memory_cluster import LOG_DIR, MemoryCluster
 from support.until import until
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import LOG_DIR, MemoryCluster
 from minikafka.storage.log.epochs import encode
 
 T0 = TopicPartition("t", 0)

@@ -18,7 +18,6 @@ from support.kafka_42 import (
     fails_over_between_steps_6_and_7,
     moving,
 )
-from support.memory_cluster import MemoryCluster
 from support.memory_stage import MemoryStage, on_memory_stage
 from support.operations import Cast
 from support.until import until
@@ -27,6 +26,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.broker.rpc.messages import LEADER_AND_ISR
 from minikafka.client import NewTopic
+from minikafka.simulation.cluster import MemoryCluster
 from minikafka.tools.cluster.observation.state import combine
 from minikafka.zookeeper.nodes import layout
 

@@ -8,14 +8,14 @@ import random
 
 import pytest
 from support.garbage import garbage, places
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.until import until
-from support.zookeeper_in_memory import ZooKeeperInMemory
 
 from minikafka.base.errors import ConfigError
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
 from minikafka.zookeeper.nodes import layout
 
 

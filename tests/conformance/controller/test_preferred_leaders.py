@@ -12,10 +12,10 @@ from support.controller_bench import (
     encode_preferred_election,
     until,
 )
-from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
+from minikafka.simulation.clocks import ManualClock
 from minikafka.zookeeper.nodes import layout
 
 

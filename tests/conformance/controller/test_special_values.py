@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.memory_cluster import MemoryCluster
 from support.until import until
 
 from minikafka.base.config import BrokerConfig, TopicConfig
@@ -13,6 +12,7 @@ from minikafka.base.config.keys import INT_MAX, LONG_MAX, ConfigType, Key
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
 
 NUMBERS = (ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE)
 HIGHEST = {ConfigType.INT: INT_MAX, ConfigType.LONG: LONG_MAX, ConfigType.DOUBLE: 1.0}

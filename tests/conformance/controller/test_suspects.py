@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.controller.terms.term import Term
@@ -16,6 +14,8 @@ from minikafka.broker.modes.controller.terms.view import summary_of
 from minikafka.client import NewTopic
 from minikafka.deciders.controller.events import BrokerSuspected, SuspicionEnded
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 from minikafka.storage.replication.partition import Partition
 
 T0 = TopicPartition("t", 0)

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from support.idempotent_producers import IdempotentProducer, JavaClient, Librdkafka
 from support.invariants import violations
-from support.memory_cluster import MemoryCluster, MemoryServer
 from support.producer_storm import Storm, run_storm
-from support.seeded_loop import SeededLoop, context_of, run_seeded
 from support.until import until
 
 from minikafka.base.errors import ControllerMoved, ErrorCode, KafkaError
@@ -22,6 +20,9 @@ from minikafka.base.model import StopReplicaPartition, StopReplicaRequest, Topic
 from minikafka.broker.ledger.reader import Line
 from minikafka.broker.ledger.record import ELECTION
 from minikafka.client import NewTopic
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.control_plane import MemoryServer
+from minikafka.simulation.loop import SeededLoop, context_of, run_seeded
 from minikafka.zookeeper.nodes import layout
 
 T0 = TopicPartition("t", 0)

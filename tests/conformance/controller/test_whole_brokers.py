@@ -9,9 +9,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.memory_storage import MemoryStorage
-from support.seeded_loop import run_seeded
 from support.until import until
 
 from minikafka.base.errors import ConfigError, ErrorCode
@@ -21,6 +18,9 @@ from minikafka.broker.broker import BrokerServer
 from minikafka.client import Client, NewTopic
 from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.nodes import layout
 
 T0 = TopicPartition("t", 0)

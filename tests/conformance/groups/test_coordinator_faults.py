@@ -11,12 +11,12 @@ from itertools import count
 
 import pytest
 from support.group_life import STEPS, Faults, Life, SteppedCluster
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.base.coordination import CONTROLLER
 from minikafka.client import NewTopic
 from minikafka.deciders.groups.states import STABLE
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 KEYS = {

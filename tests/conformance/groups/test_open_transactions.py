@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from support.group_client import GroupClient
 from support.logs import end_marker
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
@@ -22,6 +20,8 @@ from minikafka.deciders.groups.records import (
 from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.records.header import TRANSACTIONAL
 from minikafka.kafka.wire.versions import OFFSET_FETCH
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 P0 = TopicPartition(GROUP_TOPIC, 0)

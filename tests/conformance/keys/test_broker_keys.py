@@ -10,8 +10,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster, MemoryControlPlane
-from support.seeded_loop import run_seeded
 from support.until import until
 
 from minikafka.base.config import BrokerConfig
@@ -19,6 +17,9 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record, build
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.control_plane import MemoryControlPlane
+from minikafka.simulation.loop import run_seeded
 from minikafka.storage.log.log import Log
 from minikafka.tools.cli.processes import broker_process
 

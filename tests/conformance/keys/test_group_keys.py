@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from support.group_client import GroupClient, Member
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
@@ -17,6 +15,8 @@ from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.header import ATTRIBUTES, CODEC_MASK, HEADER
 from minikafka.kafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 from minikafka.storage.replication.reader import PartitionReader
 
 pytestmark = pytest.mark.usefixtures("each_mode")

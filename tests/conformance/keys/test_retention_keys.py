@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.kafka.records.batch import build
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 BATCH = len(build([Record(timestamp=0, value=b"v" * 100)]))

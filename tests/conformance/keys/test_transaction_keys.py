@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.transactional_client import Fenced, MustAbort, TransactionalProducer
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.kafka.wire.versions import DESCRIBE_TRANSACTIONS
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 from minikafka.storage.replication.reader import PartitionReader
 
 pytestmark = pytest.mark.usefixtures("each_mode")

@@ -6,9 +6,6 @@ import asyncio
 
 import pytest
 from support.leaders_cluster import T0, LeadersCluster, run_leaders
-from support.memory_cluster import MemoryCluster
-from support.memory_storage import MemoryStorage
-from support.seeded_loop import run_seeded
 
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import ConfigError
@@ -16,6 +13,9 @@ from minikafka.base.ports import WatchKind
 from minikafka.client import NewTopic
 from minikafka.deciders.leaders.model import Operation, StateChange
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.nodes.leaders import queues
 
 SEEDS = range(1, 6)

@@ -6,10 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.few_descriptors import FewDescriptors
 from support.hosted import batch
 from support.leaders_cluster import T0, LeadersCluster, run_leaders
-from support.memory_cluster import MemoryCluster
 from support.until import until
 
 from minikafka.base.config import TopicConfig
@@ -18,6 +16,8 @@ from minikafka.broker.capabilities import TopicPlan
 from minikafka.client import NewTopic, Record
 from minikafka.client.network import Address, Network, request
 from minikafka.kafka.wire.versions import PRODUCE
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.descriptors import FewDescriptors
 
 LAG_MS = 3_000
 

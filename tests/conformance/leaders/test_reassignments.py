@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from support.leaders_cluster import T0, LeadersCluster
-from support.memory_cluster import LOG_DIR
-from support.seeded_loop import run_seeded
 
 from minikafka.client import NewTopic
+from minikafka.simulation.cluster import LOG_DIR
+from minikafka.simulation.loop import run_seeded
 
 SEEDS = range(1, 4)
 ROOT = "/leaders/brokers"

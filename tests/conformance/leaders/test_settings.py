@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 from support.leaders_cluster import T0, LeadersCluster, run_leaders
-from support.memory_cluster import LOG_DIR
 
 from minikafka.base.config import BrokerConfig
 from minikafka.client.administration.admin import Resource, ResourceType
+from minikafka.simulation.cluster import LOG_DIR
 
 SESSION_MS = 60_000
 """Longer than any pause of a broker in these tests, so that its session lasts."""

@@ -12,10 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 from support import replication
 from support.leaders_cluster import T0, LeadersCluster
-from support.memory_cluster import LOG_DIR
-from support.memory_storage import MemoryStorage
 from support.replication import Replicas as ReplicasInMemory
-from support.seeded_loop import run_seeded
 
 from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.model import (
@@ -42,6 +39,9 @@ from minikafka.deciders.leaders.model import (
 )
 from minikafka.deciders.leaders.reassignment import LedReassignments
 from minikafka.deciders.leaders.shrinking import Shrinking
+from minikafka.simulation.cluster import LOG_DIR
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.replication.partition import Partition
 from minikafka.zookeeper.nodes.leaders import queues, reassignments, topics
 

@@ -7,12 +7,12 @@ import asyncio
 from support import days
 from support.days import HOUR, MINUTE, SECOND, STEP, STEPS
 from support.logs import read_all
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
 from minikafka.kafka.records.batch import records
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 from minikafka.storage.replication.partition import Partition
 
 KEYED, AGED = TopicPartition("keyed", 0), TopicPartition("aged", 0)

@@ -8,9 +8,6 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from support.few_descriptors import FewDescriptors, no_descriptor
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.until import until
 
 from minikafka.base.coordination import MODES
@@ -18,6 +15,9 @@ from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
 from minikafka.kafka.records.batch import build
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.descriptors import FewDescriptors, no_descriptor
+from minikafka.simulation.loop import run_seeded
 
 KEYS = {"log_segment_bytes": 200, "log_index_interval_bytes": 1, "min_insync_replicas": 2}
 

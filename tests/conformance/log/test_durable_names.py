@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from support.fsynced_files import FsyncedFiles, RootedStorage
 from support.group_client import GroupClient
-from support.memory_cluster import MemoryCluster
-from support.memory_storage import (
-    Names,
-    Remains,
-    former_bytes,
-    names_of_last_fsync,
-    some_names,
-)
-from support.seeded_loop import run_seeded
 from support.transactional_client import CommittedReader, TransactionalProducer
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.files import (
+    BytesLeft,
+    NamesLeft,
+    former_bytes,
+    names_of_last_fsync,
+    some_names,
+)
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 
@@ -35,13 +35,13 @@ def zeros(path: str, data: bytes, former: bytes) -> bytes:
     return bytes(len(data))
 
 
-MODELS: dict[str, tuple[Remains, Names]] = {
+MODELS: dict[str, tuple[BytesLeft, NamesLeft]] = {
     "last-fsync": (former_bytes, names_of_last_fsync),
     "some-names": (zeros, some_names(2)),
 }
 
 
-def cut_power(cluster: MemoryCluster, remains: Remains, names: Names) -> None:
+def cut_power(cluster: MemoryCluster, remains: BytesLeft, names: NamesLeft) -> None:
     for number in list(cluster.brokers):
         left = cluster.storages[number].power_cut(remains, names)
         cluster.kill(number)

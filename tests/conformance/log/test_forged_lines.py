@@ -10,9 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
-
 from minikafka.base.errors import KafkaError
 from minikafka.client import NewTopic
 from minikafka.client.connection import BrokerConnection
@@ -20,6 +17,8 @@ from minikafka.kafka.messages import table
 from minikafka.kafka.messages.table import Field, Structure
 from minikafka.kafka.wire import codec
 from minikafka.kafka.wire.versions import LIST_OFFSETS, PRODUCE, SERVED
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 from minikafka.tools.cli.processes import log_lines
 from minikafka.tools.cli.processes.log_lines import LineFormatter
 from minikafka.zookeeper.nodes import layout

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
-from support.few_descriptors import FewDescriptors
 from support.logs import DIRECTORY, append, batch, offsets, open_log, produce, read_all, replicate
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
+from minikafka.simulation.descriptors import FewDescriptors
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.log import Log
 from minikafka.storage.log.segments.segment import LOG
 

@@ -11,21 +11,21 @@ from random import Random
 
 import pytest
 from support.logs import TP, config, offsets, produce, read_all
-from support.memory_cluster import MemoryCluster
-from support.memory_storage import (
-    MemoryStorage,
-    Names,
-    Remains,
+
+from minikafka.base.config import TopicConfig
+from minikafka.client import Client, NewTopic, Record
+from minikafka.kafka.records.batch import build
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.files import (
+    BytesLeft,
+    NamesLeft,
     all_names,
     former_bytes,
     names_of_last_fsync,
     some_names,
 )
-from support.seeded_loop import run_seeded
-
-from minikafka.base.config import TopicConfig
-from minikafka.client import Client, NewTopic, Record
-from minikafka.kafka.records.batch import build
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.directory import LogDirectory
 from minikafka.storage.log.log import Log
 from minikafka.storage.log.retention import plan
@@ -116,7 +116,9 @@ class Producing:
         return {offset: value for offset, (time, value) in rows if time >= oldest}
 
 
-def cut_power(cluster: MemoryCluster, remains: Remains, names: Names = names_of_last_fsync) -> None:
+def cut_power(
+    cluster: MemoryCluster, remains: BytesLeft, names: NamesLeft = names_of_last_fsync
+) -> None:
     for number in list(cluster.brokers):
         left = cluster.storages[number].power_cut(remains, names)
         cluster.kill(number)
@@ -144,7 +146,7 @@ async def read(user: Client) -> dict[int, bytes]:
 @pytest.mark.parametrize(
     "remains", [zeros, nothing, zeroed_indexes, one_zeroed_entry, first_entries, some_pages]
 )
-def test_power_loss_of_all_brokers_loses_no_acknowledged_record(remains: Remains) -> None:
+def test_power_loss_of_all_brokers_loses_no_acknowledged_record(remains: BytesLeft) -> None:
     async def scene() -> None:
         async with MemoryCluster(3, **KEYS) as cluster, cluster.client() as user:
             await user.create_topics(NewTopic("t", 1, 3))
@@ -166,7 +168,7 @@ def test_power_loss_of_all_brokers_loses_no_acknowledged_record(remains: Remains
 @pytest.mark.parametrize(
     "remains", [zeros, nothing, former_bytes, one_zeroed_entry, first_entries, some_pages]
 )
-def test_power_loss_at_any_file_operation_loses_no_fsynced_record(remains: Remains) -> None:
+def test_power_loss_at_any_file_operation_loses_no_fsynced_record(remains: BytesLeft) -> None:
     """Produce to one log and write checkpoints, then check the log as it is after a loss before each operation."""
     storage = MemoryStorage()
     directory = LogDirectory(storage, "/d")

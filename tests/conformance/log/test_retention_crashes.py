@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from support.logs import read_all
-from support.memory_cluster import MemoryCluster
-from support.memory_storage import MemoryStorage
-from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
 from minikafka.kafka.records.batch import build, records
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.log import Log
 
 SECOND = 1_000

@@ -8,13 +8,13 @@ import pytest
 from support import days
 from support.days import HOUR, SECOND, STEPS
 from support.logs import read_all
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
 from minikafka.kafka.records.batch import build, records
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 from minikafka.storage.replication.partition import Partition
 
 KEPT_MS = 6 * HOUR

@@ -10,16 +10,16 @@ import asyncio
 
 import pytest
 from support.logs import batch, end_marker, offsets, produce, read_all, replicate, segments_of
-from support.memory_cluster import LOG_DIR, MemoryCluster
-from support.memory_storage import MemoryStorage
 from support.replication import KEY, TP, Replicas
-from support.seeded_loop import run_seeded
 from support.until import until
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, KafkaError, OffsetGap
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.records.header import TRANSACTIONAL
+from minikafka.simulation.cluster import LOG_DIR, MemoryCluster
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.directory import LogDirectory
 from minikafka.storage.log.log import Log
 from minikafka.storage.replication.follower import DELAYED, FETCHING

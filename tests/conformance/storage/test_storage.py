@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Storage
 from minikafka.runtime.storage import DiskStorage
+from minikafka.simulation.storage import MemoryStorage
 
 
 class Place(NamedTuple):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from support.group_client import GroupClient
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.transaction_scenes import answers_of, answers_of_kafka
+
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 ONE = {
     "offsets_topic_num_partitions": 2,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from support.group_client import GroupClient
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.transactional_client import TransactionalProducer, committed_values
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.deciders.transactions.steps import STEPS, TRANSACTION
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]

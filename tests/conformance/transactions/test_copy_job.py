@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from support.copy_job import PARTITIONS, SOURCE, TARGET, CopyJob, Source
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.client import NewTopic
 from minikafka.deciders.transactions.steps import STEPS, TRANSACTION
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import SeededLoop, run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 SMALL = {

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from support.group_client import GroupClient, Member
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.transactional_client import (
     CommittedReader,
     Fenced,
@@ -22,6 +20,8 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.kafka.wire.versions import OFFSET_FETCH
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 from support.group_client import RETRY_MS, Unanswered
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.transactional_client import (
     CommittedReader,
     Fenced,
@@ -25,6 +23,8 @@ from minikafka.checks.histories import OK, UNKNOWN, Recorder, parse
 from minikafka.checks.isolation.logs import Stored, stored
 from minikafka.checks.isolation.verdict import Verdict, check
 from minikafka.client import NewTopic
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 SMALL = {

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from support.marker_cluster import PRODUCER, SCRIPTED, MarkerCluster, markers
-from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.deciders.transactions.commands import DropMarkers
 from minikafka.deciders.transactions.steps import COMPLETE, MARKERS, NEXT_MARKERS, TRANSACTION
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 A, B, C = (TopicPartition("t", number) for number in range(3))

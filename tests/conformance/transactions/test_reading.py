@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from support.aborted import check_indexes
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.transactional_client import (
     READ_COMMITTED,
     CommittedReader,
@@ -20,6 +18,8 @@ from support.transactional_client import (
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.kafka.wire.versions import FETCH, SERVED
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 A, B = TopicPartition("a", 0), TopicPartition("a", 1)

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 import pytest
 from support.group_client import Unanswered
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import SeededLoop, run_seeded
 from support.transactional_client import (
     Fenced,
     MustAbort,
@@ -19,6 +17,8 @@ from support.transactional_client import (
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import SeededLoop, run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from support.group_client import GroupClient, Unanswered
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.transactional_client import MustAbort, TransactionalProducer
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]

@@ -9,13 +9,13 @@ from typing import cast
 
 import pytest
 import uvloop
-from support.memory_transport import MemoryTransport
 from support.until import until
 
 from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Buffer, Link, Transport
 from minikafka.runtime.transport import SocketTransport
+from minikafka.simulation.transport import MemoryTransport
 
 Scenario = Callable[[Transport], Awaitable[None]]
 Run = Callable[[Scenario], None]

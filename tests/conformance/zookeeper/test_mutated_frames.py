@@ -8,16 +8,17 @@ import struct
 
 import pytest
 from support import zookeeper_wire as wire
-from support.loop_clock import LoopClock, SeededRng
-from support.memory_storage import MemoryStorage
-from support.memory_transport import MemoryTransport
-from support.seeded_loop import run_seeded
 from support.server_states import fingerprint
 from support.zookeeper_sequences import Sequence
 from support.zookeeper_state import assert_consistent
 from support.zookeeper_wire import WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.ports import SeededRng
+from minikafka.simulation.storage import MemoryStorage
+from minikafka.simulation.transport import MemoryTransport
 from minikafka.zookeeper.messages import codes
 from minikafka.zookeeper.server.core.state import ServerState
 from minikafka.zookeeper.server.server import ZooKeeperServer

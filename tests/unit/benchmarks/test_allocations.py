@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from support.hot_path import Stage, consumer_fetch, run
-from support.memory_storage import MemoryFile
-from support.memory_transport import MemoryLink
 
 from benchmarks.allocations import PRODUCT, Allocations, Cost
+from minikafka.simulation.storage import MemoryFile
+from minikafka.simulation.transport import MemoryLink
 
 ROOT = Path(__file__).parents[3]
 LINK = ("send", "pause_reading", "resume_reading")

@@ -9,8 +9,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster, MemoryControlPlane
-from support.memory_storage import MemoryStorage
 from support.until import until
 
 from minikafka.base.errors import Closed, ErrorCode, OutcomeUnknown, StaleSession, StorageFailed
@@ -21,6 +19,9 @@ from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.broker.rpc import messages
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.control_plane import MemoryControlPlane
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.nodes import layout
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.memory_cluster import MemoryCluster
 from support.memory_mode import MemoryMode, MemoryState
 from support.until import until
 
@@ -15,6 +14,7 @@ from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
 from minikafka.storage.replication.isr import Committed
 
 T0 = TopicPartition("t", 0)

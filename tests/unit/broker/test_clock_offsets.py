@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 import pytest
-from support.manual_clock import ManualClock
 from support.until import until
 
 from minikafka.base.endpoints import Endpoint, SecurityProtocol
@@ -15,6 +14,7 @@ from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import Broker, UpdateMetadataRequest
 from minikafka.broker.clock_offsets import PERIOD_MS, WARN_MS, ClockOffsets
 from minikafka.broker.metadata import MetadataCache
+from minikafka.simulation.clocks import ManualClock
 
 LISTENER = "CONTROL"
 HOUR = 3_600_000

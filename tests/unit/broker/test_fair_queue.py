@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from support.manual_clock import ManualClock
 
 from minikafka.broker.turns import LARGE_MS, TURN_MS, WAIT_MS, OneAtATime, Scheduler
+from minikafka.simulation.clocks import ManualClock
 
 
 class WorkClock:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.manual_clock import ManualClock
-
 from minikafka.broker.host import Alarm, Host, send_answer
 from minikafka.deciders.decider import Answer, TimerDue
+from minikafka.simulation.clocks import ManualClock
 
 
 class Echo:

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 
 from support.cold import broker, state
-from support.loop_clock import LoopClock
 
 from minikafka.base.model import LEADER_DURING_DELETE, UpdateMetadataRequest
 from minikafka.broker.metadata import MetadataCache
+from minikafka.simulation.clocks import LoopClock
 
 
 def request(*states, live=(1, 2), ids=()) -> UpdateMetadataRequest:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from support.cold import Cold, context, state
 from support.entities import entity
-from support.loop_clock import LoopClock
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import PartitionResult, RequestedTopic, TopicPartition
@@ -41,6 +40,7 @@ from minikafka.kafka.wire.versions import (
     LIST_OFFSETS,
     LIST_PARTITION_REASSIGNMENTS,
 )
+from minikafka.simulation.clocks import LoopClock
 
 COUNT = 2_000
 NAMES = [f"none-{number}" for number in range(COUNT)]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from support.invariants import violations
-from support.memory_cluster import MemoryCluster
 from support.until import until
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.ledger.reader import Line
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
 from minikafka.tools.explain.summary import Story
 
 T0 = TopicPartition("t", 0)

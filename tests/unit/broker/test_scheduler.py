@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from support.manual_clock import ManualClock
 
 from minikafka.broker.turns import TURN_MS, Rotation, Scheduler
+from minikafka.simulation.clocks import ManualClock
 
 
 class Stage:

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call
 from minikafka.broker.rpc import messages
 from minikafka.broker.step_gate import NAMES, StepGate
+from minikafka.simulation.clocks import ManualClock
 
 STEP = "reassignment.A1"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.memory_transport import MemoryTransport
 from support.stub_cluster import StubCluster
+
+from minikafka.simulation.transport import MemoryTransport
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from support.memory_transport import MemoryTransport
 from support.stub_cluster import StubCluster
 from support.until import until
 
@@ -17,6 +16,7 @@ from minikafka.client import Client, NewTopic, Outcome, Record
 from minikafka.client.administration import admin
 from minikafka.client.administration.results import ConfigSource, Resource, ResourceType
 from minikafka.kafka.wire import versions
+from minikafka.simulation.transport import MemoryTransport
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC, BROKER = Resource(ResourceType.TOPIC, "t"), Resource(ResourceType.BROKER, "3")

@@ -6,12 +6,12 @@ import asyncio
 import struct
 
 import pytest
-from support.manual_clock import ManualClock
 
 from minikafka.base.ports import Buffer
 from minikafka.client.connection import BUFFER_BYTES, RESPONSE_MAX_BYTES, BrokerConnection
 from minikafka.client.network import VERSIONS, request
 from minikafka.kafka.wire.versions import METADATA
+from minikafka.simulation.clocks import ManualClock
 
 TIMEOUT_MS = 1_000
 

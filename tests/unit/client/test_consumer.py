@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.stub_cluster import StubCluster
 from support.transactional_client import TransactionalProducer
 from support.until import until
@@ -20,6 +18,8 @@ from minikafka.client.log_offsets import LATEST
 from minikafka.kafka.records.batch import build
 from minikafka.kafka.records.header import CONTROL, LOG_APPEND_TIME
 from minikafka.kafka.wire import versions
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 
 @pytest.fixture

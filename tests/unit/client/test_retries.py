@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.manual_clock import ManualClock
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client.metadata import NoBrokerAnswers
 from minikafka.client.retries import RETRY_BACKOFF_MS, UNKNOWN_TOPIC_MS, Retries
 from minikafka.client.waits import PendingCall, Waits
+from minikafka.simulation.clocks import ManualClock
 
 
 class CountingMetadata:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.memory_transport import MemoryTransport
 from support.stub_transactions import OPEN, StubTransactions
 
 from minikafka.base.errors import ErrorCode
@@ -16,6 +15,7 @@ from minikafka.client.administration.transaction_admin import (
     TransactionListing,
 )
 from minikafka.kafka.wire import versions
+from minikafka.simulation.transport import MemoryTransport
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DONE = Outcome(ErrorCode.NONE)

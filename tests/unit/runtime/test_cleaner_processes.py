@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 from support.cleaning import carry_out, task, varied_log
-from support.memory_storage import MemoryStorage
 from support.until import until
 
 from minikafka.base.errors import CleaningFailed, StorageFailed
 from minikafka.runtime.cleaner_processes import CleanerProcesses
 from minikafka.runtime.cleaner_worker import CleanerThrottle
 from minikafka.runtime.storage import DiskStorage
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.cleaner.task import CleaningTask
 
 NOW = 20_000_000

@@ -6,9 +6,8 @@ import asyncio
 import errno
 from contextlib import suppress
 
-from support.loop_clock import LoopClock
-
 from minikafka.runtime.memory import GROWTH, find_trim, resident, return_freed_memory
+from minikafka.simulation.clocks import LoopClock
 
 
 class Process:

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from support.group_client import GroupClient
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.transactional_client import TransactionalProducer, committed_values
 
 from minikafka.base.errors import ErrorCode
@@ -16,6 +14,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import NewTopic
 from minikafka.kafka.wire.versions import WRITE_TXN_MARKERS
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 A, B = (TopicPartition("t", number) for number in range(2))
 OFFSETS = TopicPartition(GROUP_TOPIC, 0)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.client.administration.results import DeletedRecords, Outcome
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import SeededLoop, run_seeded
 
 T0 = TopicPartition("t", 0)
 LATEST = -1

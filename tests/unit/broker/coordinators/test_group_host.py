@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from support.group_client import GroupClient, Member
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.client import Client, NewTopic, Record
 from minikafka.kafka.records.batch import valid_run
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import SeededLoop, run_seeded
 
 Scenario = Callable[[MemoryCluster, Client], Awaitable[None]]
 FAST = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 3}

@@ -5,8 +5,6 @@ import re
 from collections.abc import Collection
 
 import pytest
-from support.manual_clock import ManualClock
-from support.memory_cluster import MemoryCluster
 
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import TopicPartition
@@ -17,6 +15,8 @@ from minikafka.client import NewTopic
 from minikafka.deciders.groups.group import Group
 from minikafka.deciders.groups.offsets import GroupOffsets, OffsetAndMetadata
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.cluster import MemoryCluster
 
 Pairs = dict[tuple[str, str, str], int]
 

@@ -9,9 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.cold import Tasks
-from support.loop_clock import LoopClock
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.base.coordinators import TransactionEnded, partition_of
 from minikafka.base.errors import ErrorCode
@@ -22,6 +19,9 @@ from minikafka.broker.coordinators.internal_topic import TopicSettings
 from minikafka.broker.replicas.roles import Roles
 from minikafka.broker.turns import Scheduler
 from minikafka.kafka.records.transactions import Marker
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 PAGE = Path(__file__).parents[4] / "docs" / "architecture.md"
 EXAMPLE = next(

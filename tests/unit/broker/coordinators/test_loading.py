@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 from support.cold import Tasks
-from support.few_descriptors import no_descriptor
 from support.logs import end_marker
-from support.loop_clock import LoopClock
 from support.until import until
 
 from minikafka.base.coordinators import (
@@ -27,6 +25,8 @@ from minikafka.broker.turns import Scheduler
 from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.records.header import TRANSACTIONAL
 from minikafka.kafka.records.transactions import Marker
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.descriptors import no_descriptor
 
 
 class Log:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from support.marker_cluster import PRODUCER, MarkerCluster, markers
-from support.seeded_loop import SeededLoop, run_seeded
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
@@ -19,6 +18,7 @@ from minikafka.broker.rpc.coordinator_calls import (
     encode_markers,
 )
 from minikafka.client import NewTopic
+from minikafka.simulation.loop import SeededLoop, run_seeded
 from minikafka.storage.replication.partition import Partition
 
 A, B = TopicPartition("t", 0), TopicPartition("u", 0)

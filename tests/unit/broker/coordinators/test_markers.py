@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from support.endpoints import endpoints
-from support.loop_clock import LoopClock
-from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (
@@ -27,6 +25,8 @@ from minikafka.broker.step_gate import StepGate
 from minikafka.deciders.transactions.commands import DropMarkers, EndedTransaction, SendMarkers
 from minikafka.deciders.transactions.events import MarkersFenced, MarkersWritten
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.loop import run_seeded
 
 A, B = (TopicPartition("t", number) for number in range(2))
 HOME = TopicPartition(TRANSACTION_TOPIC, 0)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from support.seeded_loop import run_seeded
-
 from minikafka.broker.coordinators.peer_calls import CALLS_MAX, ITEMS_MAX, PeerCalls
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.loop import run_seeded
 
 
 class Peers:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.broker.coordinators.transaction_host import ProducerIds
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes.ids import claim_producer_ids
 from minikafka.zookeeper.nodes.layout import PRODUCER_ID_BLOCK, decode_producer_ids
 

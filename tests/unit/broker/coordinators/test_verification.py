@@ -8,8 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.endpoints import endpoints
-from support.loop_clock import LoopClock
-from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import Broker, ClusterMetadata, PartitionState, TopicPartition
@@ -29,6 +27,8 @@ from minikafka.broker.rpc.coordinator_calls import (
 from minikafka.deciders.transactions.commands import AddPartitionsResponse
 from minikafka.deciders.transactions.events import VerifyRequest
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.loop import run_seeded
 
 A, B = (TopicPartition("t", number) for number in range(2))
 HOME = TopicPartition(TRANSACTION_TOPIC, 0)

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import SeededLoop, run_seeded
 from support.session_consumer import Key, SessionConsumer
 
 from minikafka.base.errors import ErrorCode
@@ -18,6 +16,8 @@ from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record
 from minikafka.kafka.wire.codec import decode_response, request
 from minikafka.kafka.wire.versions import LIST_OFFSETS
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import SeededLoop, run_seeded
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 NUMBERS = range(6)

@@ -9,8 +9,6 @@ from typing import Any, cast
 
 import pytest
 from support.logs import clean, end_marker, transactional_batch
-from support.loop_clock import SeededRng
-from support.manual_clock import ManualClock
 from support.replication import KEY, LAG_MS, TP, Replica, Replicas
 
 from minikafka.base.config import BrokerConfig
@@ -33,6 +31,8 @@ from minikafka.kafka.wire.codec import decode_response, encode_request, request
 from minikafka.kafka.wire.fetch import FOLLOWER_VERSION, STEP_ROWS, decode_in_steps
 from minikafka.kafka.wire.fetch import encode_request as encode_follower_request
 from minikafka.kafka.wire.versions import FETCH
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.ports import SeededRng
 from minikafka.storage.replication import consumer_sessions, sessions
 from minikafka.storage.replication.partition import Partition
 from minikafka.storage.replication.purgatory import AnswerQueue

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.session_consumer import Key, SessionConsumer
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 NUMBERS = range(3)
 ALL: dict[Key, int] = {("t", number): 0 for number in NUMBERS}

@@ -8,13 +8,13 @@ import logging
 from typing import Any
 
 import pytest
-from support.manual_clock import ManualClock
-from support.memory_storage import MemoryStorage
 from support.sparse_lines import fields
 
 from minikafka.broker.ledger import writer
 from minikafka.broker.ledger.record import DECISION, EVENT, LOST, STEP, WRITE
 from minikafka.broker.ledger.writer import LedgerWriter, directory_of, file_name, number_of
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.storage import MemoryStorage
 
 DIRECTORY = directory_of("/data/broker-1")
 FIRST = f"{DIRECTORY}/{file_name(1)}"

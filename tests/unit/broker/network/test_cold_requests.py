@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
 from support.peer import Peer
 from support.until import until
 
@@ -22,6 +21,7 @@ from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.wire.codec import decode_response, encode_request, request, response
 from minikafka.kafka.wire.versions import FETCH, FIND_COORDINATOR, METADATA, PRODUCE
+from minikafka.simulation.cluster import MemoryCluster
 
 T0 = TopicPartition("t", 0)
 

@@ -11,8 +11,6 @@ import pytest
 from support.controller_bench import until
 from support.encoders import raw_batch
 from support.logs import remove_below
-from support.loop_clock import LoopClock
-from support.memory_cluster import MemoryCluster
 from support.produced_batches import record
 from support.silent_client import Reader, Silent, join
 
@@ -31,6 +29,8 @@ from minikafka.kafka.records.rules import RecordRules
 from minikafka.kafka.records.walk import Walk, judge
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
 from minikafka.kafka.wire.versions import DELETE_TOPICS, DESCRIBE_CONFIGS, FETCH, METADATA, PRODUCE
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.cluster import MemoryCluster
 
 
 async def test_exception_in_a_handler_closes_only_the_connection_of_that_client(

@@ -10,9 +10,6 @@ from inspect import signature
 from typing import Any
 
 import pytest
-from support.manual_clock import ManualClock
-from support.memory_cluster import ManyDescriptors, MemoryCluster
-from support.seeded_loop import run_seeded
 from support.silent_client import Silent
 from support.until import until
 
@@ -20,6 +17,10 @@ from minikafka.broker.network.connection_room import ConnectionRoom, reserve_of
 from minikafka.client import Client, NewTopic, Record
 from minikafka.kafka.wire.codec import encode_request, request
 from minikafka.kafka.wire.versions import API_VERSIONS, FETCH
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.descriptors import ManyDescriptors
+from minikafka.simulation.loop import run_seeded
 
 MANY = 2**31 - 1
 ROOM = 40

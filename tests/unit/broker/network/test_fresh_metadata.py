@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from support.entities import entity
 from support.group_client import GroupClient
-from support.memory_cluster import MemoryCluster
 from support.memory_mode import MemoryMode, MemoryState
 
 from minikafka.base.config import BrokerConfig
@@ -24,6 +23,7 @@ from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.client.network import Address, Network, request
 from minikafka.kafka.wire import versions
+from minikafka.simulation.cluster import MemoryCluster
 
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"

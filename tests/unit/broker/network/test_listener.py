@@ -7,8 +7,6 @@ import json
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.silent_client import Silent
 from support.until import until
 
@@ -19,6 +17,8 @@ from minikafka.client import Client, NewTopic, Record
 from minikafka.client.network import Address, Network
 from minikafka.kafka.wire.codec import decode_response, encode_request, request, response
 from minikafka.kafka.wire.versions import FIND_COORDINATOR, METADATA
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 from minikafka.zookeeper.nodes import layout
 
 KEYS = {

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
-from support.loop_clock import IdleProcessor
 
 from minikafka.base.errors import RecordsGone
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer
@@ -25,6 +24,7 @@ from minikafka.broker.network.unsent import (
     UnsentResponses,
 )
 from minikafka.broker.turns import Scheduler
+from minikafka.simulation.ports import IdleProcessor
 from minikafka.storage.log.deferred import Deferred
 
 MOST = 1 << 20

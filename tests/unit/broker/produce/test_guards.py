@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 from support.logs import end_marker, transactional_batch
-from support.memory_cluster import MemoryCluster
 from support.produce_connection import T0, T1, Connected
 from support.until import until
 
@@ -15,6 +14,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.broker.rpc.coordinator_calls import VerifyRow
 from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.records.header import TRANSACTIONAL
+from minikafka.simulation.cluster import MemoryCluster
 
 Done = Callable[[Mapping[TopicPartition, int]], None]
 PRODUCER = (7, 0)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
 from support.produce_connection import T0, T1, VERSION, Connected
 from support.until import until
 
@@ -21,6 +20,7 @@ from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.wire.codec import encode_request, request
 from minikafka.kafka.wire.produce import ELEMENTS_MAX, STEP_ELEMENTS
 from minikafka.kafka.wire.versions import PRODUCE
+from minikafka.simulation.cluster import MemoryCluster
 
 
 @pytest.fixture

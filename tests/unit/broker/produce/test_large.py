@@ -6,8 +6,6 @@ from random import Random
 
 import pytest
 from support.encoders import CODECS, raw_batch
-from support.loop_clock import LoopClock
-from support.memory_cluster import MemoryCluster
 from support.produced_batches import record
 from support.silent_client import Reader, join
 from support.until import until
@@ -17,6 +15,8 @@ from minikafka.client import NewTopic
 from minikafka.kafka.records.codecs import compress
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
 from minikafka.kafka.wire.versions import PRODUCE
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.cluster import MemoryCluster
 
 LONG = compress(CODECS["lz4"], record(value=bytes(300_000)))
 BATCHES = {

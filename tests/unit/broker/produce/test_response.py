@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
 from support.produce_connection import T0, T1, Connected
 from support.until import until
 
@@ -17,6 +16,7 @@ from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record, build, records
 from minikafka.kafka.records.header import LOG_APPEND_TIME
 from minikafka.kafka.records.rules import LISTED_MAX
+from minikafka.simulation.cluster import MemoryCluster
 
 INVALID, TIME = ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP
 NO_KEY = "Compacted topic cannot accept message without key in topic partition t-{}"

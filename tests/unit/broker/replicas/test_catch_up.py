@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from support.hosted import batch
-from support.memory_cluster import MemoryCluster
 from support.memory_mode import MemoryMode, MemoryState
 from support.until import until
 
@@ -23,6 +22,7 @@ from minikafka.client.consumer import fetch_request
 from minikafka.client.network import Address, Network, request
 from minikafka.kafka.records.batch import Record
 from minikafka.kafka.wire.versions import DELETE_RECORDS, FETCH, LIST_OFFSETS, PRODUCE
+from minikafka.simulation.cluster import MemoryCluster
 
 T0 = TopicPartition("t", 0)
 WAIT_MS = 10_000

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.manual_clock import ManualClock
-from support.memory_cluster import LOG_DIR, MemoryCluster
-from support.memory_storage import former_bytes
-from support.seeded_loop import run_seeded
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import TopicPartition
 from minikafka.broker.replicas.checkpoints import Checkpoints
 from minikafka.client import NewTopic, Record
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.cluster import LOG_DIR, MemoryCluster
+from minikafka.simulation.files import former_bytes
+from minikafka.simulation.loop import run_seeded
 from minikafka.storage.log.checkpoints import LOG_START_OFFSETS
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.manual_clock import ManualClock
 
 from minikafka.base.coordinators import Append, TransactionalProducer
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -22,6 +21,7 @@ from minikafka.kafka.records.header import (
     PRODUCER_ID,
     TRANSACTIONAL,
 )
+from minikafka.simulation.clocks import ManualClock
 
 TIMEOUT_MS = 5_000
 BATCH_BYTES_MAX = 200

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from support.controller_bench import until
 from support.endpoints import endpoints
-from support.manual_clock import ManualClock
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint
@@ -24,6 +23,7 @@ from minikafka.kafka.wire.codec import decode_request, encode_response, response
 from minikafka.kafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import ManualClock
 from minikafka.storage.replication.follower import FETCHING, Follower
 
 _HEADER = 4 + 2 + 2 + 4 + 2 + len("f")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from support.hosted import T0, T1, Hosted, batch, state
 from support.logs import end_marker
-from support.memory_cluster import MemoryCluster
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.kafka.records.batch import records
 from minikafka.kafka.records.transactions import Marker
+from minikafka.simulation.cluster import MemoryCluster
 
 
 async def lead(

@@ -8,10 +8,8 @@ from dataclasses import replace
 
 import pytest
 from support.controller_bench import until
-from support.manual_clock import ManualClock
 from support.recording_ledger import RecordingLedger
 from support.replication import TP, Replicas
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr, TopicPartition
@@ -22,6 +20,9 @@ from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
 from minikafka.broker.replicas.isr_changes import IsrChanges
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.storage.replication.isr import Committed, PendingExpand
 from minikafka.zookeeper.nodes import layout
 

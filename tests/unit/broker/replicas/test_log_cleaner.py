@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from support.cleaning import latest
 from support.logs import read_all
-from support.memory_cluster import LOG_DIR, MemoryCluster
-from support.memory_storage import Folder, find
-from support.seeded_loop import run_seeded
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.kafka.records.batch import Record, records
+from minikafka.simulation.cluster import LOG_DIR, MemoryCluster
+from minikafka.simulation.files import Folder, find
+from minikafka.simulation.loop import run_seeded
 from minikafka.storage.log.log import Log
 
 T0 = TopicPartition("t", 0)

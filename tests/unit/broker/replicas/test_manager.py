@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from support.endpoints import endpoints
 from support.hosted import EPOCH, T0, T1, Hosted, batch, state
-from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
 from minikafka.base.model import (
@@ -27,6 +26,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Call
 from minikafka.broker.rpc import messages
+from minikafka.simulation.cluster import MemoryCluster
 from minikafka.storage.replication.isr import Committed, PendingExpand, PendingShrink
 from minikafka.zookeeper.nodes import layout
 

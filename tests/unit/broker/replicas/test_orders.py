@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support.hosted import T0, T1, batch
-from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import NO_EPOCH, Broker, PartitionState
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.orders import ReplicaOrders
+from minikafka.simulation.cluster import MemoryCluster
 from minikafka.storage.replication.isr import PendingShrink
 
 STALE = ErrorCode.STALE_CONTROLLER_EPOCH

@@ -13,7 +13,6 @@ from typing import Any
 import cramjam
 import pytest
 from support.encoders import CODECS, raw_batch
-from support.memory_cluster import MemoryCluster
 from support.peer import Peer
 from support.produced_batches import MANY, MANY_COUNT, THREE, record
 from support.until import until
@@ -30,6 +29,7 @@ from minikafka.kafka.records.rules import RecordRules
 from minikafka.kafka.records.walk import Walk, judge
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
 from minikafka.kafka.wire.versions import API_VERSIONS, PRODUCE
+from minikafka.simulation.cluster import MemoryCluster
 from minikafka.storage.log.log import Log
 from minikafka.storage.replication.partition import Partition
 from minikafka.storage.replication.purgatory import Purgatory

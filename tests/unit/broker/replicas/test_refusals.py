@@ -7,9 +7,6 @@ import logging
 from functools import partial
 
 import pytest
-from support.manual_clock import ManualClock
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
@@ -20,6 +17,9 @@ from minikafka.client.connection import BrokerConnection
 from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.wire.codec import Entity, request
 from minikafka.kafka.wire.versions import FETCH, LIST_OFFSETS, PRODUCE
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 T0 = TopicPartition("t", 0)
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER

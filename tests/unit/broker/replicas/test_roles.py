@@ -8,14 +8,14 @@ from contextlib import suppress
 import pytest
 from support.hosted import T0, T1, Hosted
 from support.hosted import state as hosted_state
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import PartitionState, TopicPartition
 from minikafka.broker.broker import BrokerServer
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import CorruptBatch, Record, build, records
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 
 REGISTRY = TopicPartition("registry", 0)
 VALUES = {b"%d" % number: b"x" * number for number in range(50)}

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 
 from minikafka.base.metrics import prometheus_text
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 from minikafka.tools.cli.reassign.throttle import REPLICAS, set_throttle
 
 T0 = TopicPartition("t", 0)

@@ -9,12 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.few_descriptors import FewDescriptors
 from support.logs import produce as produce_to
-from support.loop_clock import LoopClock
-from support.memory_cluster import LOG_DIR, InlineExecutor, MemoryCluster
-from support.memory_storage import MemoryStorage, former_bytes
-from support.seeded_loop import run_seeded
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -24,6 +19,13 @@ from minikafka.broker.turns import Scheduler
 from minikafka.client import Client, NewTopic, Record
 from minikafka.kafka.records.batch import build
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.cluster import LOG_DIR, MemoryCluster
+from minikafka.simulation.descriptors import FewDescriptors
+from minikafka.simulation.files import former_bytes
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.ports import InlineExecutor
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.manager import LogManager
 from minikafka.storage.log.retention import SEGMENTS_MAX
 from minikafka.storage.replication.partition import Partition

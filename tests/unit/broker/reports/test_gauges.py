@@ -6,7 +6,6 @@ import asyncio
 from typing import Literal, get_args
 
 import pytest
-from support.memory_cluster import MemoryCluster
 from support.replication import Replicas
 from support.session_consumer import SessionConsumer
 from support.until import until
@@ -21,6 +20,7 @@ from minikafka.broker.reports.gauges import MANAGER
 from minikafka.client import NewTopic, NotProduced, Record
 from minikafka.deciders.controller import events
 from minikafka.deciders.decider import Outcome
+from minikafka.simulation.cluster import MemoryCluster
 
 TRAFFIC = "kafka_server_brokertopicmetrics_"
 REQUESTS = "kafka_network_requestmetrics_"

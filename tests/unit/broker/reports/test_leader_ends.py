@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.memory_cluster import MemoryCluster
-
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
 from minikafka.broker.rpc import messages
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
 
 TP = TopicPartition("t", 0)
 

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.memory_cluster import MemoryCluster
 from support.transactional_client import TransactionalProducer
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -16,6 +15,7 @@ from minikafka.base.ports import Call
 from minikafka.broker.reports.partition_report import leaders_of, partition_asked
 from minikafka.broker.rpc.messages import EXPLAIN, EXPLAIN_GROUP, PLAN
 from minikafka.client import NewTopic
+from minikafka.simulation.cluster import MemoryCluster
 
 T0 = TopicPartition("t", 0)
 

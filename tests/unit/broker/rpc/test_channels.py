@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.endpoints import endpoints
-from support.manual_clock import ManualClock
 from support.recording_ledger import RecordingLedger
 
 from minikafka.base.endpoints import Endpoint
@@ -27,6 +26,7 @@ from minikafka.broker.rpc.channels import Channels
 from minikafka.broker.rpc.messages import encode_response
 from minikafka.runtime.clock import SystemRng
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import ManualClock
 
 RETRY_MS = channels.RETRY_MS + channels.RETRY_SPREAD_MS
 OK = encode_response(ControllerResponse(0))

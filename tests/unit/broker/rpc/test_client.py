@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from support.manual_clock import ManualClock
 
 from minikafka.base.ports import Call
 from minikafka.broker.rpc.client import ControlPlaneClient
 from minikafka.broker.rpc.liveness import PRESENT
 from minikafka.broker.rpc.server import HttpControlPlane
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.simulation.clocks import ManualClock
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from support.endpoints import endpoints
-from support.loop_clock import LoopClock
-from support.seeded_loop import run_seeded
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker
 from minikafka.broker.rpc.liveness import Presence, Probe, probe
 from minikafka.broker.rpc.messages import encode_registration
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.loop import run_seeded
 
 BROKER = Broker(2, endpoints("127.0.0.1", 9094, "10.0.0.2", 19094), epoch=7)
 RESET, REFUSED = ConnectionResetError("reset"), ConnectionRefusedError("refused")

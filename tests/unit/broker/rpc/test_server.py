@@ -10,7 +10,6 @@ from typing import Any
 
 import msgpack
 import pytest
-from support.manual_clock import ManualClock
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -22,6 +21,7 @@ from minikafka.broker.rpc.connections import READ_TIMEOUT_MS
 from minikafka.broker.rpc.server import HttpControlPlane
 from minikafka.broker.rpc.signatures import Signer
 from minikafka.runtime.clock import SystemRng
+from minikafka.simulation.clocks import ManualClock
 
 SECRET = b"of the cluster"
 OWN_ID = 1

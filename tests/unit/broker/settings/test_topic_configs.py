@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.memory_cluster import MemoryCluster
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -14,6 +13,7 @@ from minikafka.base.ports import Create
 from minikafka.client import NewTopic
 from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
 from minikafka.storage.replication.partition import Partition
 from minikafka.zookeeper.nodes import layout
 

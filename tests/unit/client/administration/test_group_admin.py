@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from support.memory_transport import MemoryTransport
 from support.stub_groups import StubGroups
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -14,6 +13,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client, OffsetAndMetadata, Outcome
 from minikafka.client.administration.group_admin import GroupListing
 from minikafka.kafka.wire import versions
+from minikafka.simulation.transport import MemoryTransport
 
 T0 = TopicPartition("t", 0)
 DONE = Outcome(ErrorCode.NONE)

@@ -18,9 +18,9 @@ from support.logs import (
     remove_below,
     three_segments,
 )
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import RecordsGone, StorageFailed
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.deferred import EAGER_BYTES, Deferred, read_or_defer
 from minikafka.storage.log.log import Log
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from support.logs import batch, config, offsets, produce, read_all
-from support.memory_cluster import InlineExecutor
-from support.memory_storage import MemoryStorage, former_bytes, some_names
 
 from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.storage import DiskStorage
+from minikafka.simulation.files import former_bytes, some_names
+from minikafka.simulation.ports import InlineExecutor
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.directory import LogDirectory
 
 TP = TopicPartition("a-b.c", 12)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.few_descriptors import FewDescriptors
 from support.logs import open_log, produce
-from support.memory_storage import MemoryStorage
 
+from minikafka.simulation.descriptors import FewDescriptors
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.epochs import LeaderEpochs, decode, encode
 
 PATH = "/leader-epoch-checkpoint"

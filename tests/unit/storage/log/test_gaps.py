@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.few_descriptors import no_descriptor
 from support.logs import (
     DIRECTORY,
     TP,
@@ -20,9 +19,11 @@ from support.logs import (
     replace_segments,
     replicate,
 )
-from support.memory_storage import MemoryStorage, former_bytes, some_names
 
 from minikafka.base.errors import CorruptBatch, OffsetGap, StorageFailed
+from minikafka.simulation.descriptors import no_descriptor
+from minikafka.simulation.files import former_bytes, some_names
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.checkpoints import FIRST_DIRTY_OFFSETS
 from minikafka.storage.log.directory import LogDirectory
 from minikafka.storage.log.log import Log

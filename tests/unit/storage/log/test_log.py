@@ -18,11 +18,11 @@ from support.logs import (
     replicate,
     three_segments,
 )
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import CorruptBatch, StorageFailed
 from minikafka.kafka.records.batch import records
 from minikafka.kafka.records.header import HEADER
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.log import Log
 
 SIZE = len(batch())

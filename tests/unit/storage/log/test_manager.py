@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.few_descriptors import FewDescriptors
 from support.logs import batch, config, produce, read_all, remove_below
-from support.manual_clock import ManualClock
-from support.memory_storage import NAMES, MemoryStorage, former_bytes
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.descriptors import FewDescriptors
+from minikafka.simulation.files import NAMES, former_bytes
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.manager import LogManager
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b-c", 0)

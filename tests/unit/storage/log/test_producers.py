@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 from support.logs import batch, end_marker, transactional_batch
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import ErrorCode
 from minikafka.kafka.records.codecs import crc32c
 from minikafka.kafka.records.header import HEADER, Header
 from minikafka.kafka.records.transactions import COMMIT
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.producer_table import UNPACKED_MAX, ProducerRoom
 from minikafka.storage.log.producers import APPEND, EARLY, FULL, UNKNOWN, WRITTEN, ProducerStates
 

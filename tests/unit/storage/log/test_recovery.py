@@ -23,9 +23,9 @@ from support.logs import (
     three_segments,
     transactional_batch,
 )
-from support.memory_storage import MemoryStorage
 
 from minikafka.kafka.records.header import HEADER, TRANSACTIONAL
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.epochs import decode as decode_epochs
 from minikafka.storage.log.epochs import encode as encode_epochs
 from minikafka.storage.log.log import Log

@@ -20,7 +20,6 @@ from support.logs import (
     replicate,
     transactional_batch,
 )
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
 from minikafka.kafka.records.batch import end_of_transaction
@@ -36,6 +35,7 @@ from minikafka.kafka.records.header import (
     TRANSACTIONAL,
 )
 from minikafka.kafka.records.transactions import ABORT, Aborted, AbortedBatches
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.log import Log
 from minikafka.storage.log.replay import batches_from
 from minikafka.storage.log.segments.transaction_index import ENTRY

@@ -14,9 +14,9 @@ from support.logs import (
     remove_below,
     three_segments,
 )
-from support.memory_storage import MemoryStorage
 
 from minikafka.kafka.records.batch import stamp_append_time
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.log import Log
 from minikafka.storage.log.retention import SEGMENTS_MAX, below_start, earliest_timestamp, plan
 

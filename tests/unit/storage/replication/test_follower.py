@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from support.logs import replace_segments
-from support.manual_clock import ManualClock
 from support.replication import KEY, TP, Replicas
 
 from minikafka.base.errors import ErrorCode
 from minikafka.kafka.records.batch import Record, build
+from minikafka.simulation.clocks import ManualClock
 from minikafka.storage.replication.follower import ASKED, DELAYED, STOPPED, Follower, reconcile
 from minikafka.storage.replication.partition import Partition
 from minikafka.storage.replication.throttle import Throttle

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.manual_clock import ManualClock
 
 from minikafka.base.config.keys import LONG_MAX
+from minikafka.simulation.clocks import ManualClock
 from minikafka.storage.replication.throttle import Throttle
 
 

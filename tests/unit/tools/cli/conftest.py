@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.memory_transport import MemoryTransport
 from support.stub_cluster import StubCluster
 from support.stub_commands import serve_commands
+
+from minikafka.simulation.transport import MemoryTransport
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 import pytest
 from support.controller_bench import until
 from support.json_output import json_output
-from support.memory_cluster import MemoryCluster
-from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.tools.cli.arguments.partition_arguments import Named
 from minikafka.tools.cli.reassign.jobs import ReassignOptions
 from minikafka.tools.cli.reassign.moves import Move, ViaNode

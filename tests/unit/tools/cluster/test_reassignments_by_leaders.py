@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import ReplicaAssignment, TopicPartition
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.tools.cluster.directory import ClusterError
 from minikafka.tools.cluster.zookeeper.reassignments_by_leaders import ReassignmentsByLeaders
 from minikafka.zookeeper.nodes.leaders import layout

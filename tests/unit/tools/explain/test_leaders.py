@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 from support.ledger_lines import Lines, Scene
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import NO_EPOCH, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.broker.ledger.lifecycle import lifecycle
 from minikafka.broker.ledger.record import STATE_CHANGE
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.tools.explain.evidence import DOWN, Nodes
 from minikafka.tools.explain.nodes import nodes_of
 from minikafka.tools.explain.past import Past

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from support.controller_bench import create_topic, new_ensemble
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.tools.explain.evidence import Nodes
 from minikafka.tools.explain.nodes import nodes_of, read_nodes
 from minikafka.zookeeper.nodes import layout

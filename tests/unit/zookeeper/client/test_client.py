@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.client.client import MANY_BYTES, MANY_PATHS, _chunks, parse_connect
 
 

@@ -10,7 +10,6 @@ import struct
 from collections.abc import AsyncIterator
 
 import pytest
-from support.manual_clock import ManualClock
 from support.until import until
 
 from minikafka.base.errors import NoNode
@@ -18,6 +17,7 @@ from minikafka.base.ports import SessionState
 from minikafka.runtime.clock import SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
+from minikafka.simulation.clocks import ManualClock
 from minikafka.zookeeper.client import calls
 from minikafka.zookeeper.client.session import Verification, ZooKeeperSession
 from minikafka.zookeeper.messages import codes

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import ConfigError
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import coordination
 
 MODES = [coordination.CONTROLLER, coordination.LEADERS]

@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 from support.until import until
-from support.zookeeper_in_memory import CONNECT, PORT, InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import ClusterLost
 from minikafka.base.ports import SessionState
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.zookeeper import CONNECT, PORT, ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import ids, layout
 
 KNOWN = "iDeNtItYiDeNtItYiDeNtA"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.coordination import MODES
 from minikafka.base.errors import OutcomeUnknown
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.tools.cluster.recovery.plan import RecoveredPartition, RecoveredTopic
 from minikafka.zookeeper.nodes import ids, layout, recovery
 

@@ -5,14 +5,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from support import zookeeper_wire as wire
-from support.loop_clock import LoopClock, SeededRng
-from support.memory_transport import MemoryTransport
-from support.seeded_loop import run_seeded
 from support.zookeeper_wire import WireClient
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Rng
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.ports import SeededRng
+from minikafka.simulation.transport import MemoryTransport
 from minikafka.zookeeper.messages import codes
 from minikafka.zookeeper.messages.codes import CREATE, DATA_CHANGED
 from minikafka.zookeeper.server.commit import FAST_FLUSHES, SLOW_MS

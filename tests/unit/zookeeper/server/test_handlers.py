@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support import zookeeper_wire as wire
-from support.loop_clock import LoopClock, SeededRng
-from support.memory_transport import MemoryTransport
 from support.zookeeper_wire import Reply, WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.ports import SeededRng
+from minikafka.simulation.transport import MemoryTransport
 from minikafka.zookeeper.messages import codes, jute
 from minikafka.zookeeper.messages.codes import (
     CHILDREN_CHANGED,

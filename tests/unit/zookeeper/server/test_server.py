@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 from support import zookeeper_wire as wire
-from support.loop_clock import LoopClock, SeededRng
-from support.memory_storage import MemoryStorage
-from support.memory_transport import MemoryTransport
-from support.seeded_loop import run_seeded
 from support.zookeeper_data import DIRECTORY, FOLDER, logs, recovered
 from support.zookeeper_wire import WireClient
 
 from minikafka.base.errors import StorageFailed
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.ports import SeededRng
+from minikafka.simulation.storage import MemoryStorage
+from minikafka.simulation.transport import MemoryTransport
 from minikafka.zookeeper.messages import codes
 from minikafka.zookeeper.messages.codes import CREATE, NODE_DELETED
 from minikafka.zookeeper.server.server import ZooKeeperServer

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from support import zookeeper_wire as wire
-from support.loop_clock import LoopClock, SeededRng
-from support.memory_transport import MemoryTransport
-from support.seeded_loop import run_seeded
 from support.zookeeper_wire import WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.ports import SeededRng
+from minikafka.simulation.transport import MemoryTransport
 from minikafka.zookeeper.messages import codes, jute
 from minikafka.zookeeper.messages.codes import CREATE, NODE_DELETED
 from minikafka.zookeeper.messages.jute import INT, LONG

@@ -6,9 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.manual_clock import ManualClock
 from support.until import until
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import CoordinationError, NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr, TopicPartition
@@ -16,6 +14,9 @@ from minikafka.broker.capabilities import IsrOutcome
 from minikafka.broker.modes.controller.isr_store import ANNOUNCE_AFTER_MS, ZooKeeperIsrs
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import layout
 
 TP = TopicPartition("t", 0)

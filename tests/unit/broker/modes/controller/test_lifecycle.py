@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.memory_storage import MemoryStorage
 from support.mode_ports import mode_ports
 from support.until import until
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.broker.modes.controller.lifecycle import ZooKeeperLifecycle
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.storage import MemoryStorage
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import layout
 
 

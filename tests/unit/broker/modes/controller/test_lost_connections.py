@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from support.endpoints import endpoints
-from support.manual_clock import ManualClock
 from support.mode_ports import mode_ports
 from support.until import until
 
@@ -20,6 +19,7 @@ from minikafka.broker.modes.controller.lost_connections import LostConnections
 from minikafka.broker.rpc.liveness import CONNECTION_LOST
 from minikafka.broker.rpc.messages import encode_report
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import ManualClock
 
 CONTROLLER, OWN_ID, DEAD = 1, 2, 3
 AGAIN_MS = 500

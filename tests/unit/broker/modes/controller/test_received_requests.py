@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 from support.hosted import EPOCH, T0, T1, Hosted, state
-from support.memory_cluster import MemoryCluster
 
 from minikafka.base.errors import CoordinationError, ErrorCode, NotConnected
 from minikafka.base.model import (
@@ -18,6 +17,7 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
+from minikafka.simulation.cluster import MemoryCluster
 from minikafka.zookeeper.nodes import layout
 
 TOPIC_ID = b"0123456789abcdef"

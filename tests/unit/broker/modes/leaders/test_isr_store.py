@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import NO_EPOCH, LeaderAndIsr, TopicPartition
 from minikafka.broker.capabilities import IsrOutcome, IsrWrite
 from minikafka.broker.modes.leaders.host import LeadersIsrs
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 
 TP = TopicPartition("t", 0)
 ISR = "/leaders/brokers/topics/t/0/ISR"

@@ -7,9 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from support.manual_clock import ManualClock
 from support.until import until
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import (
     Closed,
@@ -22,6 +20,9 @@ from minikafka.base.ports import MultiOp, WatchKind
 from minikafka.broker.modes.leaders.queue import QueuedRequest, StateChangeQueue
 from minikafka.deciders.leaders.model import Operation, StateChange
 from minikafka.deciders.leaders.shrinking import rescan
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes.leaders import layout, tree
 
 ID = bytes(range(16))

@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from support.loop_clock import LoopClock
 from support.until import until
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
@@ -21,6 +19,9 @@ from minikafka.broker.modes.zookeeper.config_changes import KEPT_MS, ZooKeeperCo
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import layout
 from minikafka.zookeeper.nodes.faults import Faults
 

@@ -6,10 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from support.memory_storage import MemoryStorage
 from support.mode_ports import mode_ports
 from support.until import until
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.base.model import Broker
@@ -17,6 +15,9 @@ from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE, SessionFile
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.storage import MemoryStorage
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import layout
 
 PATH = layout.broker_path(1)

@@ -21,7 +21,6 @@ from support.logs import (
     replace_segments,
     transactional_batch,
 )
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.kafka.records.batch import Record, build, records, records_of, stamp_append_time
@@ -41,6 +40,7 @@ from minikafka.kafka.records.header import (
     Header,
 )
 from minikafka.kafka.records.transactions import Aborted
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.cleaner.task import CleanedGroup
 from minikafka.storage.log.log import Log
 

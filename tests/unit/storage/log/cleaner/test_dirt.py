@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support.logs import batch, open_log, produce
-from support.memory_storage import MemoryStorage
 
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.cleaner.dirt import Dirt, dirt_of, is_due
 from minikafka.storage.log.log import Log
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from support.logs import DIRECTORY, batch, open_log, produce
-from support.memory_storage import MemoryFile, MemoryStorage
 
+from minikafka.simulation.storage import MemoryFile, MemoryStorage
 from minikafka.storage.log import retention
 from minikafka.storage.log.log import Log
 from minikafka.storage.log.retention import plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from support.logs import DIRECTORY, remove_below, three_segments
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.segments.segment import Segment
 from minikafka.storage.log.segments.segments import RetiredSegments
 

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 from support.logs import DIRECTORY, batch
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
 from minikafka.kafka.records.batch import stamp
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.segments.segment import Segment
 
 SIZE = len(batch())

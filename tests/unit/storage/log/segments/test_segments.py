@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 from support.logs import append, open_log
-from support.memory_storage import MemoryStorage
 
 from minikafka.kafka.records.batch import Record, build, records
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.log import Log
 
 CODECS = (0, 1, 2, 3, 4)

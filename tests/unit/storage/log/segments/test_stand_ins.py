@@ -6,9 +6,9 @@ import errno
 from collections.abc import Callable
 
 import pytest
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.segments.stand_ins import RefusingFile
 
 

@@ -9,7 +9,6 @@ from typing import Final
 import pytest
 from support.aborted import check_indexes
 from support.cleaning import carry_out, task, varied_log
-from support.few_descriptors import FewDescriptors
 from support.logs import (
     DIRECTORY,
     TP,
@@ -22,18 +21,14 @@ from support.logs import (
     read_all,
     replace_segments,
 )
-from support.memory_storage import (
-    MemoryStorage,
-    former_bytes,
-    names_of_last_fsync,
-    newest_name,
-    some_names,
-)
 
 from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import StorageFailed
 from minikafka.kafka.records.batch import Record, records
 from minikafka.kafka.records.transactions import Aborted
+from minikafka.simulation.descriptors import FewDescriptors
+from minikafka.simulation.files import former_bytes, names_of_last_fsync, newest_name, some_names
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.checkpoints import FIRST_DIRTY_OFFSETS
 from minikafka.storage.log.directory import LogDirectory
 from minikafka.storage.log.log import Log

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 
 import pytest
-from support.memory_storage import MemoryStorage
 
 from minikafka.base.errors import StorageFailed
 from minikafka.kafka.records.transactions import Aborted
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.segments.transaction_index import TransactionIndex, decode
 
 PATH = "/d/00000000000000000010.txnindex"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.manual_clock import ManualClock
 
 from minikafka.base.model import TopicPartition
+from minikafka.simulation.clocks import ManualClock
 from minikafka.tools.cli.execution import waiting as module
 from minikafka.tools.cli.execution.waiting import AGAIN_MS, Blocked
 

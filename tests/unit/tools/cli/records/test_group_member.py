@@ -16,7 +16,6 @@ from aiokafka.errors import (
     KafkaConnectionError,
 )
 from aiokafka.util import commit_structure_validate
-from support.memory_transport import MemoryTransport
 from support.stub_groups import StubGroups
 from support.until import until
 
@@ -26,6 +25,7 @@ from minikafka.client import Client, ConsumedRecord, OffsetAndMetadata, Record
 from minikafka.kafka.records.batch import build
 from minikafka.kafka.records.codecs import crc32c
 from minikafka.kafka.records.header import CRC_AT, CRC_START, LOG_APPEND_TIME
+from minikafka.simulation.transport import MemoryTransport
 from minikafka.tools.cli.records import group_member
 from minikafka.tools.cli.records.group_member import GroupReading, MemberPartitions, _translated
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.transactional_client import TransactionalProducer
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
 from minikafka.tools.cli.records.offsets import Range
 from minikafka.tools.cli.records.topic_reader import Reading
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.manual_clock import ManualClock
 
+from minikafka.simulation.clocks import ManualClock
 from minikafka.tools.cli.terminal.progress import LINE_INTERVAL_MS, Amount, Progress, size
 
 

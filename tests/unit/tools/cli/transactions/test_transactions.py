@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from support.memory_transport import MemoryTransport
 from support.stub_commands import serve_commands
 from support.stub_transactions import OPEN, StubTransactions
 
@@ -15,6 +14,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.kafka.wire import versions
 from minikafka.runtime.clock import SystemClock
+from minikafka.simulation.transport import MemoryTransport
 from minikafka.tools.cli.transactions.commands import transactions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

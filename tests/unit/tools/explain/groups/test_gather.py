@@ -10,10 +10,7 @@ import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from support.group_client import GroupClient, Member
 from support.group_world import subscription
-from support.memory_cluster import MemoryCluster
-from support.seeded_loop import run_seeded
 from support.transactional_client import Fenced, TransactionalProducer
-from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
@@ -23,6 +20,9 @@ from minikafka.broker.ledger.record import GROUP
 from minikafka.broker.rpc.messages import EXPLAIN
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.simulation.cluster import MemoryCluster
+from minikafka.simulation.loop import run_seeded
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.tools.explain.evidence import DOWN, UP, BrokerEvidence, PartitionEvidence
 from minikafka.tools.explain.finding import Finding
 from minikafka.tools.explain.groups.evidence import QUIET_MS, GroupEvidence

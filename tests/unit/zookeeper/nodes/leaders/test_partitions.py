@@ -6,7 +6,6 @@ import logging
 from typing import Any
 
 import pytest
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import MultiFailed
 from minikafka.base.model import TopicPartition, topic_id_text
@@ -19,6 +18,8 @@ from minikafka.deciders.leaders.model import (
     Reassignment,
     StateChange,
 )
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes.faults import Faults
 from minikafka.zookeeper.nodes.leaders import partitions, tree
 

@@ -7,10 +7,11 @@ import logging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.model import TopicPartition
 from minikafka.deciders.leaders.model import FROM_ADMINISTRATOR, Operation, StateChange
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes.faults import Faults
 from minikafka.zookeeper.nodes.leaders import layout, queues
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import MultiFailed
 from minikafka.base.model import TopicPartition
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes.faults import Faults
 from minikafka.zookeeper.nodes.leaders import partitions, reassignments, topics, tree
 from minikafka.zookeeper.server.core.tree import Tree

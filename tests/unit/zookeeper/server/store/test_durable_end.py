@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import pytest
-from support.memory_storage import MemoryStorage
 from support.server_states import fingerprint, new_state
 from support.zookeeper_data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
 
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.messages.codes import CREATE
 from minikafka.zookeeper.messages.jute import ANYONE
 from minikafka.zookeeper.server.core.changes import Created, LoggedTransaction

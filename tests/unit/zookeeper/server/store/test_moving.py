@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from support.memory_storage import MemoryStorage
 from support.server_states import fingerprint, new_state
 from support.zookeeper_data import Writer, last_log, recovered
 
 from minikafka.base.errors import MinikafkaError, StorageFailed
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.server.store import snapshots
 from minikafka.zookeeper.server.store.files import CorruptData, DirectoryInUse
 from minikafka.zookeeper.server.store.moving import (

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from support.memory_storage import (
-    MemoryStorage,
-    Remains,
+from support.server_states import fingerprint, new_state
+from support.zookeeper_data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
+
+from minikafka.simulation.files import (
+    BytesLeft,
     all_names,
     former_bytes,
     names_of_last_fsync,
     some_names,
 )
-from support.server_states import fingerprint, new_state
-from support.zookeeper_data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
-
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.messages import codes
 from minikafka.zookeeper.messages.jute import ANYONE
 from minikafka.zookeeper.server.core.changes import (
@@ -88,7 +88,7 @@ def test_damage_at_any_byte_of_the_last_records_ends_the_log_there() -> None:
             assert check_recovery(image, writer.after.__getitem__) == ends[kept]
 
 
-def remains(random: Random) -> list[Remains]:
+def remains(random: Random) -> list[BytesLeft]:
     """Return what a power loss may leave of bytes that were not fsynced."""
     cut = random.random()
     return [

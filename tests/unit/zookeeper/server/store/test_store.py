@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.loop_clock import SeededRng
-from support.memory_storage import Content, MemoryStorage, former_bytes
 from support.server_states import fingerprint, new_state
 from support.zookeeper_data import DIRECTORY, FOLDER, Writer, logs, recovered
 
 from minikafka.base.errors import StorageFailed
+from minikafka.simulation.files import Content, former_bytes
+from minikafka.simulation.ports import SeededRng
+from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.server.core.changes import DataSet, LoggedTransaction, SessionOpened
 from minikafka.zookeeper.server.store.files import BATCH_BYTES_MAX, CorruptData, DirectoryInUse
 from minikafka.zookeeper.server.store.store import Store

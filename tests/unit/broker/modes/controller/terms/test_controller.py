@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 from support.controller_bench import Candidate, create_topic, new_ensemble, state_of, until
-from support.manual_clock import ManualClock
-from support.seeded_loop import Process, context_of, run_seeded
-from support.zookeeper_in_memory import ZooKeeperInMemory
 
 from minikafka.base.errors import (
     CoordinationError,
@@ -31,6 +28,9 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Check, WatchKind
 from minikafka.deciders.controller.events import UncleanElectionEnabled
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.loop import Process, context_of, run_seeded
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
 from minikafka.zookeeper.nodes import layout
 
 T0 = TopicPartition("t", 0)

@@ -9,7 +9,6 @@ from typing import Any, Self
 import pytest
 from support.controller_bench import new_ensemble
 from support.mode_ports import mode_ports
-from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.errors import OutcomeUnknown, StaleSession
 from minikafka.base.ports import Delete
@@ -19,6 +18,7 @@ from minikafka.broker.modes.controller.terms.election import (
     Former,
     Won,
 )
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import election, layout
 
 OWN_ID = 1

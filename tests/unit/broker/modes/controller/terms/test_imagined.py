@@ -8,9 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 from support.endpoints import endpoints
-from support.manual_clock import ManualClock
 from support.until import until
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import (
     BadArguments,
@@ -44,6 +42,9 @@ from minikafka.base.ports import (
     ZooKeeper,
 )
 from minikafka.broker.modes.controller.terms.imagined import ImaginedChannels, ImaginedStore
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 
 
 @pytest.fixture

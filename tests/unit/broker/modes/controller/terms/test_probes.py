@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 from support.endpoints import endpoints
-from support.manual_clock import ManualClock
 from support.mode_ports import mode_ports
 from support.recording_ledger import RecordingLedger
 from support.until import until
@@ -21,6 +20,7 @@ from minikafka.broker.modes.controller.terms.probes import BrokerProbes
 from minikafka.broker.rpc.liveness import Presence, Probe
 from minikafka.deciders.controller.events import BrokerSuspected, SuspicionEnded
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import ManualClock
 
 OWN_ID, REPORTER = 1, 4
 SESSION_MS, AGAIN_MS = 6_000, 500

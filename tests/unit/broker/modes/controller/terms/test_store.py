@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from support.controller_bench import new_ensemble, state_of
 from support.recording_ledger import RecordingLedger
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ControllerMoved, OutcomeUnknown, StaleSession, TooLarge
@@ -18,6 +17,8 @@ from minikafka.broker.modes.controller.terms.state_writes import write_states
 from minikafka.broker.modes.controller.terms.store import ControllerStore
 from minikafka.broker.modes.controller.terms.term_session import TermSession
 from minikafka.deciders.controller.commands import NO_NODE
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import layout, partition_states
 
 

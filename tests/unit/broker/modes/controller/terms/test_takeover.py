@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 from support.controller_bench import new_ensemble
 from support.endpoints import endpoints
-from support.manual_clock import ManualClock
 from support.mode_ports import mode_ports
 from support.until import until
-from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
 from minikafka.base.model import Broker
@@ -20,6 +18,8 @@ from minikafka.broker.modes.controller.terms.election import Former
 from minikafka.broker.modes.controller.terms.takeover import Attendance
 from minikafka.broker.rpc.liveness import Presence, Probe
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import ManualClock
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.messages.jute import ANYONE
 from minikafka.zookeeper.nodes import layout
 from minikafka.zookeeper.server.core.tree import DataNode

@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 import pytest
 from support.controller_bench import T0, ControllerBench, create_topic, until
-from support.zookeeper_in_memory import InMemoryClient
 
 from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
 from minikafka.base.model import (
@@ -22,6 +21,7 @@ from minikafka.base.model import (
 )
 from minikafka.deciders.controller.commands import Command, WatchStates
 from minikafka.deciders.controller.events import RebalanceDue
+from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import layout
 
 T1 = TopicPartition("t", 1)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from support.zookeeper_in_memory import InMemoryClient, ZooKeeperInMemory
 
 from minikafka.base.errors import NotConnected, StaleSession
 from minikafka.base.ports import Znode
 from minikafka.broker.modes.controller.terms.term_session import TermSession
+from minikafka.simulation.zookeeper import ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 
 
 async def test_zookeeper_read_is_not_repeated_in_a_later_session() -> None:

@@ -1,13 +1,27 @@
-"""File descriptors that run out: the openings of files that a test makes fail with EMFILE."""
+"""The file descriptors of a simulated broker, and openings of files that fail because no descriptor is free."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable
 
-from support.memory_storage import MemoryStorage
-
 from minikafka.base.errors import StorageFailed
+from minikafka.simulation.storage import MemoryStorage
+
+
+class ManyDescriptors:
+    """The file descriptors of a broker in memory. By default they never run out."""
+
+    def __init__(self) -> None:
+        self.most, self.open = 1_000_000, 0
+
+    def limit(self) -> int:
+        """Return the maximum number of open descriptors."""
+        return self.most
+
+    def used(self) -> int:
+        """Return the number of open descriptors."""
+        return self.open
 
 
 class FewDescriptors:

@@ -1,8 +1,9 @@
-"""The Cleaners port without processes: cleanings run on the event loop."""
+"""The small ports of a simulated broker: processor, random numbers, executor, and the cleaners of its logs."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,36 @@ from minikafka.base.errors import CleaningFailed, CorruptBatch
 from minikafka.base.ports import Clock, Storage
 from minikafka.storage.log.cleaner.cleaning import clean
 from minikafka.storage.log.cleaner.task import CleanedGroup, CleaningTask
+
+
+class IdleProcessor:
+    """The Processor port when no other process waits for the processor."""
+
+    def yield_ns(self) -> int:
+        return 0
+
+
+class SeededRng:
+    """The Rng port with a seed: every run gets the same numbers."""
+
+    def __init__(self, seed: int = 7) -> None:
+        self._random = random.Random(seed)
+
+    def bytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._random.uniform(low, high)
+
+    def shuffled(self, items: Sequence[Any]) -> list[Any]:
+        return self._random.sample(items, len(items))
+
+
+class InlineExecutor:
+    """The Executor port without threads: blocking work runs on the event loop."""
+
+    async def run(self, function: Callable[[], Any]) -> Any:
+        return function()
 
 
 class MemoryCleaners:

@@ -13,10 +13,9 @@ import contextvars
 import errno
 from collections.abc import Callable, Sequence
 
-from support.seeded_loop import PROCESS, Process
-
 from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaintext
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Link, Listener, StreamHandler, Transport
+from minikafka.simulation.loop import PROCESS, Process
 
 
 class MemoryTransport:

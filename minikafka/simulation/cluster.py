@@ -1,181 +1,41 @@
-"""Whole brokers and their ZooKeeper in one event loop, with in-memory stand-ins for disks and network.
+"""Whole brokers and their ZooKeeper in one event loop, over simulated disks, networks and clocks.
 
 The class `BrokerServer` and the client and server of ZooKeeper are the same as in production; only the
-implementations of their interfaces differ. Each broker is a separate simulated process (`seeded_loop.py`), and so is
-ZooKeeper. In a `SeededLoop`, a test can kill a broker, and the seed decides which process runs next.
+implementations of their interfaces differ. Each broker is a separate simulated process (`loop.py`), and so is
+ZooKeeper. In a `SeededLoop`, brokers can be killed and paused, and the seed decides which process runs next.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
-
-from support import proof
-from support.loop_clock import IdleProcessor, LoopClock, SeededRng, SkewedClock
-from support.memory_cleaners import MemoryCleaners
-from support.memory_storage import MemoryStorage
-from support.memory_transport import MemoryTransport
-from support.seeded_loop import PROCESS, Process, SeededLoop, context_of
-from support.zookeeper_in_memory import CONNECT, InMemoryClient, ZooKeeperInMemory
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import CONTROLLER
-from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.broker import BrokerServer, create_broker
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ledger.reader import Line, merged
 from minikafka.broker.ledger.writer import directory_of
+from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.modes.controller import ControllerMode
 from minikafka.broker.modes.leaders import LeadersMode
 from minikafka.broker.ports import BrokerPorts
-from minikafka.broker.rpc.signatures import Signer, Verifier
 from minikafka.client import Client
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import LoopClock, SkewedClock
+from minikafka.simulation.control_plane import SECRET, MemoryControlPlane, MemoryServer
+from minikafka.simulation.descriptors import ManyDescriptors
+from minikafka.simulation.files import BytesLeft, NamesLeft, former_bytes, names_of_last_fsync
+from minikafka.simulation.loop import Process, running_loop, start_in
+from minikafka.simulation.ports import IdleProcessor, InlineExecutor, MemoryCleaners, SeededRng
+from minikafka.simulation.storage import MemoryStorage
+from minikafka.simulation.transport import MemoryTransport
+from minikafka.simulation.zookeeper import CONNECT, ZooKeeperInMemory
+from minikafka.simulation.zookeeper_client import InMemoryClient
 
-Handler = Callable[[Call], Awaitable[dict[str, Any]]]
-LOG_DIR = "/data"
-SECRET = "a secret of tests"
-INCARNATIONS = itertools.count()
-
-
-class InlineExecutor:
-    """The Executor port without threads: blocking work runs on the event loop."""
-
-    async def run(self, function: Callable[[], Any]) -> Any:
-        return function()
-
-
-class MemoryServer:
-    """The handler of control-plane calls on one port, with the simulated process that serves the port."""
-
-    def __init__(self, plane: MemoryControlPlane, handler: Handler, port: int) -> None:
-        self.servers = plane.servers
-        self.plane = plane
-        self.handler = handler
-        self.port = port
-        self.process = PROCESS.get()
-        self.calls: set[asyncio.Future[Any]] = set()
-        self.servers[port] = self
-
-    async def close(self) -> None:
-        self.servers.pop(self.port, None)
-
-    def kill(self) -> None:
-        """Close the port and fail every open call, as the kernel closes the sockets of a killed process."""
-        self.servers.pop(self.port, None)
-        for call in self.calls:
-            if not call.done():
-                call.set_exception(ConnectionResetError("the peer was killed"))
-
-
-class MemoryControlPlane:
-    """A ControlPlane without sockets, whose calls are signed and verified as over HTTP.
-
-    `servers`: the servers of all brokers, by TCP port number.
-    """
-
-    def __init__(
-        self,
-        servers: dict[int, MemoryServer],
-        broker_id: int,
-        clock: Clock,
-        delay: Callable[[], float] = lambda: 0,
-    ) -> None:
-        self.servers = servers
-        self.clock = clock
-        self.delay = delay
-        self.mine: list[MemoryServer] = []
-        incarnation = next(INCARNATIONS).to_bytes(8)
-        self.signer = Signer(SECRET.encode(), "", broker_id, incarnation)
-        self.verifier = Verifier(SECRET.encode(), "", broker_id, incarnation)
-
-    async def serve(
-        self, handler: Handler, host: str, port: int, metrics: object = None
-    ) -> Listener:
-        port = port or 50_000 + len(self.servers) + 1
-        while port in self.servers:
-            port += 1
-        self.mine.append(MemoryServer(self, handler, port))
-        return self.mine[-1]
-
-    async def call(
-        self,
-        host: str,
-        port: int,
-        method: str,
-        body: dict[str, Any],
-        *,
-        target_id: int,
-        timeout_ms: int,
-    ) -> dict[str, Any]:
-        """Send a call and return the answer. The call is handled in a task of the server's process."""
-        await asyncio.sleep(self.delay())
-        server = self.server(port)
-        self.authenticate(server.plane, target_id, method)
-        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        task = asyncio.get_running_loop().create_task(
-            _handle(server, Call(method, body), answer), context=context_of(server.process)
-        )
-        server.calls.add(answer)
-        try:
-            async with asyncio.timeout(timeout_ms / 1_000):
-                return await answer
-        finally:
-            server.calls.discard(answer)
-            if not server.process.is_dead:
-                task.cancel()
-
-    async def clock_offset(self, host: str, port: int, *, target_id: int, timeout_ms: int) -> int:
-        return self.server(port).plane.clock.wall_ms() - self.clock.wall_ms()
-
-    def server(self, port: int) -> MemoryServer:
-        server = self.servers.get(port)
-        if server is None:
-            raise ConnectionRefusedError(f"nobody serves on port {port}")
-        return server
-
-    def authenticate(self, server: MemoryControlPlane, target_id: int, method: str) -> None:
-        """Sign a call and let the server verify it. The body is not signed, to save time."""
-        challenge = server.verifier.challenge(server.clock.now())
-        headers = self.signer.headers(target_id, "POST", method, b"", challenge)
-        sealed = server.verifier.verify("POST", method, headers, server.clock.now())
-        if isinstance(sealed, str):
-            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, sealed)
-
-    async def close(self) -> None:
-        for server in self.mine:
-            await server.close()
-
-
-async def _handle(server: MemoryServer, call: Call, answer: asyncio.Future[dict[str, Any]]) -> None:
-    """Set the handler's result or exception as the answer, unless the caller has given up."""
-    try:
-        result = await server.handler(call)
-    except Exception as error:  # noqa: BLE001  (it is the caller's)
-        if not answer.done():
-            answer.set_exception(error)
-    else:
-        if not answer.done():
-            answer.set_result(result)
-
-
-class ManyDescriptors:
-    """The file descriptors of a broker in memory. By default they never run out."""
-
-    def __init__(self) -> None:
-        self.most, self.open = 1_000_000, 0
-
-    def limit(self) -> int:
-        """Return the maximum number of open descriptors."""
-        return self.most
-
-    def used(self) -> int:
-        """Return the number of open descriptors."""
-        return self.open
+LOG_DIR: Final = "/data"
 
 
 class MemoryCluster:
@@ -186,8 +46,8 @@ class MemoryCluster:
     `default_coordination`.
     """
 
-    default_coordination = CONTROLLER
-    """The mode of clusters made without one. The fixture `each_mode` sets it for a test that runs in both modes."""
+    default_coordination: ClassVar[str] = CONTROLLER
+    """The mode of clusters that are created without one."""
 
     def __init__(
         self,
@@ -230,10 +90,10 @@ class MemoryCluster:
     async def until_all_are_known(self) -> None:
         """Wait until every running broker knows all running brokers."""
         for broker in self.brokers.values():
-            known = broker.metadata
-            await known.wait_until(
-                lambda known=known: self.brokers.keys() <= known.brokers.keys(), 60_000
-            )  # type: ignore[misc]
+            await self._until_knows_all(broker.metadata)
+
+    async def _until_knows_all(self, metadata: MetadataCache) -> None:
+        await metadata.wait_until(lambda: self.brokers.keys() <= metadata.brokers.keys(), 60_000)
 
     async def until_all_are_in_sync(self) -> None:
         """Wait until every running broker knows that all replicas of every partition are in sync."""
@@ -254,12 +114,8 @@ class MemoryCluster:
 
     async def start(self, number: int) -> BrokerServer:
         """Start a broker, or start it again on the same storage."""
-        proof.note(proof.Level.MEMORY, self.coordination)
         process = self.processes[number] = Process(f"broker {number}")
-        starting = asyncio.get_running_loop().create_task(
-            self._start(number), context=context_of(process)
-        )
-        return await starting
+        return await start_in(process, self._start(number))
 
     async def _start(self, number: int) -> BrokerServer:
         config = BrokerConfig.from_mapping(
@@ -286,9 +142,7 @@ class MemoryCluster:
             tasks,
             InlineExecutor(),
             self.cleaners[number],
-            lambda cluster_id: MemoryControlPlane(
-                self.servers, number, clock, lambda: self.control_delay()
-            ),
+            lambda cluster_id: MemoryControlPlane(self.servers, number, clock, self._delay_of_call),
             self.descriptors,
         )
         try:
@@ -322,30 +176,53 @@ class MemoryCluster:
     def created(self, broker: BrokerServer) -> None:
         """Called before each start of a broker, so that a subclass can change the new broker."""
 
+    def _delay_of_call(self) -> float:
+        return self.control_delay()
+
     async def _end_session(self, session_id: int, password: bytes) -> None:
         await self.ensemble.close_session(session_id, password)
 
     async def stop(self, number: int, *, controlled: bool = True) -> None:
         """Shut one broker down, in a task of the broker's process."""
-        context = context_of(self.processes[number])
-        shutdown = self.brokers.pop(number).shutdown(controlled=controlled)
-        await asyncio.get_running_loop().create_task(shutdown, context=context)
+        broker = self.brokers.pop(number)
+        await start_in(self.processes[number], broker.shutdown(controlled=controlled))
 
     def kill(self, number: int) -> None:
         """Kill the broker as by SIGKILL (only in a `SeededLoop`): it runs no further code, and its session expires.
 
         The broker's connections are closed. The data written to its storage is still there at the next start.
         """
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SeededLoop)
         process = self.processes[number]
-        loop.kill(process)
+        running_loop().kill(process)
         self.killed += [self.ports[number], self.brokers.pop(number, None)]
         self.storages[number] = self.storages[number].clone()
         self.transport.kill(process)
         for server in list(self.servers.values()):
             if server.process is process:
                 server.kill()
+
+    def lose_power(
+        self,
+        number: int,
+        remains: BytesLeft = former_bytes,
+        names: NamesLeft = names_of_last_fsync,
+    ) -> None:
+        """Kill the broker, and leave of its disk what a power loss leaves (`MemoryStorage.power_cut`)."""
+        left = self.storages[number].power_cut(remains, names)
+        self.kill(number)
+        self.storages[number] = left
+
+    def end_session(self, number: int) -> None:
+        """End the broker's ZooKeeper session at once, as if its time were over."""
+        self.ensemble.end_session(self.sessions[number].session_id)
+
+    def pause(self, number: int) -> None:
+        """Pause the broker as by SIGSTOP (only in a `SeededLoop`). Its connections stay open."""
+        running_loop().pause(self.processes[number])
+
+    def resume(self, number: int) -> None:
+        """Let a paused broker run again, as by SIGCONT."""
+        running_loop().resume(self.processes[number])
 
     @property
     def bootstrap(self) -> str:
@@ -354,7 +231,11 @@ class MemoryCluster:
 
     def client(self, **options: Any) -> Client:
         """Return a native client connected through the cluster's in-memory network. `options`: those of `Client`."""
-        own = {"transport": self.transport, "clock": self.clock, "rng": SeededRng(0)}
+        own: dict[str, Any] = {
+            "transport": self.transport,
+            "clock": self.clock,
+            "rng": SeededRng(0),
+        }
         return Client(self.bootstrap, **own, **options)
 
     def topic_id(self, topic: str) -> bytes | None:

@@ -1,4 +1,8 @@
-"""A Clock whose time changes only when a test calls `advance`."""
+"""The clocks of simulated brokers, and of tests of single parts. None of them depends on real time by itself.
+
+A `LoopClock` shows the time of the running event loop, which is virtual in a `SeededLoop`. The time of a `ManualClock`
+changes only when `advance` is called. All times are milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,49 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
+from typing import Any
+
+WALL_MS = 1_700_000_000_000
+
+
+class LoopClock:
+    """The Clock port over the running event loop, whose time is virtual in a `SeededLoop`.
+
+    `skipped_ms` is added to the wall-clock time. Raising it sets the wall clocks of all brokers forward.
+    """
+
+    def __init__(self) -> None:
+        self.skipped_ms = 0
+
+    def now(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def wall_ms(self) -> int:
+        """Return the wall-clock time, which advances with the loop's time."""
+        return WALL_MS + self.skipped_ms + self.now()
+
+    async def sleep(self, ms: float) -> None:
+        await asyncio.sleep(ms / 1000)
+
+    def call_later(self, ms: float, callback: Callable[[], None]) -> Any:
+        return asyncio.get_running_loop().call_later(ms / 1000, callback)
+
+
+class SkewedClock(LoopClock):
+    """The clock of one broker: its wall-clock time is that of `base` plus `offset_ms`, which a test can change."""
+
+    def __init__(self, base: LoopClock, offset_ms: int) -> None:
+        super().__init__()
+        self._base = base
+        self.offset_ms = offset_ms
+
+    def wall_ms(self) -> int:
+        return self._base.wall_ms() + self.offset_ms
 
 
 class ManualTimer:
+    """A callback that a `ManualClock` calls when it is due, unless it was cancelled."""
+
     def __init__(self, callback: Callable[[], None]) -> None:
         self.callback = callback
         self.cancelled = False

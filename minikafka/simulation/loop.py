@@ -16,10 +16,11 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 Callback = tuple[asyncio.Handle, contextvars.Context]
 
 TURN_SECONDS = 0.000_02
@@ -57,9 +58,21 @@ def context_of(process: Process) -> contextvars.Context:
     return context
 
 
+def start_in(process: Process, coroutine: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+    """Start a task of the process in the running loop, which may be any event loop."""
+    return asyncio.get_running_loop().create_task(coroutine, context=context_of(process))
+
+
+def running_loop() -> SeededLoop:
+    """Return the running event loop, which must be a `SeededLoop`: no other loop can kill or pause a process."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SeededLoop), "run the scenario with run_seeded"
+    return loop
+
+
 def run_seeded(seed: int, scenario: Coroutine[Any, Any, Result]) -> Result:
     """Run the scenario under the seed's schedule; return its result. Raises AssertionError on unhandled exceptions."""
-    loop = SeededLoop(seed)
+    loop = SeededLoop(seed)  # type: ignore[abstract]
     result = loop.run(scenario)
     assert not loop.errors, f"seed {seed}: {loop.errors}"
     return result
@@ -95,9 +108,11 @@ class SeededLoop(asyncio.AbstractEventLoop):
             self._end_tasks()
             asyncio.set_event_loop(None)
 
-    def run_until_complete(self, future: Any) -> Any:
+    def run_until_complete(
+        self, future: Generator[Any, None, Result] | Awaitable[Result]
+    ) -> Result:
         """Run until the task has ended, and return its result."""
-        task: asyncio.Future[Any] = asyncio.ensure_future(future, loop=self)
+        task: asyncio.Future[Result] = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
         asyncio._set_running_loop(self)
         try:
             while not task.done():
@@ -130,7 +145,7 @@ class SeededLoop(asyncio.AbstractEventLoop):
         if self._chance.random() < HELD_UP:
             self._held_up = self._chance.choice([None, *ready])
         if self._held_up in self._ready:
-            ready.remove(self._held_up)  # type: ignore[arg-type]
+            ready.remove(self._held_up)
         return ready[int(self._chance.random() * len(ready))]
 
     def _run_one_of(self, process: Process) -> None:
@@ -200,8 +215,8 @@ class SeededLoop(asyncio.AbstractEventLoop):
 
     def call_soon(
         self,
-        callback: Callable[..., object],
-        *args: Any,
+        callback: Callable[[Unpack[Arguments]], object],
+        *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """Run the callback after the callbacks of its process that are already ready."""
@@ -215,8 +230,8 @@ class SeededLoop(asyncio.AbstractEventLoop):
     def call_later(
         self,
         delay: float,
-        callback: Callable[..., object],
-        *args: Any,
+        callback: Callable[[Unpack[Arguments]], object],
+        *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run the callback after this many seconds of virtual time."""
@@ -225,8 +240,8 @@ class SeededLoop(asyncio.AbstractEventLoop):
     def call_at(
         self,
         when: float,
-        callback: Callable[..., object],
-        *args: Any,
+        callback: Callable[[Unpack[Arguments]], object],
+        *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run the callback at this virtual time."""

@@ -1,0 +1,129 @@
+"""The ControlPlane port without sockets: calls between the brokers of one event loop, signed as over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.ports import Call, Clock, Listener
+from minikafka.broker.rpc.signatures import Signer, Verifier
+from minikafka.simulation.loop import PROCESS, start_in
+
+Handler: TypeAlias = "Callable[[Call], Awaitable[dict[str, Any]]]"
+SECRET: Final = "a secret of the simulation"  # noqa: S105  it protects nothing
+INCARNATIONS = itertools.count()
+
+
+class MemoryServer:
+    """The handler of control-plane calls on one port, with the simulated process that serves the port."""
+
+    def __init__(self, plane: MemoryControlPlane, handler: Handler, port: int) -> None:
+        self.servers = plane.servers
+        self.plane = plane
+        self.handler = handler
+        self.port = port
+        self.process = PROCESS.get()
+        self.calls: set[asyncio.Future[Any]] = set()
+        self.servers[port] = self
+
+    async def close(self) -> None:
+        self.servers.pop(self.port, None)
+
+    def kill(self) -> None:
+        """Close the port and fail every open call, as the kernel closes the sockets of a killed process."""
+        self.servers.pop(self.port, None)
+        for call in self.calls:
+            if not call.done():
+                call.set_exception(ConnectionResetError("the peer was killed"))
+
+
+class MemoryControlPlane:
+    """A ControlPlane without sockets, whose calls are signed and verified as over HTTP.
+
+    `servers`: the servers of all brokers, by TCP port number.
+    """
+
+    def __init__(
+        self,
+        servers: dict[int, MemoryServer],
+        broker_id: int,
+        clock: Clock,
+        delay: Callable[[], float] = lambda: 0,
+    ) -> None:
+        self.servers = servers
+        self.clock = clock
+        self.delay = delay
+        self.mine: list[MemoryServer] = []
+        incarnation = next(INCARNATIONS).to_bytes(8)
+        self.signer = Signer(SECRET.encode(), "", broker_id, incarnation)
+        self.verifier = Verifier(SECRET.encode(), "", broker_id, incarnation)
+
+    async def serve(
+        self, handler: Handler, host: str, port: int, metrics: object = None
+    ) -> Listener:
+        port = port or 50_000 + len(self.servers) + 1
+        while port in self.servers:
+            port += 1
+        self.mine.append(MemoryServer(self, handler, port))
+        return self.mine[-1]
+
+    async def call(
+        self,
+        host: str,
+        port: int,
+        method: str,
+        body: dict[str, Any],
+        *,
+        target_id: int,
+        timeout_ms: int,
+    ) -> dict[str, Any]:
+        """Send a call and return the answer. The call is handled in a task of the server's process."""
+        await asyncio.sleep(self.delay())
+        server = self.server(port)
+        self.authenticate(server.plane, target_id, method)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        task = start_in(server.process, _handle(server, Call(method, body), answer))
+        server.calls.add(answer)
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                return await answer
+        finally:
+            server.calls.discard(answer)
+            if not server.process.is_dead:
+                task.cancel()
+
+    async def clock_offset(self, host: str, port: int, *, target_id: int, timeout_ms: int) -> int:
+        return self.server(port).plane.clock.wall_ms() - self.clock.wall_ms()
+
+    def server(self, port: int) -> MemoryServer:
+        server = self.servers.get(port)
+        if server is None:
+            raise ConnectionRefusedError(f"nobody serves on port {port}")
+        return server
+
+    def authenticate(self, server: MemoryControlPlane, target_id: int, method: str) -> None:
+        """Sign a call and let the server verify it. The body is not signed, to save time."""
+        challenge = server.verifier.challenge(server.clock.now())
+        headers = self.signer.headers(target_id, "POST", method, b"", challenge)
+        sealed = server.verifier.verify("POST", method, headers, server.clock.now())
+        if isinstance(sealed, str):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, sealed)
+
+    async def close(self) -> None:
+        for server in self.mine:
+            await server.close()
+
+
+async def _handle(server: MemoryServer, call: Call, answer: asyncio.Future[dict[str, Any]]) -> None:
+    """Set the handler's result or exception as the answer, unless the caller has given up."""
+    try:
+        result = await server.handler(call)
+    except Exception as error:  # noqa: BLE001  (it is the caller's)
+        if not answer.done():
+            answer.set_exception(error)
+    else:
+        if not answer.done():
+            answer.set_result(result)
