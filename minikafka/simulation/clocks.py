@@ -91,6 +91,7 @@ class ManualClock:
         return sum(not timer.cancelled for _, _, timer in self._due)
 
     def advance(self, ms: int) -> None:
+        """Move the time forward, and call the timers that become due on the way."""
         end = self._now + ms
         while self._due and self._due[0][0] <= end:
             at, _, timer = heapq.heappop(self._due)

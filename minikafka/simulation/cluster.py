@@ -212,6 +212,11 @@ class MemoryCluster:
         self.kill(number)
         self.storages[number] = left
 
+    def kill_with_session(self, number: int) -> None:
+        """Kill the broker, and end its ZooKeeper session at once."""
+        self.kill(number)
+        self.end_session(number)
+
     def end_session(self, number: int) -> None:
         """End the broker's ZooKeeper session at once, as if its time were over."""
         self.ensemble.end_session(self.sessions[number].session_id)

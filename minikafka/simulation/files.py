@@ -13,7 +13,7 @@ BytesLeft: TypeAlias = Callable[[str, bytes, bytes], bytes]
 
 The arguments are the path, the bytes that were not fsynced, and the fsynced bytes that they have replaced.
 """
-NamesLeft: TypeAlias = "Callable[[str, Sequence[Change]], Iterable[Change]]"
+NamesLeft: TypeAlias = "Callable[[str, Sequence[NameChange]], Iterable[NameChange]]"
 """Return the changes of a folder (path, changes since its last fsync) that a power loss leaves."""
 
 
@@ -34,16 +34,18 @@ class Content(bytearray):
             self.durable = size
 
     def sync(self) -> None:
+        """Make all bytes durable."""
         self.durable, self.former = len(self), b""
 
     def copy_to(self, copies: Copies) -> Content:
+        """Return a copy, which is also added to `copies`."""
         copy = Content(self)
         copy.durable, copy.former, copy.modified_ms = self.durable, self.former, self.modified_ms
         copies[id(self)] = copy
         return copy
 
 
-class Change(NamedTuple):
+class NameChange(NamedTuple):
     """One change of a folder's names: a name removed, a name added, or both at once by a rename."""
 
     removed: str | None
@@ -57,16 +59,19 @@ class Folder(dict[str, "Content | Folder"]):
     def __init__(self, names: dict[str, Content | Folder] | None = None) -> None:
         super().__init__(names or {})
         self.durable = dict(self)
-        self.changes: list[Change] = []
+        self.changes: list[NameChange] = []
 
     def change(self, removed: str | None, added: str | None, node: Content | Folder) -> None:
-        self.changes.append(Change(removed, added, node))
+        """Remove one name, add another, or do both. The change is not durable until `sync`."""
+        self.changes.append(NameChange(removed, added, node))
         _apply(self, self.changes[-1:])
 
     def sync(self) -> None:
+        """Make all names durable."""
         self.durable, self.changes = dict(self), []
 
     def copy_to(self, copies: Copies) -> Folder:
+        """Return a copy with copies of all files and directories below. They are added to `copies`."""
         copy = copies[id(self)] = Folder()
         copy.update({name: _copied(node, copies) for name, node in self.items()})
         copy.durable = {name: _copied(node, copies) for name, node in self.durable.items()}
@@ -81,7 +86,7 @@ def _copied(node: Content | Folder, copies: Copies) -> Content | Folder:
     return node.copy_to(copies) if found is None else found
 
 
-def _apply(names: dict[str, Content | Folder], changes: Iterable[Change]) -> None:
+def _apply(names: dict[str, Content | Folder], changes: Iterable[NameChange]) -> None:
     for removed, added, node in changes:
         if removed is not None:
             names.pop(removed, None)
@@ -175,17 +180,17 @@ def _left_of(
     return Folder(found)
 
 
-def names_of_last_fsync(path: str, changes: Sequence[Change]) -> Iterable[Change]:
+def names_of_last_fsync(path: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
     """Leave no change of names: each directory has the names of its last fsync."""
     return ()
 
 
-def all_names(path: str, changes: Sequence[Change]) -> Iterable[Change]:
+def all_names(path: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
     """Leave every change of names, as a file system that writes its own data in time."""
     return changes
 
 
-def newest_name(path: str, changes: Sequence[Change]) -> Iterable[Change]:
+def newest_name(path: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
     """Leave only the last change: a file system may write it before all others."""
     return changes[-1:]
 
@@ -193,7 +198,7 @@ def newest_name(path: str, changes: Sequence[Change]) -> Iterable[Change]:
 def some_names(seed: float) -> NamesLeft:
     """Return a function that leaves any subset of the changes: a file system may write them in any order."""
 
-    def names(path: str, changes: Sequence[Change]) -> Iterable[Change]:
+    def names(path: str, changes: Sequence[NameChange]) -> Iterable[NameChange]:
         rng = Random(f"{seed} {path}")
         share = rng.choice((0.2, 0.5, 0.8))
         return [change for change in changes if rng.random() < share]

@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 Watched: TypeAlias = "set[tuple[WatchKind, str]]"
 
 
-class Gate:
+class ConnectGate:
     """A transport whose connects can be held back: each one, or each one after the next."""
 
     def __init__(self, transport: Transport) -> None:
@@ -95,7 +95,7 @@ class InMemoryClient(ZooKeeperClient):
         connect: str = CONNECT,
     ) -> None:
         self.server = server
-        self.gate = Gate(server.transport)
+        self.gate = ConnectGate(server.transport)
         self.faults: list[str] = []
         self.failures: list[CoordinationError] = []
         self.multis: list[Sequence[MultiOp]] = []
@@ -174,7 +174,7 @@ class InMemoryClient(ZooKeeperClient):
     async def _reader(self) -> ZooKeeper:
         """Return the client that reads: this one, or one whose server lags behind."""
         await self._before()
-        return self._behind or cast(ZooKeeper, super())
+        return self._behind or cast("ZooKeeper", super())
 
     async def get(self, path: str, *, watch: bool = False) -> ports.Znode:
         return await (await self._reader()).get(path, watch=watch)
