@@ -110,7 +110,7 @@ class MemoryCluster:
         for number in tuple(self.brokers):
             await self.stop(number, controlled=False)
         await self.ensemble.close()
-        assert self.crashes == []
+        assert not self.crashes, f"tasks of brokers have crashed: {self.crashes}"
 
     async def start(self, number: int) -> BrokerServer:
         """Start a broker, or start it again on the same storage."""
