@@ -82,8 +82,8 @@ class MemoryControlPlane:
     ) -> dict[str, Any]:
         """Send a call and return the answer. The call is handled in a task of the server's process."""
         await asyncio.sleep(self.delay())
-        server = self.server(port)
-        self.authenticate(server.plane, target_id, method)
+        server = self._server(port)
+        self._authenticate(server.plane, target_id, method)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         task = start_in(server.process, _handle(server, Call(method, body), answer))
         server.calls.add(answer)
@@ -96,15 +96,15 @@ class MemoryControlPlane:
                 task.cancel()
 
     async def clock_offset(self, host: str, port: int, *, target_id: int, timeout_ms: int) -> int:
-        return self.server(port).plane.clock.wall_ms() - self.clock.wall_ms()
+        return self._server(port).plane.clock.wall_ms() - self.clock.wall_ms()
 
-    def server(self, port: int) -> MemoryServer:
+    def _server(self, port: int) -> MemoryServer:
         server = self.servers.get(port)
         if server is None:
             raise ConnectionRefusedError(f"nobody serves on port {port}")
         return server
 
-    def authenticate(self, server: MemoryControlPlane, target_id: int, method: str) -> None:
+    def _authenticate(self, server: MemoryControlPlane, target_id: int, method: str) -> None:
         """Sign a call and let the server verify it. The body is not signed, to save time."""
         challenge = server.verifier.challenge(server.clock.now())
         headers = self.signer.headers(target_id, "POST", method, b"", challenge)
