@@ -154,7 +154,8 @@ class Run:
         self._ends |= {TopicPartition(OFFSETS_TOPIC, n): end for n, end in offsets.items()}
         topics = (INPUT, OUTPUT, OFFSETS_TOPIC)
         logs = read_logs([str(self._cluster.directory.path)], topics, self._ends)
-        return check(events_of([str(self._directory)]), logs)
+        histories = sorted(map(str, self._directory.glob("*.jsonl")))
+        return check(events_of(histories), logs)
 
     def _show(self, source: Records, target: Records, verdict: Verdict) -> bool:
         problems = [*differences(source, target), *verdict.lines()]

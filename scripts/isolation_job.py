@@ -41,7 +41,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         action="append",
         required=True,
         metavar="FILE",
-        help="a history, or a directory of histories; may be repeated",
+        help="a history; may be repeated",
     )
     add(
         "--replicas",
@@ -55,11 +55,10 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def events_of(paths: Iterable[str]) -> Iterator[Event]:
-    """Yield the events of all histories, also of those in a directory. Raises HistoryError, OSError."""
-    for path in map(Path, paths):
-        for history in sorted(path.iterdir()) if path.is_dir() else [path]:
-            with history.open(encoding="utf-8", errors="surrogateescape") as file:
-                yield from parse(file, str(history))
+    """Yield the events of all histories. Raises HistoryError, OSError."""
+    for path in paths:
+        with Path(path).open(encoding="utf-8", errors="surrogateescape") as file:
+            yield from parse(file, path)
 
 
 if __name__ == "__main__":

@@ -51,16 +51,14 @@ def test_lost_record_ends_with_1_and_is_shown(run, paths, capsys):
     assert capsys.readouterr().out.startswith("lost at t-0 offset 1 of d: it is in no log\n")
 
 
-def test_directory_of_histories_and_plain_lines_are_read(run, paths, capsys):
+def test_plain_lines_are_read(run, paths, capsys):
     plain = {"producer": "p", "sequence": 0, "topic": "t", "outcome": "ok", "value": "a"}
-    row = {**plain, "partition": 0, "offset": 0}
-    histories = Path(paths[-1]).parent / "histories"
-    histories.mkdir()
-    (histories / "p.jsonl").write_text(json.dumps(row) + "\n")
-    assert run([*paths[:-1], str(histories)]) == 0
-    (histories / "q.jsonl").write_text(json.dumps({**row, "producer": "q", "offset": 5}) + "\n")
-    assert run([*paths[:-1], str(histories)]) == 1
-    assert "lost at t-0 offset 5 of q" in capsys.readouterr().out
+    history = Path(paths[-1])
+    history.write_text(json.dumps({**plain, "partition": 0, "offset": 0}) + "\n")
+    assert run(paths) == 0
+    history.write_text(json.dumps({**plain, "partition": 0, "offset": 5, "value": "b"}) + "\n")
+    assert run(paths) == 1
+    assert "lost at t-0 offset 5 of p" in capsys.readouterr().out
 
 
 def test_wrong_directory_and_wrong_history_end_with_2(run, paths, capsys, tmp_path):
