@@ -22,6 +22,10 @@ def _die_by_interrupts() -> None:
 # This call must precede the first slow import. Later `tools.cli.execution` makes Ctrl-C raise KeyboardInterrupt again.
 _die_by_interrupts()
 
+from minikafka.tools.cli.lazy import import_lazily  # noqa: E402
+
+import_lazily()
+
 from minikafka.tools.cli.main import main  # noqa: E402
 
 

@@ -10,6 +10,9 @@ from typing import Final
 
 import click
 
+import minikafka.tools.cluster.zookeeper.broker_list as broker_list
+import minikafka.tools.cluster.zookeeper.session as session
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import zookeeper_servers
 from minikafka.tools.cli.arguments.options import data_option, not_blank, timeout_option
@@ -66,18 +69,10 @@ def remove(broker_id: int, zookeeper: str | None, data: str | None) -> None:
 
 
 async def _add(connect: str, broker_id: int) -> bool:
-    from minikafka.runtime.clock import SystemClock, SystemRng
-    from minikafka.tools.cluster.zookeeper.broker_list import add as add_broker
-    from minikafka.tools.cluster.zookeeper.session import zookeeper_session
-
-    async with zookeeper_session(connect, SystemClock(), SystemRng()) as zookeeper:
-        return await add_broker(zookeeper, broker_id)
+    async with session.zookeeper_session(connect, SystemClock(), SystemRng()) as zookeeper:
+        return await broker_list.add(zookeeper, broker_id)
 
 
 async def _remove(connect: str, broker_id: int) -> None:
-    from minikafka.runtime.clock import SystemClock, SystemRng
-    from minikafka.tools.cluster.zookeeper.broker_list import remove as remove_broker
-    from minikafka.tools.cluster.zookeeper.session import zookeeper_session
-
-    async with zookeeper_session(connect, SystemClock(), SystemRng()) as zookeeper:
-        await remove_broker(zookeeper, broker_id)
+    async with session.zookeeper_session(connect, SystemClock(), SystemRng()) as zookeeper:
+        await broker_list.remove(zookeeper, broker_id)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import minikafka.client as clients
+import minikafka.client.administration.results as administration
+from minikafka.base.config import BrokerConfig
 from minikafka.base.config.broker import THROTTLES
 from minikafka.base.config.keys import unknown_key
 from minikafka.base.errors import KafkaError
@@ -27,10 +30,6 @@ from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 from minikafka.tools.cli.terminal.topic_errors import require_topics
-
-if TYPE_CHECKING:
-    from minikafka.client import Client, Outcome
-    from minikafka.client.administration.results import Resource, Setting, Settings
 
 
 @click.group(cls=CommandGroup)
@@ -63,14 +62,14 @@ def _resource(command: Callable[..., None]) -> Callable[..., None]:
     def with_resource(
         topic: str | None, broker: int | None, brokers_default: bool, **rest: object
     ) -> None:
-        from minikafka.client.administration.results import Resource, ResourceType
-
         if (topic is not None) + (broker is not None) + brokers_default != 1:
             raise click.UsageError("give exactly one of --topic, --broker and --brokers-default")
         if topic is not None:
-            resource = Resource(ResourceType.TOPIC, topic)
+            resource = administration.Resource(administration.ResourceType.TOPIC, topic)
         else:
-            resource = Resource(ResourceType.BROKER, "" if broker is None else str(broker))
+            resource = administration.Resource(
+                administration.ResourceType.BROKER, "" if broker is None else str(broker)
+            )
         command(resource=resource, **rest)
 
     return with_resource
@@ -86,15 +85,14 @@ def _resource(command: Callable[..., None]) -> Callable[..., None]:
 @timeout_option
 @json_option
 def describe(
-    resource: Resource,
+    resource: administration.Resource,
     all_: bool,
     bootstrap: str | None,
     data: str | None,
 ) -> None:
     """Show settings that were changed from their defaults; with --all, every setting."""
-    from minikafka.client.administration.results import ConfigSource
 
-    async def work(client: Client) -> Settings:
+    async def work(client: clients.Client) -> administration.Settings:
         await _require(client, resource)
         return (await client.admin.describe_configs([resource], synonyms=True))[resource]
 
@@ -102,7 +100,9 @@ def describe(
     if not found.outcome.ok:
         raise KafkaError(found.outcome.code, _reason(resource, found.outcome))
     entries = sorted(
-        entry for entry in found.entries if all_ or entry.source is not ConfigSource.DEFAULT_CONFIG
+        entry
+        for entry in found.entries
+        if all_ or entry.source is not administration.ConfigSource.DEFAULT_CONFIG
     )
     rows = [as_row(entry) for entry in entries]
     head = f"{'All' if all_ else 'Changed'} configs of {title(resource)}:"
@@ -119,7 +119,7 @@ def describe(
 @timeout_option
 @json_option
 def set_(
-    resource: Resource,
+    resource: administration.Resource,
     settings: dict[str, str],
     bootstrap: str | None,
     data: str | None,
@@ -137,7 +137,7 @@ def set_(
 @timeout_option
 @json_option
 def delete(
-    resource: Resource,
+    resource: administration.Resource,
     keys: tuple[str, ...],
     bootstrap: str | None,
     data: str | None,
@@ -146,35 +146,32 @@ def delete(
     _alter(bootstrap_servers(bootstrap, data), resource, dict.fromkeys(keys))
 
 
-def _warn_of_unknown(resource: Resource, names: Iterable[str]) -> None:
+def _warn_of_unknown(resource: administration.Resource, names: Iterable[str]) -> None:
     """Print a warning for each unknown key of a broker: the broker stores the key, but the key has no effect.
 
     Unknown keys of topics need no warning, because they are refused.
     """
-    from minikafka.base.config import BrokerConfig
-    from minikafka.client.administration.results import ResourceType
-
     known = [*BrokerConfig.keys(), *THROTTLES]
     for name in names:
-        if resource.type is ResourceType.BROKER and name not in known:
+        if resource.type is administration.ResourceType.BROKER and name not in known:
             stored = f"minikafka: warning: {name} is stored without effect"
             echo(f"{stored}: {unknown_key(name, known)}", err=True)
 
 
-async def _require(client: Client, resource: Resource) -> None:
+async def _require(client: clients.Client, resource: administration.Resource) -> None:
     """Raise UnknownTopics if the resource is a topic that does not exist."""
-    from minikafka.client.administration.results import ResourceType
-
-    if resource.type is ResourceType.TOPIC:
+    if resource.type is administration.ResourceType.TOPIC:
         await require_topics(client.admin, [resource.name])
 
 
-def _reason(resource: Resource, outcome: Outcome) -> str:
+def _reason(resource: administration.Resource, outcome: clients.Outcome) -> str:
     return outcome.message or f"{title(resource)}: {outcome.reason}"
 
 
-def _alter(servers: str, resource: Resource, changes: Mapping[str, str | None]) -> None:
-    async def work(client: Client) -> list[str]:
+def _alter(
+    servers: str, resource: administration.Resource, changes: Mapping[str, str | None]
+) -> None:
+    async def work(client: clients.Client) -> list[str]:
         await _require(client, resource)
         unset = await _unset(client, resource, changes)
         outcome = (await client.admin.alter_configs({resource: changes}))[resource]
@@ -190,14 +187,14 @@ def _alter(servers: str, resource: Resource, changes: Mapping[str, str | None]) 
     show({**_named(resource), "changed": dict(changes)}, [text])
 
 
-def title(resource: Resource) -> str:
+def title(resource: administration.Resource) -> str:
     """Return a resource as text: `topic t`, `broker 1` or `all brokers`."""
     if not resource.name:
         return "all brokers"
     return f"{resource.type.name.lower()} {resource.name}"
 
 
-def line(entry: Setting) -> str:
+def line(entry: administration.Setting) -> str:
     """Return one setting in the format of kafka-configs.sh, with its sources in order of precedence."""
     value = "(sensitive)" if entry.sensitive else _text(entry.value)
     synonyms = ", ".join(
@@ -208,7 +205,7 @@ def line(entry: Setting) -> str:
     return f"  {entry.name}={value}{read_only} source={entry.source.name} synonyms={{{synonyms}}}"
 
 
-def as_row(entry: Setting) -> dict[str, Any]:
+def as_row(entry: administration.Setting) -> dict[str, Any]:
     """Return the JSON object of one setting, for `--json`."""
     return {
         "name": entry.name,
@@ -222,7 +219,7 @@ def as_row(entry: Setting) -> dict[str, Any]:
     }
 
 
-def _named(resource: Resource) -> dict[str, str]:
+def _named(resource: administration.Resource) -> dict[str, str]:
     kind = resource.type.name.lower() if resource.name else "brokers-default"
     return {"resource": kind, "name": resource.name}
 
@@ -232,14 +229,16 @@ def _text(value: str | None) -> str:
 
 
 async def _unset(
-    client: Client, resource: Resource, changes: Mapping[str, str | None]
+    client: clients.Client, resource: administration.Resource, changes: Mapping[str, str | None]
 ) -> list[str]:
     """Return the keys that are to be removed from a topic, but that were not set for it."""
-    from minikafka.client.administration.results import ConfigSource, ResourceType
-
     removed = [key for key, value in changes.items() if value is None]
-    if not removed or resource.type is not ResourceType.TOPIC:
+    if not removed or resource.type is not administration.ResourceType.TOPIC:
         return []
     found = (await client.admin.describe_configs([resource]))[resource]
-    own = {e.name for e in found.entries if e.source is ConfigSource.DYNAMIC_TOPIC_CONFIG}
+    own = {
+        e.name
+        for e in found.entries
+        if e.source is administration.ConfigSource.DYNAMIC_TOPIC_CONFIG
+    }
     return [key for key in removed if key not in own]

@@ -7,10 +7,11 @@ Exit code 0: every named partition has the requested leader; a partition may nee
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import minikafka.client as clients
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.tools.cli.arguments import placement
@@ -29,9 +30,6 @@ from minikafka.tools.cli.arguments.partition_arguments import (
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client, tell_causes_of
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 from minikafka.tools.cli.terminal.topic_errors import with_similar_topics
-
-if TYPE_CHECKING:
-    from minikafka.client import Client, Outcome
 
 
 @click.command()
@@ -74,7 +72,7 @@ def elect(
         raise click.UsageError(f"name the partitions: {ways}")
     wanted = placement.partitions_file(file) if file else list(named.partitions) or None
 
-    async def work(client: Client) -> dict[TopicPartition, Outcome]:
+    async def work(client: clients.Client) -> dict[TopicPartition, clients.Outcome]:
         whole = await partitions_of(client.admin, named.topics) if named.topics else wanted
         found = await client.admin.elect_leaders(whole, unclean=unclean)
         return await with_similar_topics(client.admin, found)
@@ -88,12 +86,12 @@ def elect(
     fail_unless(all(is_success(outcome) for outcome in outcomes.values()))
 
 
-def is_success(outcome: Outcome) -> bool:
+def is_success(outcome: clients.Outcome) -> bool:
     """True if the outcome means that the partition has the requested leader."""
     return outcome.ok or outcome.code is ErrorCode.ELECTION_NOT_NEEDED
 
 
-def as_row(tp: TopicPartition, outcome: Outcome) -> dict[str, Any]:
+def as_row(tp: TopicPartition, outcome: clients.Outcome) -> dict[str, Any]:
     """Return the JSON object of one partition, for `--json`; `result` is elected, not_needed or failed."""
     failed = not is_success(outcome)
     return {
@@ -105,7 +103,7 @@ def as_row(tp: TopicPartition, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _print(kind: str, outcomes: Mapping[TopicPartition, Outcome]) -> None:
+def _print(kind: str, outcomes: Mapping[TopicPartition, clients.Outcome]) -> None:
     """Print one line per partition, in the format of kafka-leader-election.sh."""
     for tp, outcome in outcomes.items():
         if outcome.ok:

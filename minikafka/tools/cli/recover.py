@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import click
 
+import minikafka.tools.cli.terminal.progress as displays
+import minikafka.tools.cluster.directory as directories
+import minikafka.tools.cluster.recovery.rebuild as rebuilding
+from minikafka.base.model import topic_id_text
+from minikafka.base.names import INTERNAL_TOPICS
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import data_directory, where_option
 from minikafka.tools.cli.arguments.options import data_option, timeout_option
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.terminal.echo import echo, json_option, show, wants_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from minikafka.tools.cluster.directory import ClusterDirectory
-    from minikafka.tools.cluster.recovery.rebuild import Rebuilt
 
 _VERSION = 1
 """Version of the JSON format."""
@@ -41,32 +43,24 @@ def recover(data: str | None, without: tuple[int, ...]) -> None:
     records, group offsets and transactions are kept; no acknowledged record is lost. What only ZooKeeper had is listed
     at the end: the settings of topics and brokers, the order of replicas, and which topics were deleted.
     """
-    from pathlib import Path
-
-    from minikafka.tools.cluster.directory import ClusterDirectory
-
-    directory = ClusterDirectory(Path(data_directory(data)))
+    directory = directories.ClusterDirectory(Path(data_directory(data)))
     rebuilt = _rebuild(directory, without)
     show(_as_json(rebuilt), lambda: _tell(rebuilt, where_option(data)))
 
 
-def _rebuild(directory: ClusterDirectory, without: tuple[int, ...]) -> Rebuilt:
-    from minikafka.runtime.clock import SystemClock, SystemRng
-    from minikafka.tools.cli.terminal.progress import Amount, Progress
-    from minikafka.tools.cluster.recovery.rebuild import rebuild
-
+def _rebuild(
+    directory: directories.ClusterDirectory, without: tuple[int, ...]
+) -> rebuilding.Rebuilt:
     clock = SystemClock()
-    with Progress(clock, "", shown=not wants_json()) as progress:
+    with displays.Progress(clock, "", shown=not wants_json()) as progress:
 
         def on_progress(step: str, done: int, total: int) -> None:
-            progress.update({step: Amount(done, total)})
+            progress.update({step: displays.Amount(done, total)})
 
-        return run(rebuild(directory, without, clock, SystemRng(), on_progress))
+        return run(rebuilding.rebuild(directory, without, clock, SystemRng(), on_progress))
 
 
-def _as_json(rebuilt: Rebuilt) -> dict[str, Any]:
-    from minikafka.base.model import topic_id_text
-
+def _as_json(rebuilt: rebuilding.Rebuilt) -> dict[str, Any]:
     topics = [
         {
             "name": topic.name,
@@ -96,9 +90,7 @@ def _as_json(rebuilt: Rebuilt) -> dict[str, Any]:
     }
 
 
-def _tell(rebuilt: Rebuilt, where: str) -> None:
-    from minikafka.base.names import INTERNAL_TOPICS
-
+def _tell(rebuilt: rebuilding.Rebuilt, where: str) -> None:
     partitions = sum(len(topic.partitions) for topic in rebuilt.topics)
     behind = sum(
         len(one.isr) < len(one.replicas)
@@ -122,7 +114,7 @@ def _tell(rebuilt: Rebuilt, where: str) -> None:
     echo(f"to start the cluster: minikafka up{where}")
 
 
-def _lost(rebuilt: Rebuilt) -> Iterator[str]:
+def _lost(rebuilt: rebuilding.Rebuilt) -> Iterator[str]:
     """Yield lines about what is lost, in any case, and with the brokers that are left out."""
     if not rebuilt.without:
         yield "partitions above the highest one that has a log directory are lost; they had no records"

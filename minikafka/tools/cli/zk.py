@@ -7,16 +7,19 @@ read back and compared with its source, node by node.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+import minikafka.tools.cli.terminal.progress as displays
+import minikafka.zookeeper.server.store.moving as moving
+from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.descriptors import process_that_uses
+from minikafka.runtime.storage import DiskStorage
 from minikafka.tools.cli.recover import recover
 from minikafka.tools.cli.terminal.command_group import CommandGroup
-from minikafka.tools.cli.terminal.echo import json_option, show, wants_json
-
-if TYPE_CHECKING:
-    from minikafka.zookeeper.server.store.moving import Copied, OnProgress
+from minikafka.tools.cli.terminal.echo import echo, json_option, show, wants_json
+from minikafka.zookeeper.server.store.files import DirectoryInUse
 
 _VERSION: Final = 1
 """Version of the JSON format."""
@@ -80,25 +83,19 @@ def _data_in(directory: str) -> str:
     return inner if os.path.isdir(inner) else path
 
 
-def _copy(source: str, logs: str | None, destination: str) -> Copied:
-    from minikafka.runtime.clock import SystemClock
-    from minikafka.runtime.storage import DiskStorage
-    from minikafka.tools.cli.terminal.progress import Amount, Progress
-    from minikafka.zookeeper.server.store.moving import CopiedDirectory, copy
-
+def _copy(source: str, logs: str | None, destination: str) -> moving.Copied:
     _refuse_running(source, logs)
-    with Progress(SystemClock(), "", shown=not wants_json()) as progress:
-        on_progress: OnProgress = lambda step, done, total: progress.update(  # noqa: E731
-            {step: Amount(done, total)}
+    with displays.Progress(SystemClock(), "", shown=not wants_json()) as progress:
+        on_progress: moving.OnProgress = lambda step, done, total: progress.update(  # noqa: E731
+            {step: displays.Amount(done, total)}
         )
-        return copy(DiskStorage(), CopiedDirectory(source, logs), destination, on_progress)
+        return moving.copy(
+            DiskStorage(), moving.CopiedDirectory(source, logs), destination, on_progress
+        )
 
 
 def _refuse_running(source: str, logs: str | None) -> None:
     """Refuse the directory of a server that runs. Apache ZooKeeper has no lock, but keeps its log open."""
-    from minikafka.runtime.descriptors import process_that_uses
-    from minikafka.zookeeper.server.store.files import DirectoryInUse
-
     for directory in filter(None, (source, logs)):
         if (pid := process_that_uses(directory)) is not None:
             raise DirectoryInUse(
@@ -109,7 +106,7 @@ def _refuse_running(source: str, logs: str | None) -> None:
 # ---- output
 
 
-def _as_json(action: str, source: str, destination: str, copied: Copied) -> dict[str, Any]:
+def _as_json(action: str, source: str, destination: str, copied: moving.Copied) -> dict[str, Any]:
     return {
         "version": _VERSION,
         "action": action,
@@ -120,7 +117,7 @@ def _as_json(action: str, source: str, destination: str, copied: Copied) -> dict
     }
 
 
-def _print_export(target: str, copied: Copied) -> None:
+def _print_export(target: str, copied: moving.Copied) -> None:
     _print_copied(target, copied)
     _print_lines(
         "Before Apache ZooKeeper starts on it:",
@@ -133,7 +130,7 @@ def _print_export(target: str, copied: Copied) -> None:
     )
 
 
-def _print_import(target: str, copied: Copied) -> None:
+def _print_import(target: str, copied: moving.Copied) -> None:
     _print_copied(target, copied)
     _print_lines(
         f"Start the server with: minikafka zookeeper --data {target} --port 2181",
@@ -142,20 +139,16 @@ def _print_import(target: str, copied: Copied) -> None:
     )
 
 
-def _print_copied(target: str, copied: Copied) -> None:
-    from minikafka.tools.cli.terminal.progress import size
-
+def _print_copied(target: str, copied: moving.Copied) -> None:
     ephemeral = f"{copied.ephemeral_nodes:,} of them ephemeral"
     _print_lines(
         *(f"note: {note}" for note in copied.notes),
-        f"copied {', '.join(copied.files)} ({size(copied.bytes)}) to {target}",
+        f"copied {', '.join(copied.files)} ({displays.size(copied.bytes)}) to {target}",
         f"checked: the copy has the same {copied.nodes:,} nodes ({ephemeral}, {copied.containers:,} containers) with"
         f" their data, Stats and ACLs, the same {copied.sessions:,} sessions, and the last zxid {copied.zxid:#x}",
     )
 
 
 def _print_lines(*lines: str) -> None:
-    from minikafka.tools.cli.terminal.echo import echo
-
     for line in lines:
         echo(line)

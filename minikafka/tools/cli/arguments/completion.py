@@ -6,23 +6,25 @@ names, and nothing is printed.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
 
-if TYPE_CHECKING:
-    from minikafka.client import Client
+import minikafka.client as clients
+import minikafka.tools.cluster.directory as directories
+from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, data_directory
 
 TIMEOUT_S: Final = 1.0
 _SAFE: Final = re.compile(r"[\w.:@%+=/-]+", re.ASCII)
 """Names without characters that a shell interprets. A group may have any name."""
 ZOOKEEPER: Final = "zookeeper"
 
-Read = Callable[["Client"], Awaitable[Iterable[str]]]
+Read = Callable[["clients.Client"], Awaitable[Iterable[str]]]
 
 
 def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -75,11 +77,11 @@ def processes(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     return _items([*_known_brokers(ctx), ZOOKEEPER], incomplete)
 
 
-async def _topics(client: Client) -> Iterable[str]:
+async def _topics(client: clients.Client) -> Iterable[str]:
     return sorted(topic.name for topic in (await client.admin.describe())[1])
 
 
-async def _partitions(client: Client) -> Iterable[str]:
+async def _partitions(client: clients.Client) -> Iterable[str]:
     found = (await client.admin.describe())[1]
     return [
         f"{topic.name}-{number}"
@@ -88,11 +90,11 @@ async def _partitions(client: Client) -> Iterable[str]:
     ]
 
 
-async def _groups(client: Client) -> Iterable[str]:
+async def _groups(client: clients.Client) -> Iterable[str]:
     return sorted(group.group for group in await client.groups.list_groups())
 
 
-async def _transactions(client: Client) -> Iterable[str]:
+async def _transactions(client: clients.Client) -> Iterable[str]:
     return [listing.transactional_id for listing in await client.transactions.list_transactions()]
 
 
@@ -108,14 +110,10 @@ def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 def _ask(ctx: click.Context, read: Read) -> Iterable[str]:
     """Return the result of `read` from the cluster that the command line names."""
-    import asyncio
-
-    from minikafka.client import Client
-    from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
 
     async def names() -> Iterable[str]:
         servers = bootstrap_servers(ctx.params.get("bootstrap"), ctx.params.get("data"))
-        async with asyncio.timeout(TIMEOUT_S), Client(servers) as client:
+        async with asyncio.timeout(TIMEOUT_S), clients.Client(servers) as client:
             return await read(client)
 
     try:
@@ -125,11 +123,8 @@ def _ask(ctx: click.Context, read: Read) -> Iterable[str]:
 
 
 def _known_brokers(ctx: click.Context) -> list[str]:
-    from minikafka.tools.cli.arguments.find_cluster import data_directory
-    from minikafka.tools.cluster.directory import ClusterDirectory
-
     try:
-        record = ClusterDirectory(Path(data_directory(ctx.params.get("data")))).read()
+        record = directories.ClusterDirectory(Path(data_directory(ctx.params.get("data")))).read()
     except Exception:  # noqa: BLE001 - see the docstring of this module
         return []
     return [str(broker.id) for broker in record.brokers] if record is not None else []

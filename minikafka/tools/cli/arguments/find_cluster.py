@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
 
 import click
 
+import minikafka.tools.cli.arguments.config_files as config_files
+import minikafka.tools.cluster.directory as directories
+import minikafka.tools.cluster.local as clusters
+import minikafka.tools.cluster.ports as ports
+import minikafka.tools.cluster.running as running_processes
 from minikafka.base.errors import ConfigError
-
-if TYPE_CHECKING:
-    from minikafka.tools.cluster.directory import ClusterRecord
-    from minikafka.tools.cluster.local import LocalCluster
+from minikafka.runtime.clock import SystemClock
 
 
 def data_directory(data: str | None) -> str:
@@ -26,24 +27,21 @@ def data_directory(data: str | None) -> str:
     """
     if data:
         return data
-    from minikafka.tools.cli.arguments.config_files import data_of_invalid_file, load_cluster_config
 
     try:
-        return load_cluster_config(None).data
+        return config_files.load_cluster_config(None).data
     except ConfigError as error:
-        return data_of_invalid_file(error)
+        return config_files.data_of_invalid_file(error)
 
 
-def find_cluster(data: str | None) -> LocalCluster:
+def find_cluster(data: str | None) -> clusters.LocalCluster:
     """Return the cluster whose files are in `data`. Raises ClusterError if there is no cluster."""
-    from minikafka.tools.cluster.local import LocalCluster
-
-    found = LocalCluster(data=data_directory(data), attached=False)
+    found = clusters.LocalCluster(data=data_directory(data), attached=False)
     _ = found.record
     return found
 
 
-def find_running_cluster(data: str | None) -> LocalCluster:
+def find_running_cluster(data: str | None) -> clusters.LocalCluster:
     """Return the cluster in `data`. Raises ClusterError if no broker is running."""
     _record_of_running_cluster(data)
     return find_cluster(data)
@@ -65,31 +63,25 @@ def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -
         raise click.UsageError(
             "--bootstrap does not show which ZooKeeper the cluster uses: give --via-zookeeper HOST:PORT"
         )
-    from minikafka.tools.cluster.directory import ClusterDirectory
 
-    return ClusterDirectory(Path(data_directory(data))).read_existing().zookeeper
+    return directories.ClusterDirectory(Path(data_directory(data))).read_existing().zookeeper
 
 
-def _record_of_running_cluster(data: str | None) -> ClusterRecord:
+def _record_of_running_cluster(data: str | None) -> directories.ClusterRecord:
     """Return the content of `cluster.json` in the data directory of a running cluster.
 
     This function does not import the modules that can start clusters.
     Raises ClusterError if no broker has a process or uses its port. The ports are checked too, because processes
     in another container are invisible.
     """
-    from minikafka.runtime.clock import SystemClock
-    from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError
-    from minikafka.tools.cluster.ports import is_free
-    from minikafka.tools.cluster.running import RunningProcesses
-
-    directory = ClusterDirectory(Path(data_directory(data)))
+    directory = directories.ClusterDirectory(Path(data_directory(data)))
     record = directory.read_existing()
-    running = RunningProcesses(directory, SystemClock()).running_ids(record)
-    if not running and all(is_free(broker.port) for broker in record.brokers):
+    running = running_processes.RunningProcesses(directory, SystemClock()).running_ids(record)
+    if not running and all(ports.is_free(broker.port) for broker in record.brokers):
         where = f"--data {quote(str(directory.path))}"
         text = f"no broker of the cluster in {directory.path} is running"
         one = f"minikafka start {record.brokers[0].id} {where} starts one"
-        raise ClusterError(f"{text}: minikafka up {where} starts all, {one}")
+        raise directories.ClusterError(f"{text}: minikafka up {where} starts all, {one}")
     return record
 
 

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
+import minikafka.client as clients
 from minikafka.base.model import TopicPartition
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.placement import given_partitions, once, parse_partition
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
-
-if TYPE_CHECKING:
-    from minikafka.client.administration.admin import Admin
 
 _TOGETHER: Final = "name partitions as TOPIC-PARTITION, or by --topic and --partition, not both"
 
@@ -163,7 +161,7 @@ def read_named(words: tuple[str, ...], topics: tuple[str, ...], numbers: tuple[i
     return Named((), topics)
 
 
-async def partitions_of(admin: Admin, topics: tuple[str, ...]) -> list[TopicPartition]:
+async def partitions_of(admin: clients.Admin, topics: tuple[str, ...]) -> list[TopicPartition]:
     """Return all partitions of these topics. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
     known = await admin.describe_topics(topics)
     missing = [name for name in topics if name not in known]

@@ -7,10 +7,16 @@ with `--bootstrap` they are null.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
+import minikafka.client as clients
+import minikafka.client.administration.results as administration
+import minikafka.tools.cli.terminal.console as consoles
+import minikafka.tools.cli.terminal.progress as displays
+import minikafka.tools.cluster.local as clusters
+import minikafka.tools.cluster.observation.state as cluster_state
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, find_cluster
 from minikafka.tools.cli.arguments.options import (
@@ -23,12 +29,6 @@ from minikafka.tools.cli.diagnosis.views import coordination_of
 from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
-
-if TYPE_CHECKING:
-    from minikafka.client import Client, ClusterInfo
-    from minikafka.client.administration.results import LogDir
-    from minikafka.tools.cluster.local import LocalCluster
-    from minikafka.tools.cluster.observation.state import ClusterState
 
 
 @click.group(cls=CommandGroup)
@@ -43,9 +43,9 @@ class ClusterView(NamedTuple):
     control plane; None with `--bootstrap`. `coordination`: the mode.
     """
 
-    info: ClusterInfo
-    dirs: Mapping[int, list[LogDir]]
-    state: ClusterState | None
+    info: clients.ClusterInfo
+    dirs: Mapping[int, list[administration.LogDir]]
+    state: cluster_state.ClusterState | None
     coordination: str = CONTROLLER
 
 
@@ -58,7 +58,7 @@ def describe(bootstrap: str | None, data: str | None) -> None:
     """Show the cluster id, controller, brokers, racks, epochs and log directories."""
     local = None if bootstrap else find_cluster(data)
 
-    async def work(client: Client) -> ClusterView:
+    async def work(client: clients.Client) -> ClusterView:
         info = await client.admin.describe_cluster()
         dirs = await client.admin.describe_log_dirs()
         mode = local.record.coordination if local else await coordination_of(client.admin, info)
@@ -69,7 +69,7 @@ def describe(bootstrap: str | None, data: str | None) -> None:
     show(shown, lambda: _print(shown))
 
 
-def as_json_view(view: ClusterView, local: LocalCluster | None) -> dict[str, Any]:
+def as_json_view(view: ClusterView, local: clusters.LocalCluster | None) -> dict[str, Any]:
     """Return the JSON object of `cluster describe`.
 
     With `local`, the object also contains the brokers that are down, with `alive` false. In the mode leaders the
@@ -106,7 +106,7 @@ def as_json_view(view: ClusterView, local: LocalCluster | None) -> dict[str, Any
     }
 
 
-def _directory(found: LogDir) -> dict[str, Any]:
+def _directory(found: administration.LogDir) -> dict[str, Any]:
     return {
         "path": found.path,
         "error": None if found.outcome.ok else found.outcome.code.name,
@@ -121,15 +121,7 @@ _COLUMNS: Final = ("broker", "address", "rack", "epoch", "partitions", "size")
 
 
 def _print(shown: dict[str, Any]) -> None:
-    from minikafka.tools.cli.terminal.console import (
-        lay_out,
-        plain_console,
-        print_lines,
-        with_last_column,
-    )
-    from minikafka.tools.cli.terminal.progress import size
-
-    console = plain_console()
+    console = consoles.plain_console()
     echo(f"cluster     {shown['cluster_id']}")
     if shown["coordination"] == LEADERS:
         echo("controller  none: the leaders of the partitions coordinate (mode leaders)")
@@ -143,13 +135,15 @@ def _print(shown: dict[str, Any]) -> None:
         address = f"{broker['host']}:{broker['port']}" if broker["alive"] else "not alive"
         head = (name, address, _or_dash(broker["rack"]), _or_dash(broker["broker_epoch"]))
         for found in broker["log_dirs"] or [None]:
-            counted = (str(found["partitions"]), size(found["size"])) if found else ("-", "-")
+            counted = (
+                (str(found["partitions"]), displays.size(found["size"])) if found else ("-", "-")
+            )
             rows.append((*head, *counted))
             paths.append(_path(found) if found else "-")
             head = ("", "", "", "")
     width = console.width if console.is_terminal else None
-    lines, _ = lay_out(_COLUMNS, rows, width, ("epoch", "rack"))
-    print_lines(console, with_last_column(lines, paths, width))
+    lines, _ = consoles.lay_out(_COLUMNS, rows, width, ("epoch", "rack"))
+    consoles.print_lines(console, consoles.with_last_column(lines, paths, width))
 
 
 def _path(found: dict[str, Any]) -> str:

@@ -8,16 +8,23 @@ has reported is null, never 0. No step waits longer than ASK_MS.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median_low
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
+import minikafka.client as clients
+import minikafka.tools.cluster.local as clusters
+import minikafka.tools.cluster.observation.causes as root_causes
+import minikafka.tools.cluster.observation.sights as sight
+import minikafka.tools.cluster.observation.state as cluster_state
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.names import is_internal, listed
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.tools.cli.arguments.options import (
     bootstrap_option,
@@ -35,13 +42,6 @@ from minikafka.tools.cli.diagnosis.views import (
 from minikafka.tools.cli.execution.running import fail_unless, run
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 
-if TYPE_CHECKING:
-    from minikafka.client import ClusterInfo, Outcome, TopicInfo
-    from minikafka.client.administration.admin import Admin
-    from minikafka.tools.cluster.local import LocalCluster
-    from minikafka.tools.cluster.observation.causes import Cause
-    from minikafka.tools.cluster.observation.sights import Sights
-
 LISTED_MAX: Final = 10
 """Maximum number of partitions in one line of the output."""
 _AWAY: Final = ("broker-down", "broker-paused", "broker-silent", "cluster-down")
@@ -57,12 +57,12 @@ class Observed(NamedTuple):
     brokers contradict each other.
     """
 
-    info: ClusterInfo | None
-    topics: Sequence[TopicInfo] | None = ()
+    info: clients.ClusterInfo | None
+    topics: Sequence[clients.TopicInfo] | None = ()
     moving: Mapping[TopicPartition, ReplicaAssignment] | None = {}
     faults: Mapping[int, str] = {}
-    leaders: Mapping[TopicPartition, Outcome] = {}
-    causes: Sequence[Cause] = ()
+    leaders: Mapping[TopicPartition, clients.Outcome] = {}
+    causes: Sequence[root_causes.Cause] = ()
     coordination: str = CONTROLLER
     contradictions: Sequence[str] = ()
 
@@ -89,13 +89,11 @@ def health(bootstrap: str | None, data: str | None) -> None:
 
 
 async def _examine_remote(servers: str) -> dict[str, Any]:
-    from minikafka.client import Client
-
     views = await read_views(servers.split(","))
     if not views:
         return {**diagnose(Observed(None, None, None), ()), "notes": []}
     addresses = ",".join(view.address for view in views)
-    async with Client(addresses, api_timeout_ms=ASK_MS) as client:
+    async with clients.Client(addresses, api_timeout_ms=ASK_MS) as client:
         mode = await coordination_of(client.admin, views[0].info)
         seen = await observe(client.admin, {}, view=newest(views))
     conflicts = list(contradictions(views, mode))
@@ -103,40 +101,34 @@ async def _examine_remote(servers: str) -> dict[str, Any]:
     return {**diagnose(seen, named_brokers(seen.topics or ())), "notes": [*differing_lists(views)]}
 
 
-def named_brokers(topics: Iterable[TopicInfo]) -> set[int]:
+def named_brokers(topics: Iterable[clients.TopicInfo]) -> set[int]:
     """Return the brokers in the replica lists, whether they are alive or not."""
     partitions = (partition for topic in topics for partition in topic.partitions.values())
     return {replica for partition in partitions for replica in partition.replicas}
 
 
-async def _examine_local(local: LocalCluster, where: str) -> dict[str, Any]:
-    from minikafka.client import Client
-    from minikafka.runtime.clock import SystemClock, SystemRng
-    from minikafka.tools.cluster.observation.causes import causes_of
-    from minikafka.tools.cluster.observation.sights import look
-    from minikafka.tools.cluster.observation.state import active_controller
-
-    sights = await look(local.directory, SystemClock(), SystemRng())
-    causes = causes_of(sights, where)
+async def _examine_local(local: clusters.LocalCluster, where: str) -> dict[str, Any]:
+    sights = await sight.look(local.directory, SystemClock(), SystemRng())
+    causes = root_causes.causes_of(sights, where)
     faults = {cause.broker: "" for cause in causes if cause.broker and cause.name in _AWAY}
     known = [broker.id for broker in local.record.brokers]
     mode = sights.coordination
     seen = Observed(None, None, None, faults)
     if views := await read_views(_answering(local, sights)):
-        active = active_controller(sights.answers, sights.elected)
+        active = cluster_state.active_controller(sights.answers, sights.elected)
         info, topics = newest(views)
         if active is not None:
             info = info._replace(controller_id=active)
         is_led = bool(sights.answers) if mode == LEADERS else active is not None
         servers = ",".join(view.address for view in views)
-        async with Client(servers, api_timeout_ms=ASK_MS) as client:
+        async with clients.Client(servers, api_timeout_ms=ASK_MS) as client:
             seen = await observe(client.admin, faults, has_controller=is_led, view=(info, topics))
     notes = clock_notes(sights.answers)
     seen = seen._replace(causes=causes, coordination=mode)
     return {**diagnose(seen, known), "notes": notes}
 
 
-def _answering(local: LocalCluster, sights: Sights) -> list[str]:
+def _answering(local: clusters.LocalCluster, sights: sight.Sights) -> list[str]:
     """Return the addresses of the brokers that answer."""
     ids = [
         id_
@@ -147,10 +139,10 @@ def _answering(local: LocalCluster, sights: Sights) -> list[str]:
 
 
 async def observe(
-    admin: Admin,
+    admin: clients.Admin,
     faults: Mapping[int, str],
     *,
-    view: tuple[ClusterInfo, Sequence[TopicInfo]],
+    view: tuple[clients.ClusterInfo, Sequence[clients.TopicInfo]],
     has_controller: bool = True,
 ) -> Observed:
     """Return the state of the cluster. `faults`: the reason why a broker does not serve clients, by broker id.
@@ -173,9 +165,7 @@ async def observe(
     return Observed(info, topics, moving, found, leaders)
 
 
-async def _moving(admin: Admin) -> Mapping[TopicPartition, ReplicaAssignment] | None:
-    import asyncio
-
+async def _moving(admin: clients.Admin) -> Mapping[TopicPartition, ReplicaAssignment] | None:
     try:
         async with asyncio.timeout(ASK_MS / 1000):
             return await admin.list_reassignments()

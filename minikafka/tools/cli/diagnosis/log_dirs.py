@@ -6,10 +6,15 @@ Exit code 1 if a broker does not answer, or if a named broker or topic does not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
+import rich.text as rich_text
 
+import minikafka.client as clients
+import minikafka.client.administration.results as administration
+import minikafka.tools.cli.terminal.console as consoles
+import minikafka.tools.cli.terminal.progress as displays
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import is_internal
@@ -25,14 +30,10 @@ from minikafka.tools.cli.execution.running import fail_unless, run_with_client
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
 
-if TYPE_CHECKING:
-    from minikafka.client import Client
-    from minikafka.client.administration.results import LogDir, StoredReplica
-
 _VERSION: Final = 1
 """Version of the JSON format."""
 
-Directories = Mapping[int, Sequence["LogDir"]]
+Directories = Mapping[int, Sequence["administration.LogDir"]]
 
 
 @click.command("log-dirs", short_help="Show the replicas in the log directories of brokers.")
@@ -54,7 +55,7 @@ def log_dirs(
     """
     chosen = placement.broker_list(brokers) if brokers else None
 
-    async def work(client: Client) -> tuple[Directories, list[int]]:
+    async def work(client: clients.Client) -> tuple[Directories, list[int]]:
         return await _read(client, topics, chosen)
 
     found, silent = run_with_client(work, bootstrap_servers(bootstrap, data))
@@ -65,7 +66,7 @@ def log_dirs(
 
 
 async def _read(
-    client: Client, topics: Sequence[str], brokers: Sequence[int] | None
+    client: clients.Client, topics: Sequence[str], brokers: Sequence[int] | None
 ) -> tuple[Directories, list[int]]:
     """Return the log directories by broker, and the ids of the brokers that did not answer. Raises KafkaError."""
     admin = client.admin
@@ -121,45 +122,45 @@ def as_json_object(found: Directories) -> dict[str, Any]:
 
 def _print(found: Directories, *, folds_internal: bool) -> None:
     """Print a line for each log directory, and below it a line for each replica."""
-    from rich.text import Text
-
-    from minikafka.tools.cli.terminal.console import lay_out, plain_console, print_lines
-
     places, rows = [], []
     for broker, directories in sorted(found.items()):
         for directory in directories:
             own = _rows(directory, folds_internal=folds_internal)
             places.append((f"broker {broker}  {directory.path}", len(own)))
             rows += own
-    console = plain_console()
+    console = consoles.plain_console()
     width = console.width if console.is_terminal else None
-    (titles, *cells), _ = lay_out(("replica", "size", "offset lag"), rows, width)
+    (titles, *cells), _ = consoles.lay_out(("replica", "size", "offset lag"), rows, width)
     lines = [titles]
     for place, count in places:
-        lines += [Text(place, "bold"), *cells[:count]]
+        lines += [rich_text.Text(place, "bold"), *cells[:count]]
         cells = cells[count:]
-    print_lines(console, lines)
+    consoles.print_lines(console, lines)
 
 
-def _rows(directory: LogDir, *, folds_internal: bool) -> list[tuple[str, str, str]]:
-    from minikafka.tools.cli.terminal.progress import size
-
+def _rows(directory: administration.LogDir, *, folds_internal: bool) -> list[tuple[str, str, str]]:
     folded = [
         replica
         for replica in directory.replicas
         if folds_internal and is_internal(replica.tp.topic)
     ]
     rows = [
-        (str(one.tp) + (" (future)" if one.is_future else ""), size(one.size), str(one.offset_lag))
+        (
+            str(one.tp) + (" (future)" if one.is_future else ""),
+            displays.size(one.size),
+            str(one.offset_lag),
+        )
         for one in sorted(set(directory.replicas) - set(folded))
     ]
     if folded:
         total = sum(one.size for one in folded)
-        rows.append((f"{len(folded)} of internal topics", size(total), str(_largest_lag(folded))))
+        rows.append(
+            (f"{len(folded)} of internal topics", displays.size(total), str(_largest_lag(folded)))
+        )
     if not directory.outcome.ok:
         rows.append((str(directory.outcome), "-", "-"))
     return rows or [("no replicas", "-", "-")]
 
 
-def _largest_lag(replicas: Sequence[StoredReplica]) -> int:
+def _largest_lag(replicas: Sequence[administration.StoredReplica]) -> int:
     return max(replica.offset_lag for replica in replicas)

@@ -7,10 +7,15 @@ if the named broker, topic or partition does not exist; 2 for a usage error.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+import minikafka.broker.rpc.messages as messages
+import minikafka.tools.cluster.local as clusters
+import minikafka.tools.cluster.observation.state as cluster_state
+import minikafka.tools.explain.forecast as forecasts
+import minikafka.tools.explain.trace as tracing
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import find_running_cluster
@@ -25,9 +30,6 @@ from minikafka.tools.cli.arguments.placement import given_plan, plan_file
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
-
-if TYPE_CHECKING:
-    from minikafka.tools.cluster.local import LocalCluster
 
 _TIMEOUT_MS: Final = 60_000
 
@@ -128,32 +130,26 @@ def _answer(question: dict[str, Any], data: str | None, verbose: bool) -> None:
 
 
 def _print(lines: list[dict[str, Any]], verbose: bool) -> None:
-    from minikafka.tools.explain.forecast import forecast
-
     for line in lines:
         if line["kind"] == "assumed":
             echo(f"assumed: {_words(line)}")
-    for sentence in forecast(lines):
+    for sentence in forecasts.forecast(lines):
         echo(sentence)
     for line in lines if verbose else ():
         if line["kind"] not in ("decision", "assumed"):
             echo(f"{line['cause']:<8} {line['kind']:<9} {_words(line)}")
 
 
-async def _ask(found: LocalCluster, question: dict[str, Any]) -> list[dict[str, Any]]:
+async def _ask(found: clusters.LocalCluster, question: dict[str, Any]) -> list[dict[str, Any]]:
     """Send a question to all brokers; return the lines of the active controller's answer.
 
     Raises the KafkaError that the controller returned; NOT_CONTROLLER if no controller answers.
     """
-    from minikafka.broker.rpc.messages import PLAN
-
-    answers = await found.ask(PLAN, question, _TIMEOUT_MS)
+    answers = await found.ask(messages.PLAN, question, _TIMEOUT_MS)
     refused: KafkaError | None = None
     planned = {id_: answer for id_, answer in answers.items() if isinstance(answer, Mapping)}
     if len(planned) > 1:  # a former controller answers too
-        from minikafka.tools.cluster.observation.state import active_controller
-
-        active = active_controller((await found.state()).answers)
+        active = cluster_state.active_controller((await found.state()).answers)
         planned = {id_: answer for id_, answer in planned.items() if id_ == active}
     for answer in (*planned.values(), *answers.values()):
         if isinstance(answer, Mapping):
@@ -164,8 +160,6 @@ async def _ask(found: LocalCluster, question: dict[str, Any]) -> list[dict[str, 
 
 
 def _words(line: Mapping[str, Any]) -> str:
-    from minikafka.tools.explain.trace import describe
-
     if line["kind"] == "assumed":
         return str(line["text"])
-    return describe({"zxid": None, "queued": 0, **line})
+    return tracing.describe({"zxid": None, "queued": 0, **line})

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
+import rich.text as rich_text
 
+import minikafka.tools.cli.diagnosis.status_view as status_views
+import minikafka.tools.cli.terminal.console as consoles
+import minikafka.tools.cluster.local as clusters
+import minikafka.tools.cluster.observation.causes as root_causes
+import minikafka.tools.cluster.observation.sights as sight
+import minikafka.tools.cluster.observation.state as cluster_state
 from minikafka.base.model import TopicPartition
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.tools.cli.arguments.options import (
     data_option,
@@ -18,12 +26,7 @@ from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.processes.start_stop import describe
 from minikafka.tools.cli.terminal.echo import json_option, show
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
-from minikafka.tools.cli.terminal.watch import watch_options
-
-if TYPE_CHECKING:
-    from minikafka.tools.cluster.local import LocalCluster
-    from minikafka.tools.cluster.observation.causes import Cause
-    from minikafka.tools.cluster.observation.state import ClusterState, ObservedPartition
+from minikafka.tools.cli.terminal.watch import watch_lines, watch_options
 
 
 @click.command()
@@ -47,47 +50,35 @@ def status(topics: tuple[str, ...], watch: float | None, data: str | None) -> No
 
 
 async def _watch(
-    found: LocalCluster, topics: Sequence[str], where: str, interval: float
+    found: clusters.LocalCluster, topics: Sequence[str], where: str, interval: float
 ) -> NoReturn:
-    from rich.text import Text
+    console = consoles.plain_console()
 
-    from minikafka.tools.cli.diagnosis.status_view import status_lines
-    from minikafka.tools.cli.terminal.console import plain_console
-    from minikafka.tools.cli.terminal.watch import watch_lines
-
-    console = plain_console()
-
-    async def read() -> tuple[Any, list[Text]]:
+    async def read() -> tuple[Any, list[rich_text.Text]]:
         shown = await _read(found, topics, where)
         width = console.width if console.is_terminal else None
-        return shown, status_lines(shown, topics, width)
+        return shown, status_views.status_lines(shown, topics, width)
 
     await watch_lines(read, interval)
 
 
 def _print(shown: Mapping[str, Any], topics: Sequence[str]) -> None:
-    from minikafka.tools.cli.diagnosis.status_view import status_lines
-    from minikafka.tools.cli.terminal.console import plain_console, print_lines
-
-    console = plain_console()
+    console = consoles.plain_console()
     width = console.width if console.is_terminal else None
-    print_lines(console, status_lines(shown, topics, width))
+    consoles.print_lines(console, status_views.status_lines(shown, topics, width))
 
 
-async def _read(found: LocalCluster, topics: Sequence[str], where: str) -> dict[str, Any]:
+async def _read(found: clusters.LocalCluster, topics: Sequence[str], where: str) -> dict[str, Any]:
     """Return the JSON object of `status`. Raises KafkaError if no broker that answers knows one of the topics."""
-    from minikafka.runtime.clock import SystemClock, SystemRng
-    from minikafka.tools.cluster.observation.causes import causes_of, state_of
-    from minikafka.tools.cluster.observation.sights import look
-    from minikafka.tools.cluster.observation.state import combine
-
-    seen = await look(found.directory, SystemClock(), SystemRng())
-    states = {id_: state_of(broker, seen) for id_, broker in seen.brokers.items()}
-    state = combine(seen.answers)
+    seen = await sight.look(found.directory, SystemClock(), SystemRng())
+    states = {id_: root_causes.state_of(broker, seen) for id_, broker in seen.brokers.items()}
+    state = cluster_state.combine(seen.answers)
     known = {tp.topic for tp in state.partitions}
     if seen.answers and (missing := [topic for topic in topics if topic not in known]):
         raise unknown_topics(missing)
-    shown = combined(describe(found), state, states, causes_of(seen, where), seen.elected)
+    shown = combined(
+        describe(found), state, states, root_causes.causes_of(seen, where), seen.elected
+    )
     if topics:
         shown["partitions"] = [row for row in shown["partitions"] if row["topic"] in topics]
     return shown
@@ -95,9 +86,9 @@ async def _read(found: LocalCluster, topics: Sequence[str], where: str) -> dict[
 
 def combined(
     processes: dict[str, Any],
-    state: ClusterState,
+    state: cluster_state.ClusterState,
     states: Mapping[int, str],
-    causes: Sequence[Cause] = (),
+    causes: Sequence[root_causes.Cause] = (),
     elected: int | None = None,
 ) -> dict[str, Any]:
     """Return the JSON object of `status`: the object of `up --json` plus controller, brokers, partitions and causes.
@@ -111,11 +102,9 @@ def combined(
     `controller` and `controller_state`: the id of the broker that is the active controller, and the state that it
     reports; null if no active controller answers, and in the mode leaders. `controller_epoch`: the last known epoch.
     """
-    from minikafka.tools.cluster.observation.state import active_controller, backlog_of
-
     answers = state.answers.values()
-    backlog = backlog_of(answers)
-    chosen = active_controller(state.answers, elected)
+    backlog = cluster_state.backlog_of(answers)
+    chosen = cluster_state.active_controller(state.answers, elected)
     active = None if chosen is None else state.answers[chosen]
     return processes | {
         "brokers": [
@@ -142,7 +131,7 @@ def _reported(
     }
 
 
-def _partition(tp: TopicPartition, view: ObservedPartition) -> dict[str, Any]:
+def _partition(tp: TopicPartition, view: cluster_state.ObservedPartition) -> dict[str, Any]:
     return {
         "topic": tp.topic,
         "partition": tp.partition,

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import minikafka.broker.ledger.lifecycle as lifecycles
+import minikafka.broker.rpc.messages as messages
+import minikafka.tools.cluster.observation.state as cluster_state
+import minikafka.tools.explain.gather as gathering
+import minikafka.tools.explain.groups.evidence as group_evidence
+import minikafka.tools.explain.groups.history as group_history
+import minikafka.tools.explain.groups.words as group_words
+import minikafka.tools.explain.summary as summaries
+import minikafka.tools.explain.trace as tracing
 from minikafka.base.model import TopicPartition
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
 from minikafka.tools.cli.arguments.options import data_option, timeout_option
 from minikafka.tools.cli.arguments.partition_arguments import partition_or_group
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.terminal.echo import echo, json_option, show, wants_json
 from minikafka.tools.cli.terminal.topic_errors import similar_local_group, similar_partition
-
-if TYPE_CHECKING:
-    from minikafka.broker.ledger.lifecycle import Stage
-    from minikafka.tools.cluster.observation.state import ClusterState
-    from minikafka.tools.explain.groups.history import HistoryEntry
-    from minikafka.tools.explain.trace import Chain
 
 
 @click.command()
@@ -74,21 +78,16 @@ def trace(
 
 
 def _trace_partition(data: str | None, tp: TopicPartition, last: int | None, verbose: bool) -> None:
-    from minikafka.runtime.clock import SystemClock, SystemRng
-    from minikafka.tools.explain.gather import Sources
-    from minikafka.tools.explain.summary import Story
-    from minikafka.tools.explain.trace import chains, names_number
-
     found = find_cluster(data)
     read_ms = SystemClock().wall_ms()
-    lines = Sources(found, SystemClock(), SystemRng()).partition_lines(tp.topic)
-    history = chains(lines, tp)
+    lines = gathering.Sources(found, SystemClock(), SystemRng()).partition_lines(tp.topic)
+    history = tracing.chains(lines, tp)
     state = run(found.state())
-    if tp not in state.partitions and not any(names_number(line, tp) for line in lines):
+    if tp not in state.partitions and not any(tracing.names_number(line, tp) for line in lines):
         raise click.ClickException(
             f"{tp} is unknown to every broker and ledger in {found.directory.path}{similar_partition(found, tp)}"
         )
-    story = Story(lines, tp)
+    story = summaries.Story(lines, tp)
     story.summarize(history)
     shown = [chain for chain in history if chain.summary or verbose or wants_json()]
     if last is not None:
@@ -106,10 +105,8 @@ def _trace_partition(data: str | None, tp: TopicPartition, last: int | None, ver
     show({**now, "chains": [chain.as_json() for chain in shown]}, print_text)
 
 
-def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
+def current_state(state: cluster_state.ClusterState, tp: TopicPartition) -> dict[str, Any]:
     """Return the partition's state, as reported by the brokers that answer. Unknown values are None."""
-    from minikafka.tools.cluster.observation.state import backlog_of
-
     view = state.partitions.get(tp)
     return {
         "topic": tp.topic,
@@ -118,45 +115,34 @@ def current_state(state: ClusterState, tp: TopicPartition) -> dict[str, Any]:
         "leader": view.leader if view else None,
         "leader_epoch": view.leader_epoch if view else None,
         "isr": list(view.isr) if view else None,
-        "backlog": backlog_of(state.answers.values()),
+        "backlog": cluster_state.backlog_of(state.answers.values()),
     }
 
 
 def _as_text(now: dict[str, Any]) -> str:
     """Return the partition's current state as text; "" if the state is unknown."""
-    from minikafka.tools.explain.trace import ids
-
     if now["isr"] is None:
         return ""
     leader = "none" if now["leader"] is None else now["leader"]
     waiting = {broker: count for broker, count in now["backlog"].items() if count}
     backlog = "".join(f", {count} requests queued for broker {b}" for b, count in waiting.items())
-    return f"leader {leader}, epoch {now['leader_epoch']}, ISR {ids(now['isr'])}{backlog}"
+    return f"leader {leader}, epoch {now['leader_epoch']}, ISR {tracing.ids(now['isr'])}{backlog}"
 
 
-def _print_chain(chain: Chain, tp: TopicPartition, verbose: bool) -> None:
-    from minikafka.tools.explain.trace import describe, only_about
-
+def _print_chain(chain: tracing.Chain, tp: TopicPartition, verbose: bool) -> None:
     echo(f"{chain.cause}  {clock_time(chain.time)}  {chain.summary or chain.title}")
     for line in chain.lines if verbose else ():
         place = f"{line['broker']}#{line['n']}"
-        echo(
-            f"    {clock_time(line['time'])[11:]}  {place:<8} {line['kind']:<9} {describe(only_about(line, tp))}"
-        )
+        text = tracing.describe(tracing.only_about(line, tp))
+        echo(f"    {clock_time(line['time'])[11:]}  {place:<8} {line['kind']:<9} {text}")
 
 
 def _trace_group(data: str | None, group: str, last: int | None, verbose: bool) -> None:
-    from minikafka.broker.rpc.messages import EXPLAIN_GROUP
-    from minikafka.runtime.clock import SystemClock, SystemRng
-    from minikafka.tools.explain.gather import Sources
-    from minikafka.tools.explain.groups.evidence import GroupEvidence
-    from minikafka.tools.explain.groups.history import history
-
     found = find_cluster(data)
-    sources = Sources(found, SystemClock(), SystemRng())
-    entries = history(sources.group_lines(group))
-    answers = run(sources.ask(EXPLAIN_GROUP, {"group": group}))
-    now = GroupEvidence(group, SystemClock().wall_ms(), answers, entries)
+    sources = gathering.Sources(found, SystemClock(), SystemRng())
+    entries = group_history.history(sources.group_lines(group))
+    answers = run(sources.ask(messages.EXPLAIN_GROUP, {"group": group}))
+    now = group_evidence.GroupEvidence(group, SystemClock().wall_ms(), answers, entries)
     if not entries and now.report is None:
         raise click.ClickException(
             f"group {group} is unknown to every broker and ledger in {found.directory.path}"
@@ -172,13 +158,11 @@ def _trace_group(data: str | None, group: str, last: int | None, verbose: bool) 
     show({**now.as_json(), "entries": [entry.as_json() for entry in shown]}, print_text)
 
 
-def _print_entry(entry: HistoryEntry, verbose: bool) -> None:
-    from minikafka.tools.explain.groups.words import describe
-
+def _print_entry(entry: group_history.HistoryEntry, verbose: bool) -> None:
     echo(f"{clock_time(entry.time)}  {entry.summary()}")
     for line in entry.lines if verbose and entry.is_rebalance else ():
         place = f"{line['broker']}#{line['n']}"
-        echo(f"    {clock_time(line['time'])[11:]}  {place:<8} {describe(line)}")
+        echo(f"    {clock_time(line['time'])[11:]}  {place:<8} {group_words.describe(line)}")
 
 
 def clock_time(wall_ms: int) -> str:
@@ -187,12 +171,8 @@ def clock_time(wall_ms: int) -> str:
 
 
 def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None) -> None:
-    from minikafka.broker.ledger.lifecycle import lifecycle
-    from minikafka.runtime.clock import SystemClock, SystemRng
-    from minikafka.tools.explain.gather import Sources
-
-    sources = Sources(find_cluster(data), SystemClock(), SystemRng())
-    stages = list(lifecycle(sources.partition_lines(tp.topic), *tp))
+    sources = gathering.Sources(find_cluster(data), SystemClock(), SystemRng())
+    stages = list(lifecycles.lifecycle(sources.partition_lines(tp.topic), *tp))
     if not stages:
         raise click.ClickException(f"no ledger has a state change of {tp}")
     stages = stages[-last:] if last is not None else stages
@@ -200,7 +180,7 @@ def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None) -> 
     show([_as_json(stage) for stage in stages], text)
 
 
-def _as_json(stage: Stage) -> dict[str, Any]:
+def _as_json(stage: lifecycles.Stage) -> dict[str, Any]:
     """Return the fields of a stage, and its line as `text`."""
     fields = asdict(stage)
     del fields["sentence"]

@@ -6,17 +6,15 @@ broker is asked, and of each partition the state in the newest leader epoch coun
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+import minikafka.client as clients
+import minikafka.client.administration.results as administration
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import KafkaError
-
-if TYPE_CHECKING:
-    from minikafka.client import ClusterInfo, TopicInfo
-    from minikafka.client.administration.admin import Admin
-    from minikafka.client.metadata import PartitionInfo
 
 ASK_MS: Final = 1_000
 """Time for the brokers to answer one question."""
@@ -27,14 +25,12 @@ class BrokerView(NamedTuple):
     """The metadata of one broker. `address`: host:port of the broker."""
 
     address: str
-    info: ClusterInfo
-    topics: Sequence[TopicInfo]
+    info: clients.ClusterInfo
+    topics: Sequence[clients.TopicInfo]
 
 
 async def read_views(addresses: Iterable[str]) -> list[BrokerView]:
     """Return the views of the brokers at these addresses, and of all brokers that they name, as far as they answer."""
-    import asyncio
-
     asked = list(dict.fromkeys(addresses))
     found = await asyncio.gather(*map(_view, asked))
     views = [view for view in found if view is not None]
@@ -46,25 +42,21 @@ async def read_views(addresses: Iterable[str]) -> list[BrokerView]:
 
 async def _view(address: str) -> BrokerView | None:
     """Return the view of a broker; None if it does not answer within ASK_MS. A paused broker accepts connections."""
-    import asyncio
-
-    from minikafka.client import Client
-
     try:
         async with (
             asyncio.timeout(ASK_MS / 1000),
-            Client(address, api_timeout_ms=ASK_MS) as client,
+            clients.Client(address, api_timeout_ms=ASK_MS) as client,
         ):
             return BrokerView(address, *await client.admin.describe())
     except (KafkaError, OSError, TimeoutError):
         return None
 
 
-def newest(views: Sequence[BrokerView]) -> tuple[ClusterInfo, list[TopicInfo]]:
+def newest(views: Sequence[BrokerView]) -> tuple[clients.ClusterInfo, list[clients.TopicInfo]]:
     """Return the metadata that counts: that of most brokers, with each partition in the newest leader epoch of any."""
     controllers = Counter(view.info.controller_id for view in views)
     base = max(views, key=lambda view: (controllers[view.info.controller_id], _epochs(view)))
-    partitions: dict[tuple[str, bytes, int], PartitionInfo] = {}
+    partitions: dict[tuple[str, bytes, int], clients.PartitionInfo] = {}
     for view in (base, *views):
         for topic in view.topics:
             for number, partition in topic.partitions.items():
@@ -123,14 +115,10 @@ def _grouped(pairs: Iterable[tuple[str, str | None]]) -> dict[str | None, list[s
     return groups
 
 
-async def coordination_of(admin: Admin, info: ClusterInfo) -> str:
+async def coordination_of(admin: clients.Admin, info: clients.ClusterInfo) -> str:
     """Return the cluster's coordination mode, from the settings of a broker; CONTROLLER if no broker says it."""
-    import asyncio
-
-    from minikafka.client.administration.results import Resource, ResourceType
-
     for broker in info.brokers:
-        resource = Resource(ResourceType.BROKER, str(broker))
+        resource = administration.Resource(administration.ResourceType.BROKER, str(broker))
         try:
             async with asyncio.timeout(ASK_MS / 1000):
                 found = (await admin.describe_configs([resource]))[resource]

@@ -6,23 +6,23 @@ The command changes nothing. Exit code 0: there is an explanation, also for a he
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+import minikafka.tools.explain.evidence as partition_evidence
+import minikafka.tools.explain.finding as findings
+import minikafka.tools.explain.gather as gathering
+import minikafka.tools.explain.groups.evidence as group_evidence
+import minikafka.tools.explain.groups.gather as group_gathering
+import minikafka.tools.explain.groups.why as group_why
+import minikafka.tools.explain.why as partition_why
 from minikafka.base.model import TopicPartition
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.tools.cli.arguments.options import data_option, timeout_option
 from minikafka.tools.cli.arguments.partition_arguments import partition_or_group
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 from minikafka.tools.cli.terminal.topic_errors import similar_local_group, similar_partition
-
-if TYPE_CHECKING:
-    from minikafka.tools.explain.evidence import PartitionEvidence
-    from minikafka.tools.explain.finding import Finding
-    from minikafka.tools.explain.gather import Sources
-    from minikafka.tools.explain.groups.evidence import GroupEvidence
 
 
 @click.command()
@@ -52,53 +52,50 @@ def why(
     """
     if tp is None and offset is not None:
         raise click.UsageError("--offset needs a partition; it cannot be combined with --group")
-    from minikafka.runtime.clock import SystemClock, SystemRng
-    from minikafka.tools.explain.gather import Sources
 
-    sources = Sources(find_cluster(data), SystemClock(), SystemRng(), where_option(data))
+    sources = gathering.Sources(find_cluster(data), SystemClock(), SystemRng(), where_option(data))
     if tp is None:
         _explain_group(sources, group or "")
     else:
         _explain_partition(sources, tp, offset)
 
 
-def _explain_partition(sources: Sources, tp: TopicPartition, offset: int | None) -> None:
-    from minikafka.tools.explain.gather import gather
-    from minikafka.tools.explain.why import explain
-
-    evidence = run(gather(sources, tp))
+def _explain_partition(sources: gathering.Sources, tp: TopicPartition, offset: int | None) -> None:
+    evidence = run(gathering.gather(sources, tp))
     if not evidence.has_sources and evidence.past.is_empty:
         raise _unknown(f"partition {tp}", evidence)
     if not evidence.is_known:
         deleted = "".join(f"; it was deleted [{event}]" for event in evidence.past.topic_deleted())
         similar = "" if deleted else similar_partition(sources.found, tp)
         raise click.ClickException(f"there is no partition {tp}{deleted}{similar}")
-    _show(evidence, explain(evidence, offset), f"nothing is wrong with {tp}")
+    _show(evidence, partition_why.explain(evidence, offset), f"nothing is wrong with {tp}")
 
 
-def _explain_group(sources: Sources, group: str) -> None:
-    from minikafka.tools.explain.groups.gather import gather_group
-    from minikafka.tools.explain.groups.why import explain_group
-
-    evidence = run(gather_group(sources, group))
+def _explain_group(sources: gathering.Sources, group: str) -> None:
+    evidence = run(group_gathering.gather_group(sources, group))
     if not evidence.has_sources and not evidence.is_known:
         raise _unknown(f"group {group}", evidence)
     if not evidence.is_known:
         similar = run(similar_local_group(sources.found, group))
         raise click.ClickException(f"there is no group {group}{similar}")
-    _show(evidence, explain_group(evidence), f"group {group} has no problem")
+    _show(evidence, group_why.explain_group(evidence), f"group {group} has no problem")
 
 
-def _unknown(subject: str, evidence: PartitionEvidence | GroupEvidence) -> click.ClickException:
+def _unknown(
+    subject: str, evidence: partition_evidence.PartitionEvidence | group_evidence.GroupEvidence
+) -> click.ClickException:
     """Return the error if no broker answers and no ledger names the partition or group."""
     text = f"no broker answers, so it is not known whether there is a {subject}"
     causes = "; ".join(cause.sentence for cause in evidence.causes)
     return click.ClickException(f"{text}: {causes}")
 
 
-def _show(evidence: PartitionEvidence | GroupEvidence, found: list[Finding], healthy: str) -> None:
+def _show(
+    evidence: partition_evidence.PartitionEvidence | group_evidence.GroupEvidence,
+    found: list[findings.Finding],
+    healthy: str,
+) -> None:
     """Print the findings as JSON or text; the text is `healthy` if none of the findings is a problem."""
-    from minikafka.tools.explain.finding import as_json
 
     def print_text() -> None:
         echo(evidence.headline())
@@ -108,10 +105,10 @@ def _show(evidence: PartitionEvidence | GroupEvidence, found: list[Finding], hea
             echo(healthy)
 
     causes = [cause.as_json() for cause in evidence.causes]
-    show({**evidence.as_json(), "causes": causes, **as_json(found)}, print_text)
+    show({**evidence.as_json(), "causes": causes, **findings.as_json(found)}, print_text)
 
 
-def print_finding(finding: Finding, depth: int) -> None:
+def print_finding(finding: findings.Finding, depth: int) -> None:
     """Print a finding, then its causes on the following lines, indented more than the finding."""
     events = f"  [{', '.join(map(str, finding.events))}]" if finding.events else ""
     echo(f"{'  ' * depth}- {finding.text}{events}")

@@ -5,28 +5,33 @@ asyncio and the client are imported only when a command runs, so that `--help` s
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+import minikafka.client as clients
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
+from minikafka.runtime.tasks import TaskRegistry
 from minikafka.tools.cli.arguments.options import time_limit
+from minikafka.tools.cli.execution.waiting import (
+    WORK_MS,
+    ClientWaits,
+    CommandWatch,
+    Reason,
+    local_cluster,
+    tell_causes,
+)
 from minikafka.tools.cli.terminal.topic_errors import (
     VALID,
     UnknownTopics,
     did_you_mean,
     similar_topics,
 )
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from minikafka.client import Client, Outcome
-    from minikafka.tools.cli.execution.waiting import ClientWaits, CommandWatch, Reason
-
 
 T = TypeVar("T")
 
@@ -45,8 +50,6 @@ def run(
     when the work has lasted for more than a second. Until this call, Ctrl-C kills the process by SIGINT's default
     action, because Python can lose a KeyboardInterrupt that is raised during an import.
     """
-    from minikafka.tools.cli.execution.waiting import WORK_MS, ClientWaits, CommandWatch
-
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     waiting = CommandWatch(reason, WORK_MS) if reason is not None else None
@@ -60,8 +63,6 @@ def run_cancellable(work: Coroutine[Any, Any, T]) -> T:
     The event loop runs until the coroutine has cleaned up. Then KeyboardInterrupt is raised, unless the coroutine
     had already ended. A second signal raises KeyboardInterrupt immediately.
     """
-    import asyncio
-
     interrupts = _Interrupts()
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGTERM, interrupts.handle)
@@ -99,8 +100,6 @@ class _Interrupts:
 
     async def cancelling(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` in the current task. If a signal came before, `work` is cancelled at its first await."""
-        import asyncio
-
         self._task = asyncio.current_task()
         with _waking_signals():
             if self.signalled and self._task is not None:
@@ -115,9 +114,6 @@ def _waking_signals() -> Iterator[None]:
     Otherwise the handler waits for the next event if the signal comes just before the loop waits, or if another thread
     receives it.
     """
-    import asyncio
-    import socket
-
     loop = asyncio.get_running_loop()
     reading, writing = socket.socketpair()
     with reading, writing:
@@ -135,10 +131,6 @@ def _waking_signals() -> Iterator[None]:
 async def _within(
     limit: float | None, work: Coroutine[Any, Any, T], late: str, waiting: CommandWatch | None
 ) -> T:
-    import asyncio
-
-    from minikafka.runtime.tasks import TaskRegistry
-
     timer, watch = asyncio.timeout(limit), TaskRegistry()
     if waiting is not None:
         watch.spawn(waiting.tell(), "waiting")
@@ -160,8 +152,6 @@ async def _explaining(work: Coroutine[Any, Any, T], waits: ClientWaits) -> T:
 
     The hint is the causes if the error comes from the condition of the cluster, and similar names for an unknown topic.
     """
-    from minikafka.tools.cli.execution.waiting import local_cluster
-
     try:
         return await work
     except KafkaError as error:
@@ -185,7 +175,7 @@ def _unknown(error: KafkaError) -> Sequence[str]:
 
 
 def run_with_client(
-    work: Callable[[Client], Coroutine[Any, Any, T]],
+    work: Callable[[clients.Client], Coroutine[Any, Any, T]],
     servers: str,
     *,
     limit: float | None = None,
@@ -198,9 +188,6 @@ def run_with_client(
     limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text.
     `read_committed`: the client reads only committed records. Raises UsageError if `servers` is malformed.
     """
-    from minikafka.client import Client
-    from minikafka.tools.cli.execution.waiting import ClientWaits, CommandWatch
-
     limit = limit or time_limit()
     waits = ClientWaits(servers)
 
@@ -211,7 +198,7 @@ def run_with_client(
 
     async def connected() -> T:
         try:
-            made = Client(servers, **options)
+            made = clients.Client(servers, **options)
         except ConfigError as error:  # an address that is not host:port
             raise click.UsageError(str(error)) from error
         async with made as waits.client:
@@ -234,10 +221,8 @@ def fail_unless(succeeded: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def tell_causes_of(outcomes: Iterable[Outcome]) -> None:
+def tell_causes_of(outcomes: Iterable[clients.Outcome]) -> None:
     """If an outcome is an error, print the problems of the cluster that may have caused it, on standard error."""
     codes = [outcome.code for outcome in outcomes if not outcome.ok]
     if codes:
-        from minikafka.tools.cli.execution.waiting import tell_causes
-
         run_cancellable(tell_causes(codes))

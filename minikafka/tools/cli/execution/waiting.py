@@ -10,20 +10,19 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+import minikafka.client as clients
+import minikafka.client.waits as client_waits
+import minikafka.tools.cluster.local as clusters
+import minikafka.tools.explain.blockers as blockers
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import data_directory, where_option
 from minikafka.tools.cli.terminal.echo import echo
-
-if TYPE_CHECKING:
-    from minikafka.client import Client
-    from minikafka.client.waits import PendingCall
-    from minikafka.tools.cluster.local import LocalCluster
 
 FIRST_MS: Final = 400
 """A wait that lasts this long is examined, so that its reason is printed within about 2 s."""
@@ -83,7 +82,7 @@ class ClientWaits:
     """The reasons why the calls of a client wait. `servers`: its bootstrap servers, None for the command's cluster."""
 
     def __init__(self, servers: str | None) -> None:
-        self.client: Client | None = None
+        self.client: clients.Client | None = None
         self._servers = servers
         self._known = ""
         """The root causes that the last examination found, if the wait that it examined had ended by then; else ""."""
@@ -107,9 +106,9 @@ class ClientWaits:
         error = "there is no answer yet" if wait.error is None else str(wait.error)
         return f"{wait.about}: {why or error}"
 
-    def _lasting(self) -> PendingCall | None:
+    def _lasting(self) -> client_waits.PendingCall | None:
         waits = getattr(self.client, "waits", None)
-        wait: PendingCall | None = waits.oldest() if waits is not None else None
+        wait: client_waits.PendingCall | None = waits.oldest() if waits is not None else None
         limit = FIRST_MS // 2 if self._known else FIRST_MS
         if wait is None or SystemClock().now() - wait.since < limit:
             return None
@@ -120,8 +119,6 @@ class ClientWaits:
 
         `tp`: the partition that the call concerns; None: the partition that `error` names, if it names one.
         """
-        from minikafka.tools.explain.blockers import why_cluster_waits, why_partition_waits
-
         local, where = local_cluster(self._servers)
         if local is None:
             return ""
@@ -130,8 +127,8 @@ class ClientWaits:
         found = ""
         with suppress(MinikafkaError, OSError):
             if named is not None:
-                found = await why_partition_waits(local, named, clock, rng, where)
-            found = found or await why_cluster_waits(local, clock, rng, where)
+                found = await blockers.why_partition_waits(local, named, clock, rng, where)
+            found = found or await blockers.why_cluster_waits(local, clock, rng, where)
         return found
 
 
@@ -149,14 +146,12 @@ def partition_in(error: KafkaError) -> TopicPartition | None:
     return TopicPartition(match[1], int(match[2])) if match else None
 
 
-def local_cluster(servers: str | None) -> tuple[LocalCluster | None, str]:
+def local_cluster(servers: str | None) -> tuple[clusters.LocalCluster | None, str]:
     """Return the cluster on this machine that the running command uses, and the option that names it.
 
     `servers`: the addresses that the command's client uses; None if it has no client. The cluster is None if these
     addresses belong to another cluster.
     """
-    from minikafka.tools.cluster.local import LocalCluster
-
     context = click.get_current_context(silent=True)
     data = context.params.get("data") if context is not None else None
     with suppress(MinikafkaError, OSError):
@@ -164,7 +159,7 @@ def local_cluster(servers: str | None) -> tuple[LocalCluster | None, str]:
         servers = servers or given
         path = data_directory(data)
         if (Path(path) / "cluster.json").exists():
-            found = LocalCluster(data=path, attached=False)
+            found = clusters.LocalCluster(data=path, attached=False)
             known = set(found.bootstrap.split(","))
             if servers is None or set(servers.split(",")) <= known:
                 return found, where_option(data)
@@ -189,7 +184,6 @@ class Blocked:
         local, where = local_cluster(None)
         if local is None:
             return {}
-        from minikafka.tools.explain.blockers import why_partition_waits
 
         chosen = list(partitions)[:EXAMINED_MAX]
         for tp in chosen:
@@ -198,7 +192,9 @@ class Blocked:
             if began - found_at >= AGAIN_MS:
                 text = ""
                 with suppress(MinikafkaError, OSError):
-                    text = await why_partition_waits(local, tp, self._clock, SystemRng(), where)
+                    text = await blockers.why_partition_waits(
+                        local, tp, self._clock, SystemRng(), where
+                    )
                 self._found[tp] = began, text
         return {str(tp): self._found[tp][1] for tp in chosen if self._found[tp][1]}
 

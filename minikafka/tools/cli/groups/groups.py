@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+import minikafka.client as clients
+import minikafka.client.administration.group_admin as group_admin
+import minikafka.tools.cli.groups.reset_plan as reset_plans
+import minikafka.tools.cli.groups.view as group_views
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.meanings import meaning
 from minikafka.base.model import TopicPartition
@@ -38,10 +42,6 @@ from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, echo_data, json_option, show, wants_json
 from minikafka.tools.cli.terminal.topic_errors import similar_groups
 from minikafka.tools.cli.terminal.watch import watch_options
-
-if TYPE_CHECKING:
-    from minikafka.client import Client, Outcome
-    from minikafka.client.administration.group_admin import GroupListing
 
 STATES: Final = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
 REASONS: Final = {
@@ -74,7 +74,7 @@ def list_(states: str | None, bootstrap: str | None, data: str | None) -> None:
     """Print the names of all consumer groups, one per line."""
     wanted = _states(states)
 
-    async def work(client: Client) -> list[GroupListing]:
+    async def work(client: clients.Client) -> list[group_admin.GroupListing]:
         return await client.groups.list_groups(wanted)
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
@@ -125,18 +125,22 @@ def describe(
     With --json, print one line: an array with an object for each group. With --json and --watch, print such a
     line at each interval.
     """
-    from minikafka.tools.cli.groups.view import Aspect, GroupSelection, watch_groups
-
     if [offsets, members, state].count(True) > 1:
         raise click.UsageError("choose one of --offsets, --members and --state")
     if verbose and not members:
         raise click.UsageError("--verbose can only be used with --members")
-    aspect = Aspect.MEMBERS if members else Aspect.STATE if state else Aspect.OFFSETS
-    look = GroupSelection(groups, aspect, verbose)
+    aspect = (
+        group_views.Aspect.MEMBERS
+        if members
+        else group_views.Aspect.STATE
+        if state
+        else group_views.Aspect.OFFSETS
+    )
+    look = group_views.GroupSelection(groups, aspect, verbose)
 
-    async def work(client: Client) -> bool:
+    async def work(client: clients.Client) -> bool:
         if watch is not None:
-            await watch_groups(client, look, watch)
+            await group_views.watch_groups(client, look, watch)
         found = await look.read(client)
         for line in found.remarks:
             echo(line, err=True)
@@ -162,7 +166,7 @@ def delete(
 
     similar: dict[str, str] = {}
 
-    async def work(client: Client) -> dict[str, Outcome]:
+    async def work(client: clients.Client) -> dict[str, clients.Outcome]:
         found = await client.groups.delete(await named(client, groups))
         for name, outcome in found.items():
             if outcome.code is ErrorCode.GROUP_ID_NOT_FOUND:
@@ -254,8 +258,6 @@ def reset_offsets(
     An offset outside of a log is replaced by the start or end of the log, with a warning. The CSV of --export
     has the lines topic,partition,offset for one group, and group,topic,partition,offset for several.
     """
-    from minikafka.tools.cli.groups.reset_plan import Reset, apply_plan
-
     scenario = chosen_scenario({name.replace("_", "-"): v for name, v in scenarios.items()})
     _require_scope(scenario, scopes, all_topics=all_topics)
     if dry_run and execute:
@@ -263,10 +265,12 @@ def reset_offsets(
     if export and wants_json():
         raise click.UsageError("choose one of --export and --json")
 
-    async def work(client: Client) -> tuple[dict[str, dict[TopicPartition, int]], bool]:
-        reset = Reset(client, scenario, scopes, await named(client, groups), _warn)
+    async def work(client: clients.Client) -> tuple[dict[str, dict[TopicPartition, int]], bool]:
+        reset = reset_plans.Reset(client, scenario, scopes, await named(client, groups), _warn)
         plan, succeeded = await reset.plan()
-        return plan, (not execute or await apply_plan(client, plan, _warn)) and succeeded
+        return plan, (
+            not execute or await reset_plans.apply_plan(client, plan, _warn)
+        ) and succeeded
 
     plan, succeeded = run_with_client(work, bootstrap_servers(bootstrap, data))
     if export:
@@ -311,10 +315,8 @@ def delete_offsets(
     if not scopes:
         raise click.UsageError("name the partitions: --topic TOPIC, or --topic TOPIC:0,1")
 
-    async def work(client: Client) -> dict[TopicPartition, Outcome]:
-        from minikafka.tools.cli.groups.reset_plan import find_partitions
-
-        partitions = await find_partitions(client, scopes)
+    async def work(client: clients.Client) -> dict[TopicPartition, clients.Outcome]:
+        partitions = await reset_plans.find_partitions(client, scopes)
         return await client.groups.delete_offsets(group, partitions)
 
     try:
@@ -329,7 +331,7 @@ def delete_offsets(
     fail_unless(all(outcome.ok for outcome in outcomes.values()))
 
 
-def _print_deleted(outcomes: Mapping[TopicPartition, Outcome]) -> None:
+def _print_deleted(outcomes: Mapping[TopicPartition, clients.Outcome]) -> None:
     width = max([15, *(len(tp.topic) for tp in outcomes)])
     echo(f"{'TOPIC':{width}} {'PARTITION':10} STATUS")
     for tp, outcome in sorted(outcomes.items()):
@@ -337,7 +339,7 @@ def _print_deleted(outcomes: Mapping[TopicPartition, Outcome]) -> None:
         echo(f"{tp.topic:{width}} {tp.partition:<10} {status}")
 
 
-async def named(client: Client, groups: Sequence[str]) -> list[str]:
+async def named(client: clients.Client, groups: Sequence[str]) -> list[str]:
     """Return `groups`; if `groups` is empty, return the names of all groups."""
     if groups:
         return list(groups)
@@ -354,7 +356,7 @@ def _reason(code: ErrorCode) -> str:
     return f"{code.name}: {REASONS.get(code) or meaning(code)}"
 
 
-def _error(outcome: Outcome) -> dict[str, str | None]:
+def _error(outcome: clients.Outcome) -> dict[str, str | None]:
     return {
         "error": None if outcome.ok else outcome.code.name,
         "message": None if outcome.ok else REASONS.get(outcome.code) or outcome.reason,

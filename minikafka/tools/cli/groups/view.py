@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, NoReturn
 
+import rich.text as rich_text
+
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client
 from minikafka.client.administration.group_admin import GroupDescription, MemberDescription
@@ -283,11 +285,12 @@ class GroupSelection:
 
 async def watch_groups(client: Client, look: GroupSelection, interval_seconds: float) -> NoReturn:
     """Show the groups again after each interval, until the task is cancelled."""
-    from rich.text import Text
 
-    async def read() -> tuple[Any, list[Text]]:
+    async def read() -> tuple[Any, list[rich_text.Text]]:
         found = await look.read(client)
         lines = [*found.remarks, *found.lines]
-        return found.result, [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
+        return found.result, [
+            rich_text.Text(line, no_wrap=True, overflow="ellipsis") for line in lines
+        ]
 
     await watch_lines(read, interval_seconds)

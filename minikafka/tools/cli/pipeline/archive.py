@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+import minikafka.spark.pipelines.archive as pipeline
 from minikafka.tools.cli.arguments.options import not_blank, topics_argument
 from minikafka.tools.cli.pipeline.launch import (
     Launch,
@@ -53,9 +54,7 @@ def archive(
     skip_lost: bool,
 ) -> None:
     """Write topics to Parquet files that are named after the offsets that they cover."""
-    from minikafka.spark.pipelines.archive import ArchiveSettings, run
-
-    settings = ArchiveSettings(
+    settings = pipeline.ArchiveSettings(
         servers=launch.servers(),
         topics=topics,
         directory=directory,
@@ -65,7 +64,7 @@ def archive(
     )
     launch.run(
         f"archive to {directory}",
-        lambda spark, report: run(spark, settings, report),
+        lambda spark, report: pipeline.run(spark, settings, report),
         brokers=[settings.servers],
         topics=[(settings.servers, topics)],
     )

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+import minikafka.checks.replicas.pipeline as pipeline
 from minikafka.base.errors import MinikafkaError
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import data_directory
@@ -60,11 +61,9 @@ def check(
 
     Exit code 1 if there is an anomaly, 2 if the check could not be made.
     """
-    from minikafka.checks.replicas.pipeline import CheckSettings, run
-
     try:
         read = [one.removeprefix(_TOPIC) for one in histories + reads if one.startswith(_TOPIC)]
-        settings = CheckSettings(
+        settings = pipeline.CheckSettings(
             replicas=replicas or (data_directory(launch.data),),
             histories=histories,
             reads=reads,
@@ -74,7 +73,7 @@ def check(
         )
         launch.run(
             "check",
-            lambda spark, report: run(spark, settings, report),
+            lambda spark, report: pipeline.run(spark, settings, report),
             brokers=[settings.servers] if settings.servers else [],
             topics=[(settings.servers, read)] if settings.servers else [],
         )

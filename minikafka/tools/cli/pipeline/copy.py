@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+import minikafka.spark.pipelines.copy as pipeline
+import minikafka.spark.pipelines.streams.streams as streams
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.options import not_blank
 from minikafka.tools.cli.pipeline.launch import (
@@ -91,10 +93,8 @@ def copy(
         raise click.UsageError(
             "--keep-partitions has no effect with --sql: select the column partition"
         )
-    from minikafka.spark.pipelines.copy import CopySettings, definition_of, run
-    from minikafka.spark.pipelines.streams.streams import AVAILABLE_NOW, CONTINUOUS
 
-    settings = CopySettings(
+    settings = pipeline.CopySettings(
         topics=topics,
         to=to,
         from_servers=launch.servers(from_bootstrap),
@@ -106,13 +106,13 @@ def copy(
         origin_header=origin_header,
         compression=compression,
         exactly_once=False if at_least_once else None,
-        trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
+        trigger=streams.AVAILABLE_NOW if available_now else streams.CONTINUOUS,
     )
     with usage_errors():
-        definition_of(settings)
+        pipeline.definition_of(settings)
     launch.run(
         f"copy to {to}",
-        lambda spark, report: run(spark, settings, report),
+        lambda spark, report: pipeline.run(spark, settings, report),
         brokers=[settings.from_servers, settings.to_servers],
         topics=[(settings.from_servers, topics)],
     )

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
+import minikafka.client as clients
+import minikafka.spark.pipelines.lag as pipeline
 from minikafka.base.errors import MinikafkaError
 from minikafka.tools.cli.arguments.options import groups_argument, not_blank
 from minikafka.tools.cli.execution.running import run_with_client
-from minikafka.tools.cli.pipeline.launch import Launch, launch_options, plot_option, usage_errors
+from minikafka.tools.cli.pipeline.launch import (
+    Launch,
+    launch_options,
+    plot_option,
+    seconds,
+    usage_errors,
+)
 from minikafka.tools.cli.terminal.topic_errors import similar_groups
 
-if TYPE_CHECKING:
-    from minikafka.client import Client
 
-
-async def _require(client: Client, names: Sequence[str]) -> None:
+async def _require(client: clients.Client, names: Sequence[str]) -> None:
     """Raise MinikafkaError if a group has no committed offset."""
     for name in names:
         if not await client.groups.offsets(name):
@@ -55,11 +59,8 @@ def lag(
     plot: str | None,
 ) -> None:
     """Measure how far consumer groups are behind, and whether they catch up."""
-    from minikafka.spark.pipelines.lag import LagSettings, run
-    from minikafka.tools.cli.pipeline.launch import seconds
-
     with usage_errors():
-        settings = LagSettings(
+        settings = pipeline.LagSettings(
             servers="",
             groups=() if all_groups else groups,
             duration_s=seconds("--for", duration) if duration else 0,
@@ -72,5 +73,7 @@ def lag(
     if not settings.duration_s:  # with --for, a group may commit its first offset later
         run_with_client(partial(_require, names=settings.groups), settings.servers)
     launch.run(
-        "lag", lambda spark, report: run(spark, settings, report), brokers=[settings.servers]
+        "lag",
+        lambda spark, report: pipeline.run(spark, settings, report),
+        brokers=[settings.servers],
     )

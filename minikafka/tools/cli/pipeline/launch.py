@@ -13,10 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+import minikafka.client as clients
+import minikafka.spark.pipelines.session.context as contexts
+import minikafka.spark.pipelines.session.report as reports
+import minikafka.tools.cli.pipeline.output as outputs
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.tools.cli.arguments.options import (
@@ -30,11 +34,6 @@ from minikafka.tools.cli.arguments.options import (
 from minikafka.tools.cli.execution.running import fail_unless, interrupt, run_with_client
 from minikafka.tools.cli.terminal.echo import echo, json_option, show, wants_json
 from minikafka.tools.cli.terminal.topic_errors import require_topics
-
-if TYPE_CHECKING:
-    from minikafka.client import Client
-    from minikafka.spark.pipelines.session.context import Work
-
 
 _MASTERS: Final = re.compile(r"local(\[.+\]|-cluster\[.+\])?|spark://\S+:\d+.*|yarn|k8s://.+")
 
@@ -69,7 +68,7 @@ class Launch:
     def run(
         self,
         name: str,
-        work: Work,
+        work: contexts.Work,
         *,
         brokers: Iterable[str] = (),
         topics: Iterable[tuple[str, Iterable[str]]] = (),
@@ -88,28 +87,27 @@ class Launch:
             run_with_client(partial(_require, names=list(names)), servers)
         if check is not None:
             check()
-        from minikafka.spark.pipelines.session.context import SparkSettings, execute
-        from minikafka.spark.pipelines.session.report import Report
-        from minikafka.tools.cli.pipeline.output import TerminalDisplay, print_summary
 
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, interrupt)
-        settings = SparkSettings(self.master, self.conf, self.debug)
+        settings = contexts.SparkSettings(self.master, self.conf, self.debug)
         try:
             shown = not (self.quiet or self.as_json)
-            with TerminalDisplay(shown=shown, as_json=self.as_json) as display:
-                summary = execute(name, work, settings, Report(display), limit_s=time_limit())
+            with outputs.TerminalDisplay(shown=shown, as_json=self.as_json) as display:
+                summary = contexts.execute(
+                    name, work, settings, reports.Report(display), limit_s=time_limit()
+                )
         except MinikafkaError as error:
             if self.debug and error.__cause__ is not None:
                 text = "".join(traceback.format_exception(error.__cause__))
                 echo(*text.split("\n"), err=True)
             raise
-        show(summary.document(), lambda: print_summary(summary))
+        show(summary.document(), lambda: outputs.print_summary(summary))
         fail_unless(summary.ok)
 
 
-async def _require(client: Client, names: Sequence[str]) -> None:
+async def _require(client: clients.Client, names: Sequence[str]) -> None:
     await require_topics(client.admin, names)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+import minikafka.spark.pipelines.ledger as pipeline
+import minikafka.spark.pipelines.plot as plots
 from minikafka.tools.cli.arguments.find_cluster import data_directory
 from minikafka.tools.cli.pipeline.launch import Launch, launch_options, plot_option, usage_errors
 
@@ -20,11 +22,8 @@ def ledger(launch: Launch, ledgers: tuple[str, ...], output: str | None, plot: s
 
     DIR is a ledger, or a directory with several ledgers; default: the data directory of the cluster.
     """
-    from minikafka.spark.pipelines.ledger import LedgerSettings, run
-    from minikafka.spark.pipelines.plot import check_path
-
-    settings = LedgerSettings(ledgers or (data_directory(launch.data),), output, plot)
+    settings = pipeline.LedgerSettings(ledgers or (data_directory(launch.data),), output, plot)
     if plot:
         with usage_errors():
-            check_path(plot)
-    launch.run("ledger", lambda spark, report: run(spark, settings, report))
+            plots.check_path(plot)
+    launch.run("ledger", lambda spark, report: pipeline.run(spark, settings, report))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+import minikafka.spark.pipelines.package as pipeline
 from minikafka.base.errors import MinikafkaError
 from minikafka.tools.cli.terminal.echo import echo
 
@@ -27,10 +28,8 @@ from minikafka.tools.cli.terminal.echo import echo
 )
 def package(output: Path, libraries: bool) -> None:
     """Write minikafka-spark.zip, and print the command that submits a job with it."""
-    from minikafka.spark.pipelines.package import write_package
-
     try:
-        written = write_package(output, with_libraries=libraries)
+        written = pipeline.write_package(output, with_libraries=libraries)
     except OSError as error:
         raise MinikafkaError(f"cannot write to {output}: {error.strerror}") from error
     for path in filter(None, (written.code, written.libraries)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+import minikafka.spark.pipelines.restore as pipeline
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.options import not_blank, topic_argument
 from minikafka.tools.cli.pipeline.launch import Launch, launch_options
@@ -49,9 +50,7 @@ def restore(
     Prints the new offsets for each range of old offsets. The topic is then read back: exit code 1 if its records
     differ from the archive.
     """
-    from minikafka.spark.pipelines.restore import RestoreSettings, archived, run
-
-    settings = RestoreSettings(
+    settings = pipeline.RestoreSettings(
         servers=launch.servers(),
         directory=directory,
         topic=topic,
@@ -62,10 +61,10 @@ def restore(
     try:
         launch.run(
             f"restore of {topic}",
-            lambda spark, report: run(spark, settings, report),
+            lambda spark, report: pipeline.run(spark, settings, report),
             brokers=[settings.servers],
             topics=[(settings.servers, [settings.to])],
-            check=lambda: archived(settings),
+            check=lambda: pipeline.archived(settings),
         )
     except KeyboardInterrupt:
         text = f"{settings.to} may hold an incomplete copy: restore to a new topic"

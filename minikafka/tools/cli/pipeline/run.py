@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+import minikafka.spark.pipelines.run.definition as definitions
+import minikafka.spark.pipelines.run.pipeline as pipeline
+import minikafka.spark.pipelines.streams.streams as streams
 from minikafka.tools.cli.arguments.config_files import read_config
 from minikafka.tools.cli.arguments.options import EXISTING_FILE, not_blank
 from minikafka.tools.cli.pipeline.launch import Launch, launch_options, usage_errors
@@ -28,23 +31,14 @@ from minikafka.tools.cli.pipeline.launch import Launch, launch_options, usage_er
 @launch_options
 def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool | None) -> None:
     """Run the pipeline that FILE describes: sources, SQL steps and a sink (docs/pipelines.md)."""
-    from minikafka.spark.pipelines.run import pipeline
-    from minikafka.spark.pipelines.run.definition import (
-        Overrides,
-        brokers_at_start,
-        parse,
-        topics_at_start,
-    )
-    from minikafka.spark.pipelines.streams.streams import AVAILABLE_NOW, CONTINUOUS
-
-    triggers = {None: None, True: AVAILABLE_NOW, False: CONTINUOUS}
-    given = Overrides(launch.servers, triggers[available_now], checkpoint)
+    triggers = {None: None, True: streams.AVAILABLE_NOW, False: streams.CONTINUOUS}
+    given = definitions.Overrides(launch.servers, triggers[available_now], checkpoint)
     with usage_errors():
         text = read_config(Path(file), "name the TOML file of a pipeline")
-        definition = parse(text, file, given)
+        definition = definitions.parse(text, file, given)
     launch.run(
         definition.name,
         lambda spark, report: pipeline.run(spark, definition, report),
-        brokers=brokers_at_start(definition),
-        topics=topics_at_start(definition),
+        brokers=definitions.brokers_at_start(definition),
+        topics=definitions.topics_at_start(definition),
     )

@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import click
 
+import minikafka.spark.pipelines.streams.streams as streams
+import minikafka.spark.pipelines.window.pipeline as pipeline
+import minikafka.spark.pipelines.window.settings as window_settings
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.options import not_blank, topics_argument
 from minikafka.tools.cli.pipeline.launch import (
@@ -13,6 +16,7 @@ from minikafka.tools.cli.pipeline.launch import (
     continuous_option,
     launch_options,
     plot_option,
+    seconds,
     skip_lost_option,
     usage_errors,
 )
@@ -92,15 +96,10 @@ def window(
     **rest: str | None,
 ) -> None:
     """Count records per window of time. Without --checkpoint, count all records that the topics hold now."""
-    from minikafka.spark.pipelines.streams.streams import AVAILABLE_NOW, CONTINUOUS
-    from minikafka.spark.pipelines.window.pipeline import run
-    from minikafka.spark.pipelines.window.settings import WindowSettings
-    from minikafka.tools.cli.pipeline.launch import seconds
-
     if watermark is not None and not checkpoint:
         raise click.UsageError("--watermark has no effect without --checkpoint")
     with usage_errors():
-        settings = WindowSettings(
+        settings = window_settings.WindowSettings(
             servers="",
             topics=topics,
             size_s=seconds("--size", size),
@@ -108,7 +107,7 @@ def window(
             watermark_s=seconds("--watermark", "10m" if watermark is None else watermark),
             checkpoint=checkpoint,
             skip_lost=skip_lost,
-            trigger=AVAILABLE_NOW if available_now else CONTINUOUS,
+            trigger=streams.AVAILABLE_NOW if available_now else streams.CONTINUOUS,
             **rest,
         )
         settings.check()
@@ -116,7 +115,7 @@ def window(
     needed = (*topics, settings.dead_letter) if settings.dead_letter else topics
     launch.run(
         "window",
-        lambda spark, report: run(spark, settings, report),
+        lambda spark, report: pipeline.run(spark, settings, report),
         brokers=[settings.servers],
         topics=[(settings.servers, needed)],
     )

@@ -12,6 +12,7 @@ from types import ModuleType
 import click
 
 from minikafka.tools.cli.arguments.options import EXISTING_FILE
+from minikafka.tools.cli.lazy import import_at_once
 
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """OpenSSL's environment variables for the certificates of public authorities."""
@@ -28,7 +29,9 @@ CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 @click.option("--parent", type=int, metavar="PID", hidden=True, help="End when this process ends.")
 def broker(config: str, parent: int | None) -> None:
     """Run one broker until SIGTERM or Ctrl-C, which cause a controlled shutdown."""
+    import_at_once()
     with no_certificates(), no_client_of_aiokafka():
+        # The import belongs here: see these two functions.
         from minikafka.tools.cli.processes.broker_process import run_broker
 
     run_broker(config, parent)

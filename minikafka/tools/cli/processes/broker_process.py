@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import uvloop
 
@@ -24,6 +24,7 @@ from minikafka.base.coordination import LEADERS
 from minikafka.base.errors import ClusterLost, ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock, Transport
 from minikafka.broker.broker import BrokerServer, create_broker
+from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.rpc.server import HttpControlPlane
 from minikafka.runtime.busy_poll import BusyPoll, has_quota
@@ -38,10 +39,6 @@ from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.cli.arguments.config_files import errors_name_file, read_config
 from minikafka.tools.cli.processes.log_lines import log_to_stderr
 from minikafka.zookeeper.client.client import ZooKeeperClient, close_session
-
-if TYPE_CHECKING:
-    from minikafka.broker.modes.controller import ControllerMode
-    from minikafka.broker.modes.leaders import LeadersMode
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +194,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     return broker
 
 
-def _mode_class(config: BrokerConfig) -> type[ControllerMode] | type[LeadersMode]:
+def _mode_class(config: BrokerConfig) -> Callable[..., CoordinationMode]:
     """Return the class of the coordination mode. The modules of the other mode, 1 MB, are not imported."""
     if config.minikafka_coordination == LEADERS:
         from minikafka.broker.modes.leaders import LeadersMode

@@ -11,18 +11,18 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import click
 
+import minikafka.tools.cluster.directory as directories
+from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cli.arguments.completion import ZOOKEEPER
 from minikafka.tools.cli.arguments.find_cluster import data_directory
 from minikafka.tools.cli.arguments.options import data_option
+from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.processes.process_argument import ProcessName, ProcessType, shown
 from minikafka.tools.cli.terminal.echo import echo
-
-if TYPE_CHECKING:
-    from minikafka.tools.cluster.directory import ClusterDirectory
 
 POLL_MS: Final = 100
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
@@ -41,8 +41,6 @@ class Line(NamedTuple):
 
 def _since(context: click.Context, option: click.Parameter, text: str | None) -> str:
     """Return the time of `--since` in the format of the logs, "" without the option; a click callback."""
-    from minikafka.runtime.clock import SystemClock
-
     if text is None:
         return ""
     if (ago := _AGO.fullmatch(text)) is not None:
@@ -81,16 +79,12 @@ def logs(
     process: ProcessName | None, follow: bool, tail: int | None, since: str, data: str | None
 ) -> None:
     """Print the log of the broker ID or of ZooKeeper, or the logs of all processes in order of time."""
-    from minikafka.tools.cluster.directory import ClusterDirectory
-
-    directory = ClusterDirectory(Path(data_directory(data)))
+    directory = directories.ClusterDirectory(Path(data_directory(data)))
     reader = LogReader(directory, process)
     merged = heapq.merge(*(log.new_lines() for log in reader.logs()), key=lambda line: line.time)
     for line in deque((line for line in merged if line.time >= since), tail):
         echo(reader.shown(line))
     if follow:
-        from minikafka.tools.cli.execution.running import run
-
         run(_follow(reader))
     elif not any(log.offset for log in reader.logs()):
         nothing = "there is no log" if process is None else f"{shown(process)} has logged nothing"
@@ -98,8 +92,6 @@ def logs(
 
 
 async def _follow(reader: LogReader) -> None:
-    from minikafka.runtime.clock import SystemClock
-
     clock = SystemClock()
     while True:
         for log in reader.logs():
@@ -138,7 +130,9 @@ class ProcessLog:
 class LogReader:
     """The log of one process, or the logs of all brokers and ZooKeeper, including brokers that are added later."""
 
-    def __init__(self, directory: ClusterDirectory, process: ProcessName | None) -> None:
+    def __init__(
+        self, directory: directories.ClusterDirectory, process: ProcessName | None
+    ) -> None:
         self._directory = directory
         self._process = process
         self._logs: dict[str, ProcessLog] = {}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+import minikafka.tools.cli.arguments.config_files as config_files
+import minikafka.tools.cluster.local as clusters
+import minikafka.tools.cluster.observation.observed as observed
 from minikafka.tools.cli.arguments.completion import ZOOKEEPER
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
 from minikafka.tools.cli.arguments.options import (
@@ -21,10 +25,6 @@ from minikafka.tools.cli.processes.process_argument import ProcessName, ProcessT
 from minikafka.tools.cli.processes.start_stop import Differences
 from minikafka.tools.cli.processes.waits import until_restarted, until_zookeeper_serves
 from minikafka.tools.cli.terminal.echo import echo
-
-if TYPE_CHECKING:
-    from minikafka.tools.cluster.local import LocalCluster
-
 
 NAMING_MS: Final = 1_000
 """Part of --timeout that is reserved for an error that names the partitions that are not in sync."""
@@ -51,20 +51,13 @@ def restart(
     replica on a running broker is in sync again. If that takes more than a minute (or --timeout), the command
     fails and restarts no other broker.
     """
-    from minikafka.tools.cli.arguments.config_files import (
-        errors_name_file,
-        find_cluster_file,
-        load_cluster_config,
-    )
-    from minikafka.tools.cluster.local import LocalCluster
-
     if names and set(names) == {ZOOKEEPER}:
         own = find_cluster(data)  # ZooKeeper needs no configuration
         run(_restart_zookeeper(own), reason=until_zookeeper_serves(own))
         return
-    file = find_cluster_file(config)
-    found = load_cluster_config(config)
-    cluster = LocalCluster(data=data or found.data, config=found, attached=False)
+    file = config_files.find_cluster_file(config)
+    found = config_files.load_cluster_config(config)
+    cluster = clusters.LocalCluster(data=data or found.data, config=found, attached=False)
     record = cluster.record
     ids = [int(name) for name in dict.fromkeys(names) if name != ZOOKEEPER]
     for broker_id in ids:
@@ -74,7 +67,7 @@ def restart(
     if not names:
         ids = [broker.id for broker in record.brokers]
     if file is not None:
-        with errors_name_file(file):
+        with config_files.errors_name_file(file):
             cluster.configure(ids)
             kept = cluster.kept_settings(file)
         for line in (*Differences.of(cluster.changes).lines(data), *kept):
@@ -83,7 +76,7 @@ def restart(
     run(work, reason=until_restarted(cluster, data, ids))
 
 
-async def _restart_zookeeper(cluster: LocalCluster) -> None:
+async def _restart_zookeeper(cluster: clusters.LocalCluster) -> None:
     if cluster.zookeeper_process() is not None:
         await cluster.stop_zookeeper()
     await cluster.start_zookeeper()
@@ -91,7 +84,7 @@ async def _restart_zookeeper(cluster: LocalCluster) -> None:
 
 
 @contextmanager
-def _left_stopped(cluster: LocalCluster, ids: Sequence[int]) -> Iterator[None]:
+def _left_stopped(cluster: clusters.LocalCluster, ids: Sequence[int]) -> Iterator[None]:
     """Run a `with` block that restarts these brokers. If the block fails, print which of them are down."""
     try:
         yield
@@ -103,20 +96,18 @@ def _left_stopped(cluster: LocalCluster, ids: Sequence[int]) -> Iterator[None]:
         raise
 
 
-async def _restart_together(cluster: LocalCluster, ids: Sequence[int]) -> None:
+async def _restart_together(cluster: clusters.LocalCluster, ids: Sequence[int]) -> None:
     with _left_stopped(cluster, ids):
         await cluster.restart_together(ids)
     echo(f"restarted: {', '.join(map(str, ids))}", err=True)
 
 
-async def _restart_rolling(cluster: LocalCluster, ids: Sequence[int]) -> None:
+async def _restart_rolling(cluster: clusters.LocalCluster, ids: Sequence[int]) -> None:
     """Restart brokers one by one, the controller last.
 
     Before each restart and at the end, wait until replicas are in sync. Raises ClusterError if the replicas are not
     in sync within the time limit.
     """
-    import asyncio
-
     limit, now = time_limit(), asyncio.get_running_loop().time
     ends = None if limit is None else now() + limit
     controller = (await cluster.state()).controller
@@ -135,12 +126,10 @@ def _wait_ms(ends: float | None, now: float) -> int:
     `ends`: the time in seconds at which --timeout expires. The wait ends NAMING_MS before that time, so that
     the command can still name the out-of-sync partitions in an error.
     """
-    from minikafka.tools.cluster.observation.observed import WAIT_MS
-
-    return WAIT_MS if ends is None else max(round((ends - now) * 1000) - NAMING_MS, 0)
+    return observed.WAIT_MS if ends is None else max(round((ends - now) * 1000) - NAMING_MS, 0)
 
 
-def _in_sync(cluster: LocalCluster) -> str:
+def _in_sync(cluster: clusters.LocalCluster) -> str:
     """Return the line to print after `wait_until_in_sync`. The line names the brokers that are not running."""
     ids = [broker.id for broker in cluster.record.brokers]
     if away := [broker_id for broker_id in ids if cluster.process(broker_id) is None]:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
+import minikafka.broker.rpc.messages as messages
+import minikafka.tools.cli.arguments.config_files as config_files
+import minikafka.tools.cluster.directory as directories
+import minikafka.tools.cluster.local as clusters
+import minikafka.tools.cluster.observation.causes as root_causes
+import minikafka.tools.cluster.observation.sights as sight
+import minikafka.tools.cluster.processes as processes
 from minikafka.base.coordination import MODES
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.base.zookeeper import parse_zookeeper, shown_kind
 from minikafka.tools.cli.arguments.completion import ZOOKEEPER
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
@@ -28,12 +35,6 @@ from minikafka.tools.cli.processes.waits import (
     until_zookeeper_serves,
 )
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
-
-if TYPE_CHECKING:
-    from minikafka.base.errors import KafkaError
-    from minikafka.broker.rpc.messages import SettingChange
-    from minikafka.tools.cluster.local import LocalCluster
-    from minikafka.tools.cluster.processes import ProcessId
 
 _EFFECTS: Final = {
     "now": "in effect now",
@@ -104,15 +105,8 @@ def up(
     difference, and whether it takes effect now or needs a restart. Standard error also shows the URLs of the
     brokers' Prometheus metrics.
     """
-    from minikafka.tools.cli.arguments.config_files import (
-        errors_name_file,
-        find_cluster_file,
-        load_cluster_config,
-    )
-    from minikafka.tools.cluster.local import LocalCluster
-
-    found = load_cluster_config(config)
-    wanted = LocalCluster(
+    found = config_files.load_cluster_config(config)
+    wanted = clusters.LocalCluster(
         brokers,
         data=data or found.data,
         config=found,
@@ -123,7 +117,7 @@ def up(
         attached=False,
     )
     before, failure = _running(wanted), zookeeper_failure(wanted)
-    with errors_name_file(find_cluster_file(config)):
+    with config_files.errors_name_file(config_files.find_cluster_file(config)):
         differences = run(
             _start(wanted),
             late=_LATE,
@@ -135,7 +129,7 @@ def up(
     )
     if failure:
         echo(f"ZooKeeper was started again, it had ended with the error: {failure}", err=True)
-    kept = [] if found.is_default else wanted.kept_settings(find_cluster_file(config))
+    kept = [] if found.is_default else wanted.kept_settings(config_files.find_cluster_file(config))
     for line in (*wanted.postponed, *differences.lines(data), *kept):
         echo(line, err=True)
     if urls := wanted.metrics_urls:
@@ -144,7 +138,7 @@ def up(
     show(describe(wanted) | extra, [wanted.bootstrap])
 
 
-async def _start(wanted: LocalCluster) -> Differences:
+async def _start(wanted: clusters.LocalCluster) -> Differences:
     """Start the processes that are down, and send all brokers their configured settings.
 
     Return the settings that this changes or that differ.
@@ -164,15 +158,15 @@ class Differences(NamedTuple):
     error because of which the broker was not compared.
     """
 
-    changes: Mapping[SettingChange, Sequence[int]]
+    changes: Mapping[messages.SettingChange, Sequence[int]]
     errors: Mapping[int, Exception]
 
     @classmethod
     def of(
-        cls, answers: Mapping[int, Sequence[SettingChange] | OSError | KafkaError]
+        cls, answers: Mapping[int, Sequence[messages.SettingChange] | OSError | KafkaError]
     ) -> Differences:
         """Return the changed settings in the brokers' answers, each with the brokers that reported the change."""
-        changes: dict[SettingChange, list[int]] = {}
+        changes: dict[messages.SettingChange, list[int]] = {}
         errors: dict[int, Exception] = {}
         for broker_id, answer in sorted(answers.items()):
             if isinstance(answer, Exception):
@@ -204,7 +198,7 @@ class Differences(NamedTuple):
         return [{**change._asdict(), "brokers": list(ids)} for change, ids in self.changes.items()]
 
 
-def _change(change: SettingChange) -> str:
+def _change(change: messages.SettingChange) -> str:
     if change.effect == "overridden":
         return f"{change.name} = {change.new}, set to {change.old} at run time,"
     new = "not set" if change.new is None else change.new
@@ -213,13 +207,11 @@ def _change(change: SettingChange) -> str:
 
 def start_timeout_ms() -> int:
     """Return the time within which brokers must serve clients: `--timeout`, else one minute."""
-    from minikafka.tools.cluster.local import START_TIMEOUT_MS
-
     limit = time_limit()
-    return START_TIMEOUT_MS if limit is None else round(limit * 1000)
+    return clusters.START_TIMEOUT_MS if limit is None else round(limit * 1000)
 
 
-def _running(cluster: LocalCluster) -> dict[str, ProcessId]:
+def _running(cluster: clusters.LocalCluster) -> dict[str, processes.ProcessId]:
     """Return the running processes of the cluster, by name: `ZooKeeper`, or the id of a broker."""
     record = cluster.directory.read()
     if record is None:
@@ -229,7 +221,9 @@ def _running(cluster: LocalCluster) -> dict[str, ProcessId]:
     return {name: process for name, process in found.items() if process is not None}
 
 
-def started(before: Mapping[str, ProcessId], now: Mapping[str, ProcessId]) -> str:
+def started(
+    before: Mapping[str, processes.ProcessId], now: Mapping[str, processes.ProcessId]
+) -> str:
     """Return text for the command `up` to print: which processes were started, and which were already running."""
     new = [name for name, process in now.items() if before.get(name) != process]
     if not new:
@@ -241,15 +235,12 @@ def started(before: Mapping[str, ProcessId], now: Mapping[str, ProcessId]) -> st
     return f"started {_listed(new)}, already running: {_listed(running)},"
 
 
-def zookeeper_failure(cluster: LocalCluster) -> str:
+def zookeeper_failure(cluster: clusters.LocalCluster) -> str:
     """Return the error with which the cluster's ZooKeeper has ended; "" if it runs or was ended from outside."""
-    from minikafka.tools.cluster.observation.causes import failure_in
-    from minikafka.tools.cluster.observation.sights import zookeeper_down
-
     record = cluster.directory.read()
     if record is None or not record.runs_zookeeper or cluster.zookeeper_process() is not None:
         return ""
-    return failure_in(zookeeper_down(cluster.directory, record))
+    return root_causes.failure_in(sight.zookeeper_down(cluster.directory, record))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -261,10 +252,8 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(words)
 
 
-def describe(found: LocalCluster) -> dict[str, Any]:
+def describe(found: clusters.LocalCluster) -> dict[str, Any]:
     """Return the JSON object of `up --json`: the addresses and processes of the cluster."""
-    from minikafka.tools.cluster.directory import HOST
-
     record = found.record
     urls = found.metrics_urls
     brokers = []
@@ -273,7 +262,7 @@ def describe(found: LocalCluster) -> dict[str, Any]:
         brokers.append(
             {
                 "id": broker.id,
-                "host": HOST,
+                "host": directories.HOST,
                 "port": broker.port,
                 "pid": process.pid if process else None,
                 "log_dir": str(found.directory.broker_data(broker.id)),
@@ -308,8 +297,6 @@ def down(data: str | None) -> None:
 @timeout_option
 def start(process: ProcessName, data: str | None) -> None:
     """Start the broker ID, or ZooKeeper, with its former ports and data, and wait until it serves clients."""
-    from minikafka.tools.cluster.directory import HOST
-
     found = find_cluster(data)
     if process == ZOOKEEPER:
         reason = until_zookeeper_serves(found)
@@ -319,26 +306,19 @@ def start(process: ProcessName, data: str | None) -> None:
         broker_id = int(process)
         reason = until_serving(found, data, [broker_id])
         run(found.start(broker_id, timeout_ms=start_timeout_ms()), late=_LATE, reason=reason)
-        address = f"{HOST}:{found.record.broker(broker_id).port}"
+        address = f"{directories.HOST}:{found.record.broker(broker_id).port}"
         _tell_unapplied(broker_id, data)
     echo(f"{shown(process)} serves on {address}", err=True)
 
 
 def _tell_unapplied(broker_id: int, data: str | None) -> None:
     """Print the settings of ./cluster.toml that a broker was started without, because `start` does not read them."""
-    from minikafka.tools.cli.arguments.config_files import (
-        errors_name_file,
-        find_cluster_file,
-        load_cluster_config,
-    )
-    from minikafka.tools.cluster.local import LocalCluster
-
-    if data is not None or (file := find_cluster_file(None)) is None:
+    if data is not None or (file := config_files.find_cluster_file(None)) is None:
         return
     try:
-        with errors_name_file(file):
-            config = load_cluster_config(None)
-            cluster = LocalCluster(data=config.data, config=config, attached=False)
+        with config_files.errors_name_file(file):
+            config = config_files.load_cluster_config(None)
+            cluster = clusters.LocalCluster(data=config.data, config=config, attached=False)
             changes, kept = cluster.unapplied(broker_id), cluster.kept_settings(file)
     except ConfigError:  # `find_cluster` has printed it
         return

@@ -6,16 +6,16 @@ Each function returns a `Reason` for `execution.run`.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import minikafka.tools.cluster.local as clusters
+import minikafka.tools.cluster.observation.causes as root_causes
+import minikafka.tools.cluster.observation.sights as sight
+import minikafka.tools.explain.blockers as blockers
 from minikafka.base.coordination import LEADERS
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import where_option
-
-if TYPE_CHECKING:
-    from minikafka.tools.cli.execution.waiting import Reason
-    from minikafka.tools.cluster.local import LocalCluster
-    from minikafka.tools.cluster.observation.causes import Cause
-    from minikafka.tools.cluster.observation.sights import BrokerSight, Sights
+from minikafka.tools.cli.execution.waiting import Reason
 
 _NORMAL: Final = (
     "cluster-down",
@@ -30,7 +30,7 @@ _NORMAL: Final = (
 
 
 def until_serving(
-    found: LocalCluster, data: str | None, brokers: Collection[int] | None = None
+    found: clusters.LocalCluster, data: str | None, brokers: Collection[int] | None = None
 ) -> Reason:
     """Return a Reason for commands that start brokers. `brokers`: their ids, None for all brokers."""
 
@@ -42,12 +42,12 @@ def until_serving(
             return "the ports and files of the new cluster"
         if brokers is None and (waits := _until_zookeeper_started(seen)):
             return waits
-        from minikafka.tools.cluster.observation.causes import state_of
 
         late = [
             broker
             for broker in seen.brokers.values()
-            if (brokers is None or broker.id in brokers) and state_of(broker, seen) != "up"
+            if (brokers is None or broker.id in brokers)
+            and root_causes.state_of(broker, seen) != "up"
         ]
         if seen.zookeeper.failure:
             return (
@@ -64,7 +64,7 @@ def until_serving(
     return reason
 
 
-def until_zookeeper_serves(found: LocalCluster) -> Reason:
+def until_zookeeper_serves(found: clusters.LocalCluster) -> Reason:
     """Return a Reason for commands that start ZooKeeper."""
 
     async def reason() -> str:
@@ -89,7 +89,7 @@ def until_zookeeper_ended() -> Reason:
 
 
 def until_ended(
-    found: LocalCluster, data: str | None, brokers: Collection[int], what: str
+    found: clusters.LocalCluster, data: str | None, brokers: Collection[int], what: str
 ) -> Reason:
     """Return a Reason for commands that stop brokers. `what`: what the brokers must do."""
 
@@ -106,25 +106,25 @@ def until_ended(
     return reason
 
 
-def until_restarted(found: LocalCluster, data: str | None, brokers: Collection[int]) -> Reason:
+def until_restarted(
+    found: clusters.LocalCluster, data: str | None, brokers: Collection[int]
+) -> Reason:
     """Return a Reason for `restart`: brokers that do not serve yet, else partitions that are not in sync."""
     serving = until_serving(found, data, brokers)
 
     async def reason() -> str:
-        from minikafka.runtime.clock import SystemClock, SystemRng
-        from minikafka.tools.cluster.observation.causes import state_of
-        from minikafka.tools.explain.blockers import why_partition_waits
-
         seen = await _seen(found)
         if seen is None or any(
-            state_of(seen.brokers[id_], seen) != "up" for id_ in brokers if id_ in seen.brokers
+            root_causes.state_of(seen.brokers[id_], seen) != "up"
+            for id_ in brokers
+            if id_ in seen.brokers
         ):
             return await serving()
         running = [broker.id for broker in seen.brokers.values() if broker.process.pid]
         behind = (await found.state()).not_in_sync(running)
         if not behind:
             return ""
-        why = await why_partition_waits(
+        why = await blockers.why_partition_waits(
             found, behind[0], SystemClock(), SystemRng(), where_option(data)
         )
         return (
@@ -134,29 +134,25 @@ def until_restarted(found: LocalCluster, data: str | None, brokers: Collection[i
     return reason
 
 
-def _lock(found: LocalCluster, holder: str) -> str:
+def _lock(found: clusters.LocalCluster, holder: str) -> str:
     return f"the lock of {found.directory.path}: {holder} holds it"
 
 
-async def _seen(found: LocalCluster) -> Sights | None:
+async def _seen(found: clusters.LocalCluster) -> sight.Sights | None:
     """Return the condition of the cluster; None before `cluster.json` exists."""
-    from minikafka.runtime.clock import SystemClock, SystemRng
-    from minikafka.tools.cluster.observation.sights import look
-
     if found.directory.read() is None:
         return None
-    return await look(found.directory, SystemClock(), SystemRng())
+    return await sight.look(found.directory, SystemClock(), SystemRng())
 
 
-def _why(late: Sequence[BrokerSight], seen: Sights, data: str | None) -> str:
+def _why(late: Sequence[sight.BrokerSight], seen: sight.Sights, data: str | None) -> str:
     """Return the root causes, else the last line of the log of the first of these brokers."""
-    from minikafka.tools.cluster.observation.causes import causes_of
-    from minikafka.tools.explain.blockers import joined
-
     ids = [broker.id for broker in late]
-    causes = [cause for cause in causes_of(seen, where_option(data)) if _concerns(cause, ids)]
+    causes = [
+        cause for cause in root_causes.causes_of(seen, where_option(data)) if _concerns(cause, ids)
+    ]
     if causes:
-        return joined(cause.sentence for cause in causes)
+        return blockers.joined(cause.sentence for cause in causes)
     name, process = f"broker {late[0].id}", late[0].process
     if process.pid is None:
         return f"{name} has no process yet"
@@ -165,13 +161,13 @@ def _why(late: Sequence[BrokerSight], seen: Sights, data: str | None) -> str:
     return f"the log of {name} ends: {process.last_line} ({process.log})"
 
 
-def _until_zookeeper_started(seen: Sights) -> str:
+def _until_zookeeper_started(seen: sight.Sights) -> str:
     """Return what `up` waits for while ZooKeeper has no process: it starts ZooKeeper itself; else ""."""
     zookeeper = seen.zookeeper.process
     return "ZooKeeper to start" if zookeeper is not None and zookeeper.pid is None else ""
 
 
-def _concerns(cause: Cause, brokers: Collection[int]) -> bool:
+def _concerns(cause: root_causes.Cause, brokers: Collection[int]) -> bool:
     return cause.name not in _NORMAL and (cause.broker is None or cause.broker in brokers)
 
 

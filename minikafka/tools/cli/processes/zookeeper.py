@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+import minikafka.tools.cli.processes.zookeeper_process as zookeeper_process
+from minikafka.tools.cli.lazy import import_at_once
+
 _TICK_MS = 2000
 _SNAPSHOT_COUNT = 100_000
 
@@ -70,6 +73,7 @@ def zookeeper(
     Not implemented: ensembles and reconfiguration, TTL nodes, quotas, SASL, TLS, read-only mode, throttling, and the
     HTTP server for administration.
     """
-    from minikafka.tools.cli.processes.zookeeper_process import run_zookeeper
-
-    run_zookeeper(data, host, port, tick_time, max_session_timeout, snapshot_count, parent)
+    import_at_once()
+    zookeeper_process.run_zookeeper(
+        data, host, port, tick_time, max_session_timeout, snapshot_count, parent
+    )

@@ -8,10 +8,13 @@ which moves have completed. Ctrl-C does not cancel a reassignment, because the c
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import click
 
+import minikafka.client as clients
+import minikafka.tools.cli.reassign.jobs as jobs
+import minikafka.tools.cli.reassign.moves as moves
 from minikafka.tools.cli.arguments import completion, placement
 from minikafka.tools.cli.arguments.find_cluster import (
     bootstrap_servers,
@@ -25,12 +28,8 @@ from minikafka.tools.cli.arguments.options import (
 )
 from minikafka.tools.cli.arguments.partition_arguments import Named, partitions_argument
 from minikafka.tools.cli.execution.running import fail_unless, run, run_with_client
+from minikafka.tools.cli.execution.waiting import Blocked
 from minikafka.tools.cli.terminal.echo import json_option
-
-if TYPE_CHECKING:
-    from minikafka.client import Client
-    from minikafka.client.administration.admin import Admin
-    from minikafka.tools.cli.reassign.jobs import ReassignOptions
 
 _ACTIONS: Final = ("verify", "list", "cancel", "generate")
 _VIA: Final = "--via-zookeeper"
@@ -118,9 +117,7 @@ def reassign(
 
     Ctrl-C prints which moves have completed; the other moves continue.
     """
-    from minikafka.tools.cli.reassign.jobs import ReassignOptions
-
-    options = ReassignOptions(
+    options = jobs.ReassignOptions(
         named,
         replicas,
         file,
@@ -142,7 +139,7 @@ def reassign(
         return
     job = _job(action, options)
 
-    async def work(client: Client) -> bool:
+    async def work(client: clients.Client) -> bool:
         return await job.do(client.admin)
 
     # `MoveByController` and `Cancel` apply the time limit themselves, because they then report the state of the moves.
@@ -158,45 +155,39 @@ def _action(*flags: bool) -> str | None:
     return chosen[0] if chosen else None
 
 
-def _move_by_node(options: ReassignOptions, connect: str) -> None:
-    from minikafka.tools.cli.execution.waiting import Blocked
-    from minikafka.tools.cli.reassign.moves import move_by_node
-
+def _move_by_node(options: jobs.ReassignOptions, connect: str) -> None:
     plan = options.plan()
     # `Move` applies the time limit itself, because it takes the request back when the time is over.
-    work = move_by_node(options, plan, connect)
+    work = moves.move_by_node(options, plan, connect)
     fail_unless(run(work, limit=float("inf"), reason=Blocked().reason(plan)))
 
 
 class _Job(Protocol):
     """One job of `reassign`: move, verify, list, cancel or propose."""
 
-    async def do(self, admin: Admin) -> bool:
+    async def do(self, admin: clients.Admin) -> bool:
         """Do the job; return True on success."""
 
 
-def _job(action: str | None, options: ReassignOptions) -> _Job:
+def _job(action: str | None, options: jobs.ReassignOptions) -> _Job:
     """Return the job for `action`; None moves partitions. Raises UsageError if the options do not fit the action."""
-    from minikafka.tools.cli.reassign.jobs import Cancel, ListMoves, Propose, VerifyJob
-    from minikafka.tools.cli.reassign.moves import MoveByController
-
     if action != "generate" and (options.spread or options.brokers):
         raise click.UsageError("--topics and --brokers can only be used with --generate")
     if action and options.throttle:
         raise click.UsageError(f"--throttle cannot be combined with --{action}")
     if action == "verify":
-        return VerifyJob(
+        return jobs.VerifyJob(
             options,
             options.plan() if options.replicas or options.file else options.named_partitions(),
         )
     if action == "list":
-        return ListMoves()
+        return jobs.ListMoves()
     if action == "cancel":
-        return Cancel(options, options.named_partitions())
+        return jobs.Cancel(options, options.named_partitions())
     if action == "generate":
         if not options.spread:
             raise click.UsageError("--generate needs --topics a,b")
         names = list(dict.fromkeys(name.strip() for name in options.spread.split(",")))
         brokers = placement.broker_list(options.brokers) if options.brokers else None
-        return Propose(names, brokers)
-    return MoveByController(options, options.plan())
+        return jobs.Propose(names, brokers)
+    return moves.MoveByController(options, options.plan())

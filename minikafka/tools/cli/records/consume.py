@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
+import minikafka.client as clients
+import minikafka.tools.cli.records.group_member as group_members
 from minikafka.base.errors import MinikafkaError
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
@@ -20,6 +22,7 @@ from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.records.offsets import Range, parse_offsets
 from minikafka.tools.cli.records.record_format import (
     COLUMNS,
+    Writer,
     format_writer,
     line_writer,
     unescape,
@@ -28,10 +31,6 @@ from minikafka.tools.cli.records.record_format import (
 from minikafka.tools.cli.records.topic_reader import Reading
 from minikafka.tools.cli.terminal.echo import json_option, wants_json
 from minikafka.tools.cli.terminal.topic_errors import explain_topic_errors
-
-if TYPE_CHECKING:
-    from minikafka.client import ConsumedRecord
-    from minikafka.tools.cli.records.record_format import Writer
 
 _EPILOG = r"""
 Formats of -f: %s or %v value, %k key, %h headers (name=value,...), %t topic, %p partition, %o offset,
@@ -157,16 +156,14 @@ def consume(
     if sys.stdout is None:
         raise MinikafkaError("standard output is closed: the records cannot be printed")
 
-    def show(record: ConsumedRecord) -> None:
+    def show(record: clients.ConsumedRecord) -> None:
         _print(write(record))
 
     committed = isolation_level == "read_committed"
 
     if group is not None:
-        from minikafka.tools.cli.records.group_member import GroupReading
-
         start = _group_start(where, partition)
-        session = GroupReading(group, topics, start, until_end, count, quiet)
+        session = group_members.GroupReading(group, topics, start, until_end, count, quiet)
         servers = bootstrap_servers(bootstrap, data)
         run_with_client(
             lambda client: session.run(client, servers, show), servers, read_committed=committed

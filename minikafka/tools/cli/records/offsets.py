@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import click
 
+import minikafka.client as clients
 from minikafka.base.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from minikafka.client import Client
 
 _NAMES: Final[Mapping[str, Literal["earliest", "latest"]]] = {
     "beginning": "earliest",
@@ -115,7 +113,7 @@ def parse_time(text: str) -> Time:
 
 
 async def resolve(
-    client: Client, topic: str, partitions: list[int] | None, where: Range, until_end: bool
+    client: clients.Client, topic: str, partitions: list[int] | None, where: Range, until_end: bool
 ) -> tuple[dict[int, int], dict[int, int] | None]:
     """Return by partition the first offset to read, and the offset before which to stop, if any.
 
@@ -134,7 +132,7 @@ async def resolve(
 
 
 async def _positions(
-    client: Client, topic: str, first: dict[int, int], end: dict[int, int], start: Start
+    client: clients.Client, topic: str, first: dict[int, int], end: dict[int, int], start: Start
 ) -> dict[int, int]:
     match start:
         case "earliest":

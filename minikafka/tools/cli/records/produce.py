@@ -10,11 +10,15 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import click
 
+import minikafka.client as clients
+import minikafka.client.administration.results as administration
+import minikafka.tools.cli.terminal.progress as displays
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.tools.cli.arguments.options import bootstrap_option, data_option, timeout_option
@@ -187,9 +191,6 @@ def _delimiter(given: str | None, *, splits_lines: bool) -> bytes | None:
     return unescape(given)
 
 
-if TYPE_CHECKING:
-    from minikafka.client import Client, NotProduced
-
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 Acks = Literal[-1, 0, 1]
 
@@ -212,11 +213,9 @@ class ProduceSummary:
 
     def text(self) -> str:
         """Return the summary as a line, such as `sent 2 records (10 B) to events in 0.1 s`."""
-        from minikafka.tools.cli.terminal.progress import size
-
         count = f"{self.records:,} record{'' if self.records == 1 else 's'}"
         rate = f", {round(self.records / self.seconds):,} per second" if self.seconds else ""
-        return f"sent {count} ({size(self.size)}) to {self.topic} in {self.seconds:.1f} s{rate}"
+        return f"sent {count} ({displays.size(self.size)}) to {self.topic} in {self.seconds:.1f} s{rate}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON-able values."""
@@ -243,11 +242,8 @@ class Sending:
     shows_bar: bool
     total: int | None
 
-    async def run(self, client: Client) -> ProduceSummary:
+    async def run(self, client: clients.Client) -> ProduceSummary:
         """Send all records; return when they are acknowledged. Raises KafkaError, MinikafkaError."""
-        from minikafka.runtime.clock import SystemClock
-        from minikafka.tools.cli.terminal.progress import Amount, Progress, size
-
         clock = SystemClock()
         began, read = clock.now(), 0
         summary = ProduceSummary(self.topic)
@@ -257,7 +253,7 @@ class Sending:
             await _check_creation(client, self.topic)
         is_live = self.shows_bar and sys.stderr.isatty()
         try:
-            with Progress(clock, "", shown=is_live) as progress:
+            with displays.Progress(clock, "", shown=is_live) as progress:
                 async for part in self.source:
                     await self._send(client, part.items, summary.records)
                     summary.add(part.items)
@@ -268,18 +264,16 @@ class Sending:
                     if part.problem is not None:
                         raise MinikafkaError(f"{part.problem}; {_count(summary.records)}")
                     read += part.size
-                    note = f"{size(read)}, {summary.records:,} records"
-                    progress.update({self.topic: Amount(read, self.total, note)})
+                    note = f"{displays.size(read)}, {summary.records:,} records"
+                    progress.update({self.topic: displays.Amount(read, self.total, note)})
         finally:
             if is_live:  # a line in between would damage the bar
                 _print(created)
         summary.seconds = (clock.now() - began) / 1_000
         return summary
 
-    async def _send(self, client: Client, items: Sequence[InputRecord], done: int) -> None:
+    async def _send(self, client: clients.Client, items: Sequence[InputRecord], done: int) -> None:
         """Produce these records. `done`: number of records that earlier calls have stored. Raises KafkaError."""
-        from minikafka.client import NotProduced
-
         try:
             await client.produce(
                 self.topic,
@@ -288,7 +282,7 @@ class Sending:
                 acks=self.acks,
                 codec=self.codec,
             )
-        except NotProduced as error:
+        except clients.NotProduced as error:
             raise not_stored(error, self.topic, items, done) from error
 
 
@@ -309,25 +303,25 @@ def _print(line: str) -> None:
         echo(line, err=True)
 
 
-async def _exists(client: Client, topic: str) -> bool:
+async def _exists(client: clients.Client, topic: str) -> bool:
     """True if the topic exists. If a broker does not know the topic, ask the controller: the broker may lag."""
     if (await client.admin.describe([topic]))[1]:
         return True
     return bool(await client.admin.describe_topics([topic]))
 
 
-async def _check_creation(client: Client, topic: str) -> None:
+async def _check_creation(client: clients.Client, topic: str) -> None:
     """Raise UnknownTopics at once if brokers do not create a topic that does not exist."""
-    from minikafka.client.administration.results import Resource, ResourceType
-
     brokers = (await client.describe_cluster()).brokers
-    resource = Resource(ResourceType.BROKER, str(min(brokers, default=0)))
+    resource = administration.Resource(
+        administration.ResourceType.BROKER, str(min(brokers, default=0))
+    )
     found = (await client.admin.describe_configs([resource]))[resource]
     if any(entry.name == _AUTO_CREATE and entry.value == "false" for entry in found.entries):
         raise unknown_topics([topic])
 
 
-async def _created(client: Client, topic: str) -> str:
+async def _created(client: clients.Client, topic: str) -> str:
     """Return a line about a topic that was created, "" if the topic does not exist."""
     found = (await client.admin.describe_topics([topic])).get(topic)
     if found is None:
@@ -339,7 +333,7 @@ async def _created(client: Client, topic: str) -> str:
 
 
 def not_stored(
-    error: NotProduced, topic: str, items: Sequence[InputRecord], done: int
+    error: clients.NotProduced, topic: str, items: Sequence[InputRecord], done: int
 ) -> KafkaError:
     """Return the error for a record that was refused. `done`: number of records that earlier calls stored."""
     item, stored = items[error.index], _count(done + error.stored)

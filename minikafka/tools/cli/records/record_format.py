@@ -9,12 +9,11 @@ import base64
 import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
 
-if TYPE_CHECKING:
-    from minikafka.client.consumer import ConsumedRecord
+import minikafka.client as clients
 
-    Writer = Callable[[ConsumedRecord], bytes]
+Writer: TypeAlias = "Callable[[clients.ConsumedRecord], bytes]"
 
 COLUMNS: Final = ("timestamp", "partition", "offset", "headers")
 """The column names for `--print`, in the order of Kafka's console consumer."""
@@ -74,7 +73,7 @@ def _headers_writer(inner: str) -> Writer:
     words = re.split(r"(%.)", inner, flags=re.DOTALL)
     parts = [tokens[word] if word in tokens else unescape(word) for word in words]
 
-    def write(record: ConsumedRecord) -> bytes:
+    def write(record: clients.ConsumedRecord) -> bytes:
         rows = [(name.encode(), value or b"") for name, value in record.headers]
         return b"".join(row[p] if isinstance(p, int) else p for row in rows for p in parts)
 
@@ -89,7 +88,7 @@ def _text(number: int) -> bytes:
     return b"%d" % number
 
 
-def _header_list(record: ConsumedRecord) -> bytes:
+def _header_list(record: clients.ConsumedRecord) -> bytes:
     return b",".join([name.encode() + b"=" + (value or b"") for name, value in record.headers])
 
 
@@ -120,7 +119,7 @@ def line_writer(columns: Collection[str], delimiter: bytes | None) -> Writer:
     """
     parts = [_COLUMNS[name] for name in COLUMNS if name in columns]
 
-    def write(record: ConsumedRecord) -> bytes:
+    def write(record: clients.ConsumedRecord) -> bytes:
         head = b"".join([part(record) + b"\t" for part in parts])
         key = b"" if delimiter is None else (record.key or b"") + delimiter
         return head + key + (record.value or b"") + b"\n"
@@ -128,11 +127,11 @@ def line_writer(columns: Collection[str], delimiter: bytes | None) -> Writer:
     return write
 
 
-def _timestamp_column(record: ConsumedRecord) -> bytes:
+def _timestamp_column(record: clients.ConsumedRecord) -> bytes:
     return b"%sTime:%d" % (b"LogAppend" if record.has_append_time else b"Create", record.timestamp)
 
 
-def _headers_column(record: ConsumedRecord) -> bytes:
+def _headers_column(record: clients.ConsumedRecord) -> bytes:
     rows = [
         name.encode() + b":" + (b"null" if value is None else value)
         for name, value in record.headers
@@ -148,7 +147,7 @@ _COLUMNS: Final[Mapping[str, Writer]] = {
 }
 
 
-def write_json(record: ConsumedRecord) -> bytes:
+def write_json(record: clients.ConsumedRecord) -> bytes:
     """Return a line with one JSON object, in the form that `produce --json` reads.
 
     The fields `key` and `value` are strings or null. If the bytes are not UTF-8, the field is null, and

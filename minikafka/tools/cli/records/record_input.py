@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -9,14 +10,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import minikafka.client as clients
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.names import read_json
 from minikafka.tools.cli.arguments.options import EXISTING_FILE
-
-if TYPE_CHECKING:
-    from minikafka.client import Record
 
 CHUNK_BYTES: Final = 1024 * 1024
 CHUNKS_MAX: Final = 4
@@ -36,7 +35,7 @@ Header: TypeAlias = tuple[str, bytes | None]
 class InputRecord(NamedTuple):
     """One record with its partition (None: the client chooses). `place`: line or file, for error messages."""
 
-    record: Record
+    record: clients.Record
     partition: int | None
     place: str
 
@@ -99,10 +98,8 @@ class Shape:
         self, key: bytes | None, value: bytes | None, place: str, headers: tuple[Header, ...] = ()
     ) -> InputRecord:
         """Return a record with this key and value, the headers `headers + self.headers`, and the default partition."""
-        from minikafka.client import Record
-
         value = None if self.empty_is_null and not value else value
-        record = Record(key=key, value=value, headers=headers + self.headers)
+        record = clients.Record(key=key, value=value, headers=headers + self.headers)
         return InputRecord(record, self.partition, place)
 
 
@@ -158,8 +155,6 @@ async def lines_of(name: str) -> AsyncIterator[list[bytes]]:
 
 async def _chunks(name: str) -> AsyncIterator[bytes]:
     """Yield chunks of a file. A daemon thread reads the file, so that a blocked read does not delay exit."""
-    import asyncio
-
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(CHUNKS_MAX)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import minikafka.client as clients
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.runtime.tasks import TaskRegistry
 from minikafka.tools.cli.records.offsets import Range, resolve
 from minikafka.tools.cli.terminal.echo import echo
 from minikafka.tools.cli.terminal.topic_errors import require_partitions, require_topics
-
-if TYPE_CHECKING:
-    from minikafka.client import Client, ConsumedRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +28,9 @@ class Reading:
     is_committed: bool = False
     """Read only records of committed transactions."""
 
-    async def run(self, client: Client, show: Callable[[ConsumedRecord], None]) -> None:
+    async def run(
+        self, client: clients.Client, show: Callable[[clients.ConsumedRecord], None]
+    ) -> None:
         """Call `show` for each record, until `count` records were shown or the end of the range is reached.
 
         Raises MinikafkaError.
@@ -69,16 +69,10 @@ class Reading:
             echo(f"% Stopped in {place} before offset {offset}", err=True)
 
 
-if TYPE_CHECKING:
-    from minikafka.client import Client
-
-
 class HeldBack:
     """Prints which transaction holds back a partition, and how to end it. It prints nothing if `quiet`."""
 
-    def __init__(self, client: Client, *, quiet: bool) -> None:
-        from minikafka.runtime.tasks import TaskRegistry
-
+    def __init__(self, client: clients.Client, *, quiet: bool) -> None:
         self._client = client
         self._quiet = quiet
         self._tasks = TaskRegistry()

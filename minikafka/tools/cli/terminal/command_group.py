@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -83,8 +84,6 @@ class LazyGroup(CommandGroup):
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names that start with `name`, else at most three similar names, the best first."""
-    import difflib  # imported here: only a misspelt name needs it
-
     names = list(known)
     longer = [other for other in names if other.startswith(name.lower())]
     return longer or difflib.get_close_matches(name.lower(), names, n=3, cutoff=_NEAR)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
+import minikafka.client as clients
+import minikafka.tools.cluster.observation.observed as observed
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.tools.cli.terminal.command_group import nearest
-
-if TYPE_CHECKING:
-    from minikafka.client import Outcome
-    from minikafka.client.administration.admin import Admin
 
 Subject = TypeVar("Subject", str, TopicPartition)
 
@@ -41,7 +40,7 @@ def unknown_topics(names: Sequence[str], hint: str = "") -> KafkaError:
     return error
 
 
-async def require_topics(admin: Admin, names: Iterable[str]) -> None:
+async def require_topics(admin: clients.Admin, names: Iterable[str]) -> None:
     """Raise UnknownTopics at once if a topic does not exist. Invalid names are left to the command's own request.
 
     If a broker does not know a topic, the controller is asked too, because the broker's metadata may lag.
@@ -52,7 +51,7 @@ async def require_topics(admin: Admin, names: Iterable[str]) -> None:
         raise unknown_topics(missing)
 
 
-async def require_partitions(admin: Admin, partitions: Iterable[TopicPartition]) -> None:
+async def require_partitions(admin: clients.Admin, partitions: Iterable[TopicPartition]) -> None:
     """Raise UnknownTopics, or KafkaError with the name of a partition, at once if one of these does not exist."""
     wanted = [tp for tp in dict.fromkeys(partitions) if VALID.fullmatch(tp.topic)]
     names = list(dict.fromkeys(tp.topic for tp in wanted))
@@ -67,18 +66,16 @@ async def require_partitions(admin: Admin, partitions: Iterable[TopicPartition])
 
 
 async def _partitions(
-    admin: Admin, names: Sequence[str], wanted: Collection[str | TopicPartition]
+    admin: clients.Admin, names: Sequence[str], wanted: Collection[str | TopicPartition]
 ) -> dict[str, Collection[int]]:
     """Return the partition numbers of existing topics, from one broker, and from the controller if some are missing."""
-    from asyncio import timeout  # imported here, because every `--help` loads this module
-
     if not names:
         return {}
     _, topics = await admin.describe(names)
     known: dict[str, Collection[int]] = {topic.name: topic.partitions for topic in topics}
     if not all(_is_in(one, known) for one in wanted):
         with suppress(TimeoutError, KafkaError):
-            async with timeout(ASK_MS / 1000):
+            async with asyncio.timeout(ASK_MS / 1000):
                 found = await admin.describe_topics(names)
                 known |= {name: info.partitions for name, info in found.items()}
     return known
@@ -90,13 +87,11 @@ def _is_in(one: str | TopicPartition, known: Mapping[str, Collection[int]]) -> b
     return one.partition in known.get(one.topic, ())
 
 
-async def similar_topics(admin: Admin, names: Sequence[str]) -> str:
+async def similar_topics(admin: clients.Admin, names: Sequence[str]) -> str:
     """Return a question with the existing topics whose names are similar; "" if there is none."""
-    from asyncio import timeout
-
     known: list[str] = []
     with suppress(TimeoutError, KafkaError):
-        async with timeout(ASK_MS / 1000):
+        async with asyncio.timeout(ASK_MS / 1000):
             known = [topic.name for topic in (await admin.describe())[1]]
     return did_you_mean(names, known)
 
@@ -109,8 +104,8 @@ def did_you_mean(names: Sequence[str], known: Iterable[str]) -> str:
 
 
 async def with_similar_topics(
-    admin: Admin, outcomes: Mapping[Subject, Outcome]
-) -> dict[Subject, Outcome]:
+    admin: clients.Admin, outcomes: Mapping[Subject, clients.Outcome]
+) -> dict[Subject, clients.Outcome]:
     """Return the outcomes by topic or partition; the message of an unknown topic names topics with similar names."""
     found = dict(outcomes)
     for subject, outcome in outcomes.items():
@@ -148,21 +143,14 @@ def explain_topic_errors(topic: str) -> Iterator[None]:
         raise KafkaError(error.code, f"{error.detail}: no such partition; {hint}") from error
 
 
-if TYPE_CHECKING:
-    from minikafka.client import Client
-    from minikafka.tools.cluster.observation.observed import ObservedCluster
-
-
-def similar_partition(found: ObservedCluster, tp: TopicPartition) -> str:
+def similar_partition(found: observed.ObservedCluster, tp: TopicPartition) -> str:
     """Return a question with topics of the cluster that have similar names, after "; "; "" if there is none."""
     question = did_you_mean([tp.topic], found.directory.topics())
     return f"; {question}" if question else ""
 
 
-async def similar_groups(client: Client, name: str) -> str:
+async def similar_groups(client: clients.Client, name: str) -> str:
     """Return a question with the existing groups whose names are similar, after "; "; "" if there is none."""
-    import asyncio
-
     with suppress(KafkaError, TimeoutError):
         async with asyncio.timeout(ASK_MS / 1000):
             known = [listing.group for listing in await client.groups.list_groups()]
@@ -171,9 +159,7 @@ async def similar_groups(client: Client, name: str) -> str:
     return ""
 
 
-async def similar_local_group(found: ObservedCluster, name: str) -> str:
+async def similar_local_group(found: observed.ObservedCluster, name: str) -> str:
     """Return the same as `similar_groups` for the brokers of a cluster on this machine."""
-    from minikafka.client import Client
-
-    async with Client(found.bootstrap) as client:
+    async with clients.Client(found.bootstrap) as client:
         return await similar_groups(client, name)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
+import rich.console as rich_console
+import rich.live as rich_live
+import rich.text as rich_text
 
+import minikafka.tools.cli.terminal.console as consoles
+from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cli.terminal.echo import show, wants_json
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 
 def watch_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -34,26 +36,20 @@ def watch_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 async def watch_lines(
-    read: Callable[[], Awaitable[tuple[Any, Sequence[Text]]]], interval_seconds: float
+    read: Callable[[], Awaitable[tuple[Any, Sequence[rich_text.Text]]]], interval_seconds: float
 ) -> NoReturn:
     """Show what `read` returns, a result and its lines, again after each interval, until the task is cancelled.
 
     On a terminal each output replaces the previous output. With `--json`, and elsewhere, each output is appended.
     """
-    from rich.console import Group
-    from rich.live import Live
-
-    from minikafka.runtime.clock import SystemClock
-    from minikafka.tools.cli.terminal.console import escaped, plain_console
-
     clock = SystemClock()
-    console = plain_console()
+    console = consoles.plain_console()
     is_live = console.is_terminal and not wants_json()
-    with Live(console=console, auto_refresh=False, transient=False) as live:
+    with rich_live.Live(console=console, auto_refresh=False, transient=False) as live:
         while True:
             result, lines = await read()
             if is_live:
-                live.update(Group(*map(escaped, lines)), refresh=True)
+                live.update(rich_console.Group(*map(consoles.escaped, lines)), refresh=True)
             else:
                 show(result, (line.plain for line in lines))
             await clock.sleep(1000 * interval_seconds)

@@ -6,14 +6,21 @@ printed, and the other named topics are still processed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+import minikafka.client as clients
+import minikafka.client.administration.admin as admins
+import minikafka.client.administration.results as administration
+import minikafka.tools.cli.terminal.progress as displays
+import minikafka.tools.cli.topics.view as topic_views
 from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
+from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cli.arguments import placement
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.tools.cli.arguments.options import (
@@ -31,13 +38,10 @@ from minikafka.tools.cli.arguments.partition_arguments import (
     partitions_of,
 )
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client, tell_causes_of
+from minikafka.tools.cli.execution.waiting import WORK_MS, Blocked
 from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, json_option, show, wants_json
 from minikafka.tools.cli.terminal.topic_errors import require_partitions, with_similar_topics
-
-if TYPE_CHECKING:
-    from minikafka.client import Client
-    from minikafka.client.administration.results import DeletedRecords, Outcome
 
 _HIGH_WATERMARK: Final = -1
 
@@ -72,7 +76,7 @@ def delete_records(
     _check(named, before_offset, file)
     before = placement.offsets_file(file) if file else {}
 
-    async def work(client: Client) -> dict[TopicPartition, DeletedRecords]:
+    async def work(client: clients.Client) -> dict[TopicPartition, administration.DeletedRecords]:
         if before_offset is not None:
             whole = await partitions_of(client.admin, named.topics) if named.topics else ()
             before.update(dict.fromkeys((*named.partitions, *whole), before_offset))
@@ -99,7 +103,7 @@ def _check(named: Named, before_offset: int | None, file: str | None) -> None:
         )
 
 
-def _row(tp: TopicPartition, deleted: DeletedRecords) -> dict[str, object]:
+def _row(tp: TopicPartition, deleted: administration.DeletedRecords) -> dict[str, object]:
     outcome = deleted.outcome
     return {
         "topic": tp.topic,
@@ -111,7 +115,8 @@ def _row(tp: TopicPartition, deleted: DeletedRecords) -> dict[str, object]:
 
 
 def _print(
-    results: Mapping[TopicPartition, DeletedRecords], before: Mapping[TopicPartition, int]
+    results: Mapping[TopicPartition, administration.DeletedRecords],
+    before: Mapping[TopicPartition, int],
 ) -> None:
     """Print one line per partition, in the format of kafka-delete-records; remarks on standard error.
 
@@ -127,15 +132,11 @@ def _print(
             echo(f"minikafka: {tp}: {remark}", err=True)
 
 
-def _reason(tp: TopicPartition, outcome: Outcome) -> str:
+def _reason(tp: TopicPartition, outcome: clients.Outcome) -> str:
     if outcome.reason.startswith(f"{tp.topic}: "):
         return f"{tp}: there is no topic {tp.topic}"
     return outcome.reason if str(tp) in outcome.reason else f"{tp}: {outcome.reason}"
 
-
-if TYPE_CHECKING:
-    from minikafka.client import Client, Outcome
-    from minikafka.client.administration.admin import Admin
 
 _REASONS: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic"}
 """Explanations of errors for which a broker sends no message; other codes have their usual meaning."""
@@ -199,22 +200,20 @@ def create(
     data: str | None,
 ) -> None:
     """Create TOPIC."""
-    from minikafka.client import NewTopic, Outcome
-
     if assignment and (partitions or replication_factor):
         raise click.UsageError(
             "give --replica-assignment, or --partitions and --replication-factor, not both"
         )
     replicas = placement.manual_assignment(assignment) if assignment else {}
-    wanted = NewTopic(topic, partitions or -1, replication_factor or -1, configs, replicas)
+    wanted = clients.NewTopic(topic, partitions or -1, replication_factor or -1, configs, replicas)
 
-    async def work(client: Client) -> dict[str, Outcome]:
+    async def work(client: clients.Client) -> dict[str, clients.Outcome]:
         return await client.admin.create_topics([wanted])
 
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     done = "Created topic {}."
     if if_not_exists and outcomes[topic].code is ErrorCode.TOPIC_ALREADY_EXISTS:
-        outcomes, done = {topic: Outcome(ErrorCode.NONE)}, "Topic {} already exists."
+        outcomes, done = {topic: clients.Outcome(ErrorCode.NONE)}, "Topic {} already exists."
     _report(outcomes, done)
 
 
@@ -227,7 +226,7 @@ def create(
 def list_(exclude_internal: bool, bootstrap: str | None, data: str | None) -> None:
     """Print the names of all topics, one per line."""
 
-    async def work(client: Client) -> list[str]:
+    async def work(client: clients.Client) -> list[str]:
         found = (await client.admin.describe())[1]
         return [t.name for t in found if not (exclude_internal and t.is_internal)]
 
@@ -253,18 +252,21 @@ def describe(
     data: str | None,
 ) -> None:
     """Show partitions, leaders, replicas and ISRs of each TOPIC (default: all)."""
-    from minikafka.tools.cli.topics.view import TopicsView, as_json_topic, lines, read_topics
 
-    async def work(client: Client) -> TopicsView:
-        return await read_topics(client.admin, topics)
+    async def work(client: clients.Client) -> topic_views.TopicsView:
+        return await topic_views.read_topics(client.admin, topics)
 
     view = run_with_client(work, bootstrap_servers(bootstrap, data))
     filtered = under_replicated or unavailable
     if filtered:
         view = view.only(under_replicated=under_replicated, unavailable=unavailable)
     show(
-        [as_json_topic(topic, view) for topic in view.topics],
-        (line for t in view.topics for line in lines(t, view, with_header=not filtered)),
+        [topic_views.as_json_topic(topic, view) for topic in view.topics],
+        (
+            line
+            for t in view.topics
+            for line in topic_views.lines(t, view, with_header=not filtered)
+        ),
     )
 
 
@@ -308,7 +310,7 @@ def alter(
         raise click.UsageError("--replica-assignment can only be used with --partitions")
     replicas = list(placement.manual_assignment(assignment).values()) if assignment else []
 
-    async def work(client: Client) -> dict[str, Outcome]:
+    async def work(client: clients.Client) -> dict[str, clients.Outcome]:
         if configs and not (outcome := await _configure(client.admin, topic, configs)).ok:
             return await with_similar_topics(client.admin, {topic: outcome})
         if partitions is None:
@@ -322,10 +324,8 @@ def alter(
     _report(outcomes, "Topic {} has " + ", ".join(now) + ".")
 
 
-async def _configure(admin: Admin, topic: str, configs: dict[str, str]) -> Outcome:
-    from minikafka.client.administration.results import Resource, ResourceType
-
-    resource = Resource(ResourceType.TOPIC, topic)
+async def _configure(admin: clients.Admin, topic: str, configs: dict[str, str]) -> clients.Outcome:
+    resource = administration.Resource(administration.ResourceType.TOPIC, topic)
     return (await admin.alter_configs({resource: configs}))[resource]
 
 
@@ -350,7 +350,7 @@ def delete(
 ) -> None:
     """Mark each TOPIC for deletion; the brokers then delete them."""
 
-    async def work(client: Client) -> dict[str, Outcome]:
+    async def work(client: clients.Client) -> dict[str, clients.Outcome]:
         found = await _delete(client.admin, topics, wait, timeout, shown=not wants_json())
         return await with_similar_topics(client.admin, found)
 
@@ -360,18 +360,16 @@ def delete(
 
 
 async def _delete(
-    admin: Admin, names: tuple[str, ...], wait: bool, timeout: float | None, *, shown: bool
-) -> dict[str, Outcome]:
+    admin: clients.Admin, names: tuple[str, ...], wait: bool, timeout: float | None, *, shown: bool
+) -> dict[str, clients.Outcome]:
     """Mark topics for deletion; if `wait` is set, wait until the topics are gone. Return the outcomes by name.
 
     `timeout`: maximum time in seconds, None for no limit. After this time, the outcome is REQUEST_TIMED_OUT for
     each topic that still exists, or for all topics if there was no answer.
     """
-    import asyncio
-
-    from minikafka.client import Outcome
-
-    outcomes = dict.fromkeys(names, Outcome(ErrorCode.REQUEST_TIMED_OUT, "there was no answer"))
+    outcomes = dict.fromkeys(
+        names, clients.Outcome(ErrorCode.REQUEST_TIMED_OUT, "there was no answer")
+    )
     left: set[str] = set()
     try:
         async with asyncio.timeout(timeout):
@@ -381,22 +379,17 @@ async def _delete(
                 await _wait_until_deleted(admin, left, shown=shown)
     except TimeoutError:
         reason = "the deletion continues; it cannot finish while a broker with a replica is down"
-        outcomes |= dict.fromkeys(left, Outcome(ErrorCode.REQUEST_TIMED_OUT, reason))
+        outcomes |= dict.fromkeys(left, clients.Outcome(ErrorCode.REQUEST_TIMED_OUT, reason))
     return outcomes
 
 
-async def _wait_until_deleted(admin: Admin, left: set[str], *, shown: bool) -> None:
+async def _wait_until_deleted(admin: clients.Admin, left: set[str], *, shown: bool) -> None:
     """Wait until the topics in `left` are gone; remove each deleted topic from `left`. `shown`: show progress."""
-    from minikafka.client.administration.admin import POLL_MS
-    from minikafka.runtime.clock import SystemClock
-    from minikafka.tools.cli.execution.waiting import WORK_MS, Blocked
-    from minikafka.tools.cli.terminal.progress import Amount, Progress
-
     clock, blocked = SystemClock(), Blocked()
     total = len(left)
     most = dict.fromkeys(left, 0)
     due = clock.now() + WORK_MS
-    with Progress(clock, "topics deleted", shown=shown) as progress:
+    with displays.Progress(clock, "topics deleted", shown=shown) as progress:
         while existing := await _still_existing(admin, left):
             left.intersection_update(existing)
             replicas = await _replica_counts(admin, existing)
@@ -404,7 +397,7 @@ async def _wait_until_deleted(admin: Admin, left: set[str], *, shown: bool) -> N
             first = {name: TopicPartition(name, 0) for name in existing}
             reasons = await blocked.reasons(first.values()) if clock.now() >= due else {}
             amounts = {
-                name: Amount(
+                name: displays.Amount(
                     most[name] - replicas[name],
                     most[name] or None,
                     reasons.get(str(first[name]), ""),
@@ -412,23 +405,21 @@ async def _wait_until_deleted(admin: Admin, left: set[str], *, shown: bool) -> N
                 for name in existing
             }
             progress.update(amounts, total - len(left))
-            await clock.sleep(POLL_MS)
+            await clock.sleep(admins.POLL_MS)
         left.clear()
 
 
-async def _still_existing(admin: Admin, names: Iterable[str]) -> list[str]:
+async def _still_existing(admin: clients.Admin, names: Iterable[str]) -> list[str]:
     """Return the topics whose deletion has not finished.
 
     For these topics, a CreateTopics request with `validate_only` fails with TOPIC_ALREADY_EXISTS.
     """
-    from minikafka.client import NewTopic
-
-    probes = [NewTopic(name, 1, 1) for name in names]
+    probes = [clients.NewTopic(name, 1, 1) for name in names]
     outcomes = await admin.create_topics(probes, validate_only=True)
     return [name for name, o in outcomes.items() if o.code is ErrorCode.TOPIC_ALREADY_EXISTS]
 
 
-async def _replica_counts(admin: Admin, names: list[str]) -> dict[str, int]:
+async def _replica_counts(admin: clients.Admin, names: list[str]) -> dict[str, int]:
     """Return by topic the number of replicas that live brokers still have."""
     counts = dict.fromkeys(names, 0)
     for dirs in (await admin.describe_log_dirs()).values():
@@ -438,7 +429,7 @@ async def _replica_counts(admin: Admin, names: list[str]) -> dict[str, int]:
     return counts
 
 
-def _report(outcomes: Mapping[str, Outcome], success: str) -> None:
+def _report(outcomes: Mapping[str, clients.Outcome], success: str) -> None:
     """Print one line per topic or one JSON array, failures on standard error.
 
     Exit with code 1 if there is a failure. `success`: the text for a topic without failure, with `{}` in

@@ -9,13 +9,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+import minikafka.client as clients
+import minikafka.client.administration.transaction_admin as transaction_admin
+import minikafka.tools.cli.transactions.hanging as hanging
+import minikafka.tools.cli.transactions.view as views
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.deciders.transactions.states import TransactionState
+from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.tools.cli.arguments.options import bootstrap_option, data_option, timeout_option
@@ -29,15 +34,6 @@ from minikafka.tools.cli.terminal.topic_errors import (
     require_partitions,
     require_topics,
 )
-
-if TYPE_CHECKING:
-    from minikafka.client import Client, Outcome
-    from minikafka.client.administration.transaction_admin import (
-        DescribeTransactionsResult,
-        ProducerState,
-        TransactionListing,
-    )
-    from minikafka.tools.cli.transactions.hanging import HangingTransactions, Scope
 
 STATES: Final = tuple(state.value for state in TransactionState)
 _MINUTE_MS: Final = 60_000
@@ -96,10 +92,10 @@ def list_(
     data: str | None,
 ) -> None:
     """Print every transactional id with its coordinator, producer id, state, and how long its transaction is open."""
-    from minikafka.runtime.clock import SystemClock
-    from minikafka.tools.cli.transactions.view import listing_lines
 
-    async def work(client: Client) -> tuple[list[TransactionListing], dict[str, int | None]]:
+    async def work(
+        client: clients.Client,
+    ) -> tuple[list[transaction_admin.TransactionListing], dict[str, int | None]]:
         found = await client.transactions.list_transactions(states, producer_ids, duration_filter)
         wanted = [one.transactional_id for one in found if one.state in _OPEN_STATES]
         described = await client.transactions.describe(wanted) if wanted else {}
@@ -111,7 +107,7 @@ def list_(
     started = {name: start for name, start in starts.items() if start is not None}
     ages = {name: max(now - start, 0) for name, start in started.items()}
     rows = [{**one._asdict(), "age_ms": ages.get(one.transactional_id)} for one in found]
-    show(rows, listing_lines(found, ages))
+    show(rows, views.listing_lines(found, ages))
 
 
 def _ids_argument(command: Callable[..., None]) -> Callable[..., None]:
@@ -146,10 +142,10 @@ def _ids_argument(command: Callable[..., None]) -> Callable[..., None]:
 @json_option
 def describe(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> None:
     """Show coordinator, producer, state, timeout, start and partitions of each TRANSACTIONAL-ID."""
-    from minikafka.runtime.clock import SystemClock
-    from minikafka.tools.cli.transactions.view import as_json_description, description_lines
 
-    async def work(client: Client) -> tuple[dict[str, DescribeTransactionsResult], str]:
+    async def work(
+        client: clients.Client,
+    ) -> tuple[dict[str, transaction_admin.DescribeTransactionsResult], str]:
         found = await client.transactions.describe(ids)
         unknown = [
             name
@@ -162,7 +158,7 @@ def describe(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> N
     now = SystemClock().wall_ms()
     found = [result.found for result in results.values() if result.found is not None]
     rows = [
-        as_json_description(result.found, now)
+        views.as_json_description(result.found, now)
         if result.found is not None
         else {
             "transactional_id": name,
@@ -171,7 +167,7 @@ def describe(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> N
         }
         for name, result in results.items()
     ]
-    show(rows, description_lines(found, now) if found else ())
+    show(rows, views.description_lines(found, now) if found else ())
     _print_failures({name: result.outcome for name, result in results.items()}, similar)
     fail_unless(len(found) == len(results))
 
@@ -189,7 +185,7 @@ def fence(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> None
     nothing more. A transaction whose end is decided is completed first.
     """
 
-    async def work(client: Client) -> tuple[dict[str, Outcome], str]:
+    async def work(client: clients.Client) -> tuple[dict[str, clients.Outcome], str]:
         outcomes = await client.transactions.fence(ids)
         unknown = [
             name
@@ -213,7 +209,7 @@ def fence(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> None
     fail_unless(len(fenced) == len(results))
 
 
-async def _similar(client: Client, unknown: Sequence[str]) -> str:
+async def _similar(client: clients.Client, unknown: Sequence[str]) -> str:
     """Return a hint with transactional ids that are similar to the unknown ones; "" without unknown ones."""
     if not unknown:
         return ""
@@ -221,7 +217,7 @@ async def _similar(client: Client, unknown: Sequence[str]) -> str:
     return did_you_mean([name for name in unknown if name not in known], known)
 
 
-def _print_failures(outcomes: Mapping[str, Outcome], similar: str) -> None:
+def _print_failures(outcomes: Mapping[str, clients.Outcome], similar: str) -> None:
     for name, outcome in outcomes.items():
         if not outcome.ok:
             hint = f"; {similar}" if similar else ""
@@ -246,7 +242,7 @@ def describe_producers(
 ) -> None:
     """Show the producers that have written to TOPIC-PARTITION, with the first offset of an open transaction."""
 
-    async def work(client: Client) -> tuple[ProducerState, ...]:
+    async def work(client: clients.Client) -> tuple[transaction_admin.ProducerState, ...]:
         await require_partitions(client.admin, [tp])
         result = (await client.transactions.describe_producers([tp], broker_id))[tp]
         if not result.outcome.ok:
@@ -254,9 +250,8 @@ def describe_producers(
         return result.producers
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
-    from minikafka.tools.cli.transactions.view import producer_lines
 
-    show([one._asdict() for one in found], producer_lines(found))
+    show([one._asdict() for one in found], views.producer_lines(found))
 
 
 @transactions.command(short_help="Write the marker of an abort into a partition.")
@@ -293,14 +288,15 @@ def abort(
     warning says so.
     """
     numbers = _named_producer(start_offset, producer_id, producer_epoch, coordinator_epoch)
-    from minikafka.client.administration.transaction_admin import ProducerState
 
-    async def work(client: Client) -> tuple[ProducerState, Outcome]:
+    async def work(
+        client: clients.Client,
+    ) -> tuple[transaction_admin.ProducerState, clients.Outcome]:
         await require_partitions(client.admin, [tp])
         if numbers is None:
             producer = await _open_at(client, tp, start_offset or 0)
         else:
-            producer = ProducerState(
+            producer = transaction_admin.ProducerState(
                 *numbers, last_sequence=-1, last_timestamp=-1, start_offset=None
             )
         return producer, await client.transactions.abort(tp, producer)
@@ -334,17 +330,17 @@ def _named_producer(start_offset: int | None, *numbers: int | None) -> tuple[int
     raise click.UsageError(f"name the transaction: --start-offset N, or {options}")
 
 
-async def _open_at(client: Client, tp: TopicPartition, start_offset: int) -> ProducerState:
+async def _open_at(
+    client: clients.Client, tp: TopicPartition, start_offset: int
+) -> transaction_admin.ProducerState:
     """Return the producer whose open transaction begins at this offset; warn if its coordinator knows it.
 
     If no transaction begins there, raises MinikafkaError with the offsets at which open transactions begin.
     """
-    from minikafka.tools.cli.transactions.hanging import find_open, find_owner
-
-    found = await find_open(client, tp)
+    found = await hanging.find_open(client, tp)
     for one in found:
         if one.start_offset == start_offset:
-            if (owner := await find_owner(client, one)) is not None:
+            if (owner := await hanging.find_owner(client, one)) is not None:
                 echo(
                     f"minikafka: warning: this transaction is not hanging: {owner.transactional_id} "
                     f"(coordinator {owner.coordinator}, {owner.state}) can still end it in all its partitions; "
@@ -403,19 +399,17 @@ def find_hanging(
     Such a transaction holds back the last stable offset, and with it every read_committed consumer. `abort` ends it.
     Without a topic, all partitions of the cluster are searched.
     """
-    from minikafka.runtime.clock import SystemClock
-    from minikafka.tools.cli.transactions import hanging
-    from minikafka.tools.cli.transactions.view import as_json_open, hanging_lines
-
     scope = hanging.Scope(*_searched(named, topic, partition), broker_id)
     now = SystemClock().wall_ms()
 
-    async def work(client: Client) -> HangingTransactions:
+    async def work(client: clients.Client) -> hanging.HangingTransactions:
         await _require(client, scope)
         return await hanging.find_hanging(client, scope, now - minutes * _MINUTE_MS)
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
-    show([as_json_open(one) for one in found.hanging], hanging_lines(found.hanging, now))
+    show(
+        [views.as_json_open(one) for one in found.hanging], views.hanging_lines(found.hanging, now)
+    )
     for reason in found.failed.values():
         echo(f"minikafka: not examined: {reason}", err=True)
     fail_unless(not found.failed)
@@ -434,7 +428,7 @@ def _searched(
     return topic, partition
 
 
-async def _require(client: Client, scope: Scope) -> None:
+async def _require(client: clients.Client, scope: hanging.Scope) -> None:
     """Raise KafkaError if the topic or partition of the scope does not exist."""
     if scope.topic is not None and scope.partition is not None:
         await require_partitions(client.admin, [TopicPartition(scope.topic, scope.partition)])

@@ -159,7 +159,7 @@ def late() -> None:
 def test_error_of_a_command_that_runs_out_of_time_says_what_it_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "WORK_MS", 0)
+    monkeypatch.setattr("minikafka.tools.cli.execution.running.WORK_MS", 0)
     done = CliRunner().invoke(late, ["--timeout", "0.1"])
     assert done.stderr == "waiting for broker 1 to serve clients: it starts\n"
     assert done.exception is not None

@@ -115,13 +115,12 @@ def test_logs_with_option_follow_prints_complete_lines_also_of_added_brokers(
 
     class Clock:
         async def sleep(self, ms: int) -> None:
-            if ms != POLL_MS:  # the task that would say what the command waits for
-                await asyncio.Event().wait()
+            assert ms == POLL_MS
             if not steps:
                 raise KeyboardInterrupt
             steps.pop(0)()
 
-    monkeypatch.setattr("minikafka.runtime.clock.SystemClock", Clock)
+    monkeypatch.setattr("minikafka.tools.cli.processes.logs.SystemClock", Clock)
     assert call(directory, "-f").stdout.splitlines() == [
         "broker-1 | old",
         "broker-1 | unfinished",
