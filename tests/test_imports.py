@@ -156,7 +156,7 @@ import importlib, pkgutil, sys, minikafka
 def fail(name): raise
 for found in pkgutil.walk_packages(minikafka.__path__, "minikafka.", onerror=fail):
     if not found.name.startswith(("minikafka.spark", "minikafka.checks.replicas", "minikafka.pytest",
-                                  "minikafka.tools.cli.pipeline.output", "minikafka.__main__")):
+                                  "minikafka.tools.cli.pipeline", "minikafka.__main__")):
         importlib.import_module(found.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:])))
 """
@@ -167,6 +167,61 @@ def test_base_install_imports_every_module_outside_of_spark(base_python: Path):
     ended = in_base_install(base_python, "-c", IMPORT_ALL, *optional)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[]\n", "")
+
+
+def test_base_install_shows_the_help_of_every_pipeline(base_python: Path):
+    for name in (path.stem for path in (PACKAGE / "tools/cli/pipeline").glob("[!_]*.py")):
+        if name not in ("group", "launch", "output"):
+            ended = in_base_install(base_python, "-m", "minikafka", "pipeline", name, "--help")
+            assert (ended.returncode, ended.stderr) == (0, "")
+
+
+LOCAL_IMPORTS = {
+    "minikafka/__init__.py": (1, "`import minikafka` in a worker of Spark loads no cluster"),
+    "minikafka/base/config/cluster.py": (1, "only a misspelt key needs difflib"),
+    "minikafka/base/config/keys.py": (1, "only a misspelt key needs difflib"),
+    "minikafka/spark/__init__.py": (6, "executors have no PySpark session and load no data source"),
+    "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),
+    "minikafka/spark/records/checksum.py": (2, "a worker has one of two libraries, or none"),
+    "minikafka/spark/workers.py": (4, "the function is sent to workers by its code alone"),
+    "minikafka/tools/cli/processes/broker.py": (1, "aiohttp and aiokafka are imported in part"),
+    "minikafka/tools/cli/processes/broker_process.py": (2, "a broker loads one mode, 1 MB"),
+    "minikafka/tools/cluster/__init__.py": (1, "reading a data directory needs no LocalCluster"),
+    "minikafka/tools/cluster/observation/sights.py": (3, "LocalCluster loads no ZooKeeper client"),
+    "minikafka/tools/cluster/observation/state.py": (2, "LocalCluster loads no client and aiohttp"),
+    "minikafka/tools/cluster/zookeeper/lost_data.py": (1, "LocalCluster loads no ZooKeeper client"),
+    "minikafka/tools/cluster/zookeeper/session.py": (1, "LocalCluster loads no ZooKeeper client"),
+}
+"""The only files with imports inside functions: how many, and why they are not at the top."""
+
+
+def local_imports(file: Path) -> int:
+    """Return the number of imports inside of functions."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    found = {
+        node.lineno
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    return len(found)
+
+
+def test_an_import_inside_a_function_has_a_reason():
+    """In `tools/cli` the top of a file may import anything: see `tools/cli/lazy.py`."""
+    counts = {str(path.relative_to(ROOT)): local_imports(path) for path in PACKAGE.rglob("*.py")}
+    assert {name: count for name, count in counts.items() if count} == {
+        name: count for name, (count, _) in LOCAL_IMPORTS.items()
+    }
+
+
+def test_command_line_has_no_imports_for_the_type_checker_alone():
+    files = (PACKAGE / "tools" / "cli").rglob("*.py")
+    assert [path for path in files if "TYPE_CHECKING" in path.read_text()] == []
 
 
 def test_import_of_a_spark_session_without_spark_names_the_extra(base_python: Path):

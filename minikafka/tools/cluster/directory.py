@@ -19,8 +19,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.coordination import CONTROLLER, MODES
 from minikafka.base.errors import ConfigError, MinikafkaError, StorageFailed
@@ -66,9 +67,6 @@ def decode_settings(value: Any) -> ClusterSettings:
     overrides = {int(id_): dict(keys) for id_, keys in value["overrides"].items()}
     return ClusterSettings(made_with, dict(value["broker"]), overrides)
 
-
-if TYPE_CHECKING:
-    from minikafka.base.config import BrokerConfig
 
 HOST: Final = "127.0.0.1"
 _ID_MAX: Final = 2**31 - 1
@@ -311,8 +309,6 @@ class ClusterDirectory:
 
     def broker_config(self, broker_id: int) -> BrokerConfig | None:
         """Return the content of the broker's configuration file; None if it is missing or invalid."""
-        from minikafka.base.config import BrokerConfig
-
         try:
             return BrokerConfig.parse(self.broker_file(broker_id).read_text())
         except (OSError, ConfigError, UnicodeDecodeError):
@@ -320,8 +316,6 @@ class ClusterDirectory:
 
     def broker_settings(self, broker_id: int) -> dict[str, str]:
         """Return the settings in the broker's configuration file as text, without secrets. Raises ConfigError."""
-        from minikafka.base.config import BrokerConfig
-
         config = BrokerConfig.parse(self.broker_file(broker_id).read_text())
         found = {name: config.text(name) for name in sorted(config.given)}
         return {name: value for name, value in found.items() if value is not None}

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import CONTROLLER
 from minikafka.base.errors import (
     ConfigError,
@@ -31,9 +32,6 @@ from minikafka.tools.cluster.ports import is_free
 from minikafka.tools.cluster.processes import ProcessId, is_paused, started_at_ms
 from minikafka.tools.cluster.running import RunningProcesses
 from minikafka.tools.cluster.zookeeper.lost_data import why_empty, why_lost
-
-if TYPE_CHECKING:
-    from minikafka.base.config import BrokerConfig
 
 LOOK_MS: Final = 800
 """Time for a broker or ZooKeeper to answer."""
@@ -214,8 +212,6 @@ def _reason(error: Exception) -> str:
 
 
 def _config(directory: ClusterDirectory, broker_id: int) -> BrokerConfig | None:
-    from minikafka.base.config import BrokerConfig
-
     try:
         return BrokerConfig.parse(directory.broker_file(broker_id).read_text())
     except (OSError, ConfigError, UnicodeDecodeError):

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.ports import Clock, Rng
+from minikafka.broker.coordinators.group_host import offsets_topic
+from minikafka.broker.coordinators.transaction_host import transactions_topic
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.tools.cluster.launch.launcher import Launcher
 from minikafka.tools.cluster.launch.plan import LaunchRequest
@@ -158,9 +160,6 @@ def _internal_settings(
     directory: ClusterDirectory, broker_id: int
 ) -> Mapping[str, Mapping[str, str]]:
     """Return the settings with which brokers create the internal topics, by topic. Raises ClusterError."""
-    from minikafka.broker.coordinators.group_host import offsets_topic
-    from minikafka.broker.coordinators.transaction_host import transactions_topic
-
     config = directory.broker_config(broker_id)
     if config is None:
         raise ClusterError(f"{directory.broker_file(broker_id)} is missing or invalid: restore it")
