@@ -178,8 +178,7 @@ def test_base_install_shows_the_help_of_every_pipeline(base_python: Path):
 
 LOCAL_IMPORTS = {
     "minikafka/__init__.py": (1, "`import minikafka` in a worker of Spark loads no cluster"),
-    "minikafka/base/config/cluster.py": (1, "only a misspelt key needs difflib"),
-    "minikafka/base/config/keys.py": (1, "only a misspelt key needs difflib"),
+    "minikafka/simulation/__init__.py": (2, "a test loads only the parts that it uses"),
     "minikafka/spark/__init__.py": (6, "executors have no PySpark session and load no data source"),
     "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),
     "minikafka/spark/records/checksum.py": (2, "a worker has one of two libraries, or none"),

@@ -6,6 +6,7 @@ key and the fix. `docs/configuration.md` is generated from the table of keys, `_
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -135,8 +136,6 @@ def data_in(text: str) -> str | None:
 
 def _may_name_data(one: Statement) -> bool:
     """True if the statement may be the misspelt key `cluster.data`."""
-    import difflib  # only errors need it
-
     if one.values == {} or one.table == "zookeeper" or f"{one.table}.".startswith("broker."):
         return False
     word = re.split(r"[\s=]", one.text, maxsplit=1)[0].strip("\"'")

@@ -7,6 +7,7 @@ returned by `Key.parse` has the key's kind and is within its bounds.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -248,8 +249,6 @@ def usable(
 
 def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
     """Return the error for an unknown key, with the most similar known key if there is one."""
-    import difflib  # only errors need it
-
     names = list(known)
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
     if nearest:
