@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -18,6 +19,7 @@ def classes_of(path: Path) -> Iterator[ast.ClassDef]:
             yield node
 
 
+@cache
 def methods_of(node: ast.ClassDef) -> Methods:
     return {
         part.name: part
@@ -26,6 +28,7 @@ def methods_of(node: ast.ClassDef) -> Methods:
     }
 
 
+@cache
 def bases_of(node: ast.ClassDef) -> set[str]:
     """Return the names of the base classes, without modules and type arguments."""
     named = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
@@ -47,6 +50,7 @@ def described_by(node: ast.ClassDef, classes: Classes) -> set[str]:
     return found
 
 
+@cache
 def described(node: ast.ClassDef) -> set[str]:
     return {name for name, method in methods_of(node).items() if ast.get_docstring(method)}
 

@@ -251,6 +251,28 @@ class StubCluster:
         error = self.failure(versions.INIT_PRODUCER_ID)
         return {"error_code": error, "producer_id": self.producer_ids, "producer_epoch": 0}
 
+    def describe_configs(self, broker: int, request: Any) -> Any:
+        value = "true" if self.auto_create else "false"
+        setting = {
+            "name": "auto.create.topics.enable",
+            "value": value,
+            "read_only": True,
+            "config_source": 4,
+            "is_sensitive": False,
+            "synonyms": [],
+        }
+        answers = [
+            {
+                "error_code": 0,
+                "error_message": None,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+                "configs": [setting],
+            }
+            for resource in request.resources
+        ]
+        return {"results": answers}
+
 
 _ANSWERS: dict[int, Callable[[StubCluster, int, Any], Any]] = {
     versions.METADATA: StubCluster.metadata,
@@ -259,6 +281,7 @@ _ANSWERS: dict[int, Callable[[StubCluster, int, Any], Any]] = {
     versions.LIST_OFFSETS: StubCluster.list_offsets,
     versions.CREATE_TOPICS: StubCluster.create_topics,
     versions.DELETE_TOPICS: StubCluster.delete_topics,
+    versions.DESCRIBE_CONFIGS: StubCluster.describe_configs,
     versions.INIT_PRODUCER_ID: StubCluster.new_producer,
 }
 

@@ -172,9 +172,9 @@ def test_offsets_of_1000_partitions_are_committed_and_fetched_in_one_request() -
     run(scenario, brokers=1, offsets_topic_replication_factor=1)
 
 
-def test_broker_with_1000_groups_keeps_their_members_and_offsets_after_a_restart() -> None:
+def test_broker_with_300_groups_keeps_their_members_and_offsets_after_a_restart() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
-        members = [Member(cluster, f"group-{number}") for number in range(1000)]
+        members = [Member(cluster, f"group-{number}") for number in range(300)]
         await asyncio.gather(*(member.join() for member in members))
         commits = await asyncio.gather(
             *(member.commit_as_member({("t", 0): 5}) for member in members)
@@ -185,7 +185,7 @@ def test_broker_with_1000_groups_keeps_their_members_and_offsets_after_a_restart
         beats = await asyncio.gather(*(member.beat() for member in members))
         assert set(beats) == {0}
         totals = cluster.brokers[0].metrics.totals()
-        assert (totals["NumGroupsStable"], totals["NumOffsets"]) == (1000, 1000)
+        assert (totals["NumGroupsStable"], totals["NumOffsets"]) == (300, 300)
         for member in members:
             member.close()
 

@@ -191,7 +191,7 @@ def traced_bytes(build: Callable[[], GroupWorld]) -> tuple[int, GroupWorld]:
 def test_member_uses_about_a_kilobyte_of_memory() -> None:
     def build() -> GroupWorld:
         world = GroupWorld()
-        world.stable(300)
+        world.stable(100)
         world.answers.clear()
         world.notes.clear()
         world.log.clear()
@@ -199,13 +199,13 @@ def test_member_uses_about_a_kilobyte_of_memory() -> None:
 
     size, _ = traced_bytes(build)
 
-    assert 300 < size / 300 < 1_500
+    assert 300 < size / 100 < 1_500
 
 
 def test_group_of_one_member_uses_about_three_kilobytes_of_memory() -> None:
     def build() -> GroupWorld:
         world = GroupWorld(partitions=50)
-        for number in range(300):
+        for number in range(100):
             group = f"group-{number}"
             member = world.join(group_id=group).member_id
             world.sync(member, 1, group_id=group, assignments={member: bytes(30)})
@@ -217,5 +217,5 @@ def test_group_of_one_member_uses_about_three_kilobytes_of_memory() -> None:
 
     size, world = traced_bytes(build)
 
-    assert world.context.state_counts() == {STABLE: 300}
-    assert size / 300 < 4_000
+    assert world.context.state_counts() == {STABLE: 100}
+    assert size / 100 < 4_000

@@ -213,7 +213,7 @@ def test_offset_with_a_pending_commit_does_not_expire():
 
 @pytest.mark.parametrize("partitions", [10, 1_000])
 def test_committed_offset_takes_at_most_180_bytes(partitions):
-    groups = 20_000 // partitions
+    groups = 5_000 // partitions
     tracemalloc.start()
     try:
         gc.collect()

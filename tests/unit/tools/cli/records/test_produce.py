@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.stub_cluster import StubCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
-from minikafka.client import ConsumedRecord, NotProduced, Record
+from minikafka.client import ConsumedRecord, NotProduced, Record, retries
 from minikafka.kafka.records.batch import build, records
 from minikafka.kafka.records.header import CODEC_MASK, HEADER
 from minikafka.tools.cli.records import record_input
@@ -339,7 +339,10 @@ def test_error_has_the_refused_line_and_the_number_of_stored_records(
     assert str(not_stored(error, "t", items, done=10)) == expected
 
 
-def test_error_about_an_unknown_partition_names_the_json_line(there: StubCluster) -> None:
+def test_error_about_an_unknown_partition_names_the_json_line(
+    there: StubCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "UNKNOWN_TOPIC_MS", 50)
     done = send(b'{"partition":1}\n{"partition":9}\n', "--json", "input")
     assert done.exit_code == 1
     assert str(done.exception) == (
