@@ -17,7 +17,7 @@ from minikafka.kafka.records.batch import Record
 from minikafka.spark import shipping
 from scripts.standalone_spark import SPARK_HOME, StandaloneSpark, environment
 
-JOB = Path(__file__).parents[1] / "support" / "standalone_job.py"
+JOB = Path(__file__).with_name("standalone_job.py")
 
 
 @pytest.fixture

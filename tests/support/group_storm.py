@@ -14,11 +14,11 @@ coordinator does not hold:
 
 from __future__ import annotations
 
-import heapq
-import random
 from collections.abc import Callable
 from itertools import count, starmap
 from typing import Any
+
+from support.schedule import Schedule
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordinators import (
@@ -33,7 +33,7 @@ from minikafka.base.coordinators import (
 )
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.coordinators.group_host import settings_of
-from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.decider import Answer, Outcome
 from minikafka.deciders.groups import commands
 from minikafka.deciders.groups.commands import Command, JoinResponse, Note, SyncResponse
 from minikafka.deciders.groups.coordinator import GroupCoordinator
@@ -248,17 +248,15 @@ def _owner(member: Any) -> str:
     return member.instance_id or member.member_id
 
 
-class GroupStorm:
+class GroupStorm(Schedule[Host]):
     """One random schedule of clients, coordinators and faults; `seed` determines it."""
 
     def __init__(self, seed: int, clients: int = 6, moves: bool = True) -> None:
-        self.rng = random.Random(seed)
-        self.now = 1_000
-        self.ids, self.nonces, self.offsets, self.callers = count(), count(), count(), count()
+        super().__init__(seed)
+        self.ids, self.nonces, self.offsets = count(), count(), count()
         self.moves = moves
         self.peace = self.rng.choice((1_500, 10_000))
         """Maximum time (ms) between two disturbances of clients."""
-        self.is_over = False
         self.log: list[KeyValue] = []
         self.waiting: dict[int, tuple[Client, int, Callable[[Any], None], list[int], Host]] = {}
         """Callers whose requests are not answered yet."""
@@ -266,9 +264,7 @@ class GroupStorm:
         """Generation -> nonce of the generation's assignment."""
         self.synced_generation = 0
         self.answered_offset = -1
-        self.answers = self.syncs = self.commits = 0
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._order = count()
+        self.syncs = self.commits = 0
         self._groups: dict[int, tuple[Group, int]] = {}
         self.hosts: list[Host] = []
         self.elect()
@@ -290,16 +286,6 @@ class GroupStorm:
         assert not self.waiting, f"never answered: {sorted(self.waiting)}"
         for host in self.hosts:
             assert not host.held
-
-    def step_until(self, end: int) -> None:
-        while self._events and self._events[0][0] <= end:
-            self.now, _, event = heapq.heappop(self._events)
-            event()
-        self.now = end
-
-    def later(self, ms: int, call: Callable[..., None], *values: Any) -> None:
-        at = self.now + ms
-        heapq.heappush(self._events, (at, next(self._order), lambda: call(*values)))
 
     def disturb(self) -> None:
         """Crash a random client at any point of its work, or remove it from the group as an administrator does."""
@@ -335,7 +321,7 @@ class GroupStorm:
             self.waiting[caller] = (client, turn, done, offset or [], host)
             self.handle(host, event)
 
-        self.later(self.rng.choice((0, 1, 3, 50)), arrive)
+        self.travel(arrive)
 
     def answer(self, host: Host, answer: Answer) -> None:
         assert answer.caller in self.waiting, f"answered twice or never asked: {answer}"
@@ -353,7 +339,7 @@ class GroupStorm:
                 client.turn += 1
                 done(answer.response)
 
-        self.later(self.rng.choice((0, 1, 3, 50)), read)
+        self.travel(read)
 
     def handle(self, host: Host, event: Any) -> None:
         """Pass an event to a coordinator, and carry out its commands."""
@@ -375,17 +361,10 @@ class GroupStorm:
                 assert isinstance(command, Note)
                 self.check_note(host, command, answers)
         self.check(host)
-        due = host.coordinator.next_deadline()
-        if due is not None and (host.alarm is None or due < host.alarm or host.alarm <= self.now):
-            host.alarm = due
-            self.later(max(due - self.now, 0), self.ring, host)
+        self.set_alarm(host)
 
-    def ring(self, host: Host) -> None:
-        due = host.coordinator.next_deadline()
-        if due is not None and due <= self.now:
-            host.alarm = None
-        if due is not None and not (self.is_over and not host.coordinator.context.groups):
-            self.handle(host, TimerDue())
+    def is_alive(self, host: Host) -> bool:
+        return bool(host.coordinator.context.groups) or not self.is_over
 
     # The log.
 

@@ -16,11 +16,11 @@ written twice or arrive late, and producers stay alive after another one with th
 
 from __future__ import annotations
 
-import heapq
-import random
 from collections.abc import Callable
 from itertools import count
 from typing import Any, TypeAlias
+
+from support.schedule import Schedule
 
 from minikafka.base.coordinators import (
     Append,
@@ -34,7 +34,7 @@ from minikafka.base.coordinators import (
 )
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.decider import Answer, Outcome
 from minikafka.deciders.transactions.commands import (
     AllocateProducerId,
     DropMarkers,
@@ -257,13 +257,11 @@ class Producer:
         self.storm.later(2_000, self.again, again, self.turn)
 
 
-class TransactionStorm:
+class TransactionStorm(Schedule[Broker]):
     """One random schedule of producers, coordinators and faults; `seed` determines it."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
-        self.now = 1_000
-        self.is_over = False
+        super().__init__(seed)
         self.settings = TransactionSettings(
             60_000, self.rng.choice((4_000, 600_000)), self.rng.choice((200, 2_000)), 1_500
         )
@@ -272,9 +270,8 @@ class TransactionStorm:
         self.peace = self.rng.choice((2_000, 8_000))
         """Maximum time (ms) between two moves of coordinators."""
         self.producer_ids, self.producers, self.transactions = count(1_000), count(), count(1)
-        self.callers = count()
         self.waiting: dict[int, tuple[Producer, int, Callable[[Any], None], Broker, bool]] = {}
-        self.answers = self.committed = self.aborted = 0
+        self.committed = self.aborted = 0
         self.outcomes: dict[int, bool] = {}
         """Number of a transaction → True or False, as its producer was answered."""
         self.current: dict[str, tuple[int, int]] = {}
@@ -283,8 +280,6 @@ class TransactionStorm:
         """Producer id and epoch → the number of the producer that got them."""
         self.decided: dict[str, tuple[int, int, bool]] = {}
         """Transactional id → the transaction whose markers are being sent: producer id, epoch, committed."""
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._order = count()
         self.data = {tp: DataLog() for tp in DATA}
         self.logs = [StateLog() for _ in range(STATE_PARTITIONS)]
         self.brokers = [Broker(self) for _ in range(3)]
@@ -310,16 +305,6 @@ class TransactionStorm:
         self.check_contexts()
         self.check_ends()
         self.check_data()
-
-    def step_until(self, end: int) -> None:
-        while self._events and self._events[0][0] <= end:
-            self.now, _, event = heapq.heappop(self._events)
-            event()
-        self.now = end
-
-    def later(self, ms: int, call: Callable[..., None], *values: Any) -> None:
-        at = self.now + ms
-        heapq.heappush(self._events, (at, next(self._order), lambda: call(*values)))
 
     def disturb(self) -> None:
         """Move a coordinator, crash a broker, delete a partition, or start another producer of an id."""
@@ -383,7 +368,7 @@ class TransactionStorm:
                 done(response)
 
         if self.rng.random() > 0.04 or self.is_over:  # else it is lost
-            self.later(self.rng.choice((0, 1, 3, 50)), read)
+            self.travel(read)
 
     def verified(self, producer: Producer, tp: TopicPartition) -> bool:
         """Ask a coordinator, as the partition's leader does."""
@@ -413,20 +398,8 @@ class TransactionStorm:
         self.check_known(broker)
         self.set_alarm(broker)
 
-    def set_alarm(self, broker: Broker) -> None:
-        due = broker.coordinator.next_deadline()
-        if due is not None and (broker.alarm is None or due < broker.alarm):
-            broker.alarm = due
-            self.later(max(due - self.now, 0), self.ring, broker, due)
-
-    def ring(self, broker: Broker, at: int) -> None:
-        if broker not in self.brokers or broker.alarm != at:
-            return
-        broker.alarm = None
-        due = broker.coordinator.next_deadline()
-        if due is not None and due <= self.now:
-            self.handle(broker, TimerDue())
-        self.set_alarm(broker)
+    def is_alive(self, broker: Broker) -> bool:
+        return broker in self.brokers
 
     def allocate(self, broker: Broker, token: int) -> None:
         if broker not in self.brokers:
