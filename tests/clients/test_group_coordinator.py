@@ -2,9 +2,9 @@
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
 
-The requests are random. There are three clients. `a` uses JoinGroup version 5 and must first get a member id. `b` uses version 9 and is a
-static member. `c` uses version 3, as old clients do. Member ids differ between Kafka and our core, so labels replace
-them for the comparison.
+The requests are random. There are three clients. `a` uses JoinGroup version 5 and must first get a member id. `b` uses
+version 9 and is a static member. `c` uses version 3, as old clients do. Member ids differ between Kafka and our core,
+so labels replace them for the comparison.
 
 Requests are not sent if Kafka's reaction to them is not determined. The leader of three members sends no LeaveGroup,
 because either other member may become the next leader. A client whose JoinGroup or SyncGroup is not answered yet sends

@@ -2,9 +2,10 @@
 
 Runs only where MINIKAFKA_KAFKA_JARS names a directory with the jars of Kafka 3.9 and a `java` is on the path.
 
-The requests are random. Several producers use one transactional id. They send requests with the ids and epochs that they, or others, have got,
-and with wrong ones. Producer ids differ between Kafka and our core, so labels replace them for the comparison. After
-each end of a transaction, both coordinators get the time to write the markers, so that the next answer is determined.
+The requests are random. Several producers use one transactional id. They send requests with the ids and epochs that
+they, or others, have got, and with wrong ones. Producer ids differ between Kafka and our core, so labels replace them
+for the comparison. After each end of a transaction, both coordinators get the time to write the markers, so that the
+next answer is determined.
 
 One request is not sent: InitProducerId with an old epoch while a transaction is open. Kafka 3.9 then aborts the
 transaction of the successor, and our core does not. The start of an id without a transaction is not compared: until

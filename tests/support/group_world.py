@@ -9,9 +9,12 @@ on an illegal state transition.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from itertools import count, starmap
 from sys import getsizeof
 from typing import Any, NamedTuple
+
+from support.coordinator_world import CoordinatorWorld
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordinators import (
@@ -27,7 +30,7 @@ from minikafka.base.coordinators import (
     TransactionEnded,
 )
 from minikafka.broker.coordinators.group_host import settings_of
-from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.decider import Answer, Outcome
 from minikafka.deciders.groups.commands import (
     Command,
     CommitResponse,
@@ -64,7 +67,6 @@ from minikafka.deciders.groups.memory import (
 GROUP = "g"
 TYPE = "consumer"
 SESSION, REBALANCE = 10_000, 60_000
-START_WALL_MS = 1_700_000_000_000
 
 
 def subscription(*topics: str) -> bytes:
@@ -76,26 +78,21 @@ def subscription(*topics: str) -> bytes:
 RANGE = (("range", subscription("t")),)
 
 
-class GroupWorld:
+class GroupWorld(CoordinatorWorld):
     """One coordinator. It leads every partition of the group topic, or none if `loads` is False."""
 
     def __init__(self, loads: bool = True, partitions: int = 1, **settings: Any) -> None:
-        self.now = 1_000
+        super().__init__(now=1_000)
         self.ids = count(1)
-        self.callers = count(1)
         keys: dict[str, Any] = {"group_initial_rebalance_delay_ms": 0, **settings}
         self.settings = settings_of(BrokerConfig(**keys))
         self.coordinator = GroupCoordinator(
             self.settings, lambda: str(next(self.ids)), self.wall_ms, partitions
         )
         self.context = self.coordinator.context
-        self.answers: dict[int, Any] = {}
         self.notes: list[Note] = []
         self.log: dict[int, list[KeyValue]] = defaultdict(list)
         """Committed records outside of transactions, by partition of the group topic."""
-        self.held: list[Append] = []
-        """Appends whose outcome is not reported yet. They are held while `holds` is True."""
-        self.holds = False
         self.append_error = 0
         """Error code with which later appends fail, 0 for success."""
         self._generations: dict[int, tuple[Group, int]] = {}
@@ -103,21 +100,13 @@ class GroupWorld:
             for partition in range(partitions):
                 self.lead(partition)
 
-    def wall_ms(self) -> int:
-        return START_WALL_MS + self.now
-
     # Commands.
 
-    def handle(self, event: Any) -> None:
-        """Pass an event to the coordinator, and carry out its commands."""
-        self.run(self.coordinator.handle(event, self.now))
-
-    def run(self, commands: list[Command]) -> None:
+    def run(self, commands: Sequence[Command]) -> None:
         """Carry out the coordinator's commands, and the commands that the outcomes of appends cause."""
         for command in commands:
             if isinstance(command, Answer):
-                assert command.caller not in self.answers, f"answered twice: {command}"
-                self.answers[command.caller] = command.response  # type: ignore[index]
+                self.keep_answer(command)
             elif isinstance(command, Note):
                 self.notes.append(command)
             elif isinstance(command, Append):
@@ -172,14 +161,6 @@ class GroupWorld:
         self.handle(Outcome(question.token, (0, question.producer.guard)))
 
     # Time and partitions.
-
-    def advance(self, ms: int) -> None:
-        """Advance the time by `ms`, and run timers when they are due."""
-        end = self.now + ms
-        while (due := self.coordinator.next_deadline()) is not None and due <= end:
-            self.now = max(self.now, due)
-            self.handle(TimerDue())
-        self.now = end
 
     def lead(self, partition: int = 0, epoch: int = 0) -> None:
         self.handle(LeadershipBegun(partition, epoch))

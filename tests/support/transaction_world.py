@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+from support.coordinator_world import CoordinatorWorld
+
 from minikafka.base.coordinators import (
-    Append,
     KeyValue,
     LeadershipBegun,
     LoadedRecord,
@@ -17,7 +18,7 @@ from minikafka.base.coordinators import (
 )
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.decider import Answer, Outcome
 from minikafka.deciders.transactions.commands import (
     AllocateProducerId,
     DescribedTransaction,
@@ -30,7 +31,6 @@ from minikafka.deciders.transactions.events import (
     AddPartitionsRequest,
     DescribeTransactionsRequest,
     EndRequest,
-    Event,
     InitProducerIdRequest,
     ListTransactionsRequest,
     MarkersWritten,
@@ -45,40 +45,34 @@ from minikafka.deciders.transactions.states import TransactionMetadata
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)
 U0 = TopicPartition("u", 0)
-WALL_MS = 1_700_000_000_000
 
 
-class TransactionWorld:
+class TransactionWorld(CoordinatorWorld):
     """A coordinator and its log. `loads`: it serves its only partition from the start, in epoch 7.
 
     `holds`: appends and allocations wait for `finish`. The first producer id is 40.
     """
 
     def __init__(self, *records: KeyValue, loads: bool = True, **settings: int) -> None:
-        self.now = 5_000
-        self.settings = TransactionSettings(**settings)
-        self.core = TransactionCoordinator(self.settings, self.wall_ms, 1)
+        super().__init__(now=5_000)
+        self.settings = settings
+        self.partition_count = 1
         self.log: list[KeyValue] = list(records)
-        self.holds = False
-        self.held: list[Append | AllocateProducerId] = []
-        self.answers: dict[int, Any] = {}
         self.markers: list[SendMarkers] = []
         self.dropped: list[int] = []
-        self._callers = count()
         self._producer_ids = count(40)
+        self.start()
         if loads:
             self.load(7)
 
-    def wall_ms(self) -> int:
-        return WALL_MS + self.now
-
-    def handle(self, event: Event) -> None:
-        """Pass an event to the coordinator, and carry out its commands."""
-        self.run(self.core.handle(event, self.now))
+    def start(self) -> None:
+        """Begin with another coordinator, which knows nothing."""
+        settings = TransactionSettings(**self.settings)
+        self.coordinator = TransactionCoordinator(settings, self.wall_ms, self.partition_count)
 
     def load(self, epoch: int) -> None:
         """Let the coordinator load the log."""
-        commands = self.core.handle(LeadershipBegun(0, epoch), self.now)
+        commands = self.coordinator.handle(LeadershipBegun(0, epoch), self.now)
         assert commands == [LoadPartition(0, epoch)]
         self.handle(RecordsRead(0, epoch, [LoadedRecord(key, value) for key, value in self.log]))
         self.handle(LoadFinished(0, epoch, 1))
@@ -87,8 +81,7 @@ class TransactionWorld:
         """Carry out commands."""
         for command in commands:
             if isinstance(command, Answer):
-                assert command.caller not in self.answers, "answered twice"
-                self.answers[command.caller] = command.response  # type: ignore[index]
+                self.keep_answer(command)
             elif isinstance(command, SendMarkers):
                 self.markers.append(command)
             elif isinstance(command, DropMarkers):
@@ -109,18 +102,10 @@ class TransactionWorld:
             self.log.extend(command.records)
         self.handle(Outcome(command.token, error))
 
-    def pass_time(self, ms: int) -> None:
-        """Let time pass, and call the coordinator at its deadlines."""
-        end = self.now + ms
-        while (due := self.core.next_deadline()) is not None and due <= end:
-            self.now = max(due, self.now)
-            self.handle(TimerDue())
-        self.now = end
-
     # Requests. Each returns the response, or None while the coordinator has not answered.
 
     def ask(self, request: type[Any], *values: Any) -> Any:
-        caller = next(self._callers)
+        caller = next(self.callers)
         self.handle(request(*values, caller=caller))
         return self.answers.get(caller)
 

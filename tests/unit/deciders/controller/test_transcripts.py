@@ -5,9 +5,9 @@
 write. `show` shows what the controller knows; a state node that differs from it is shown, too. Warnings and errors
 that the controller logs are lines that begin with `log`.
 
-Each command of the controller's state machine is a line of text. Requests with the same content are one line, with the ids of all brokers that receive the request. `0@7` is broker 0 in
-broker epoch 7; the epoch 1 is left out. `replicas` of a partition are left out where they are equal to the ISR, and
-topic ids where they are the usual id of the tests.
+Each command of the controller's state machine is a line of text. Requests with the same content are one line, with the
+ids of all brokers that receive the request. `0@7` is broker 0 in broker epoch 7; the epoch 1 is left out. `replicas` of
+a partition are left out where they are equal to the ISR, and topic ids where they are the usual id of the tests.
 """
 
 from __future__ import annotations

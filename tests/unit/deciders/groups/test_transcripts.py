@@ -39,7 +39,7 @@ from minikafka.base.coordinators import (
 )
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.decider import Answer, Outcome
 from minikafka.deciders.groups.commands import (
     CommitResponse,
     DeleteGroupsResponse,
@@ -295,6 +295,8 @@ class Player(GroupWorld):
         self.numbers: dict[int, int] = {}
         """The number of each append in the transcript, by token."""
         self.is_quiet = False
+        self.began = 0
+        """When the time began to pass."""
         self.questions: list[VerifyTransaction] | None = None
         """The questions to the transaction coordinator, from `verifications wait` on."""
         super().__init__(**settings)
@@ -541,15 +543,14 @@ class Player(GroupWorld):
         self.pass_time(milliseconds(heard.words[0]))
 
     def pass_time(self, ms: int) -> None:
-        """Advance the time by `ms`, and run timers when they are due."""
-        begin, end = self.now, self.now + ms
-        while (due := self.coordinator.next_deadline()) is not None and due <= end:
-            self.now = max(self.now, due)
-            at = len(self.lines)
-            self.handle(TimerDue())
-            if len(self.lines) > at:
-                self.lines.insert(at, f"after {self.now - begin} ms:")
-        self.now = end
+        self.began = self.now
+        self.advance(ms)
+
+    def wake(self) -> None:
+        at = len(self.lines)
+        super().wake()
+        if len(self.lines) > at:
+            self.lines.insert(at, f"after {self.now - self.began} ms:")
 
     def hear_next(self, heard: Input) -> None:
         assert heard.flag("deadline")

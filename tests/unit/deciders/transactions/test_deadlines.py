@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from support.transaction_world import WALL_MS, TransactionWorld, record
+from support.coordinator_world import START_WALL_MS
+from support.transaction_world import TransactionWorld, record
 
 from minikafka.deciders.decider import TimerDue
 from minikafka.deciders.transactions.states import TransactionMetadata, TransactionState
 
 
 def test_many_ids_expire_in_several_calls():
-    old = TransactionMetadata(40, 3, 60_000, TransactionState.EMPTY, WALL_MS - 100_000)
+    old = TransactionMetadata(40, 3, 60_000, TransactionState.EMPTY, START_WALL_MS - 100_000)
     names = [f"copy-{number}" for number in range(1_203)]
     records = (record(old, name) for name in names)
     world = TransactionWorld(*records, expiration_ms=60_000, remove_expired_interval_ms=1_000)
@@ -17,6 +18,6 @@ def test_many_ids_expire_in_several_calls():
     world.now += 1_000
     world.handle(TimerDue())
     assert len(world.list().transactions) == 703
-    assert world.core.next_deadline() == world.now
-    world.pass_time(0)
+    assert world.coordinator.next_deadline() == world.now
+    world.advance(0)
     assert world.list().transactions == []

@@ -7,11 +7,12 @@ Appends are committed and producer ids are allocated at once, from 40 on. After 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.coordinator_world import START_WALL_MS as START_MS
+from support.transaction_world import TransactionWorld
 from support.transcripts import Input, play, scenarios
 
 from minikafka.base.coordinators import (
@@ -27,10 +28,9 @@ from minikafka.base.coordinators import (
 )
 from minikafka.base.errors import ErrorCode, code_name
 from minikafka.base.model import TopicPartition
-from minikafka.deciders.decider import Answer, Outcome, TimerDue
+from minikafka.deciders.decider import Answer
 from minikafka.deciders.transactions.commands import (
     AddPartitionsResponse,
-    AllocateProducerId,
     DescribedTransaction,
     DescribeTransactionsResponse,
     DropMarkers,
@@ -39,13 +39,10 @@ from minikafka.deciders.transactions.commands import (
     ListTransactionsResponse,
     SendMarkers,
 )
-from minikafka.deciders.transactions.context import TransactionSettings
-from minikafka.deciders.transactions.coordinator import TransactionCoordinator
 from minikafka.deciders.transactions.events import (
     AddPartitionsRequest,
     DescribeTransactionsRequest,
     EndRequest,
-    Event,
     InitProducerIdRequest,
     ListTransactionsRequest,
     MarkersFenced,
@@ -61,8 +58,6 @@ from minikafka.deciders.transactions.records import (
 from minikafka.deciders.transactions.reports import transactions_with
 from minikafka.deciders.transactions.states import TransactionMetadata, TransactionState
 
-START_MS = 1_700_000_000_000
-NOW = 5_000
 SHORT_KEY = b"\0\0\0"
 
 
@@ -71,33 +66,18 @@ def test_transcript(file: Path, pytestconfig: pytest.Config) -> None:
     play(file, Player().play, rewrite=pytestconfig.getoption("--rewrite"))
 
 
-class Player:
-    """A coordinator, its log, and what it has asked for."""
+class Player(TransactionWorld):
+    """A coordinator that a transcript drives. Each input is told by the method of its verb."""
 
     def __init__(self) -> None:
-        self.now = NOW
-        self.settings: dict[str, int] = {}
-        self.count = 1
-        self.log: list[tuple[bytes | None, bytes | None]] = []
-        self.holds = False
-        self.held: list[Append | AllocateProducerId] = []
+        super().__init__(loads=False)
+        self.began = self.now
         self.waiting: list[tuple[str, int]] = []
-        self.sent: list[SendMarkers] = []
-        self.callers = count()
-        self.producer_ids = count(40)
-        self.made: TransactionCoordinator | None = None
+        """The callers that are not answered yet."""
         self.lines: list[str] = []
 
-    @property
-    def core(self) -> TransactionCoordinator:
-        """The coordinator, which the first event after the settings makes."""
-        if self.made is None:
-            settings = TransactionSettings(**self.settings)
-            self.made = TransactionCoordinator(settings, self.wall_ms, self.count)
-        return self.made
-
     def wall_ms(self) -> int:
-        return START_MS + self.now - NOW
+        return START_MS + self.now - self.began
 
     def play(self, heard: Input) -> Iterable[str]:
         self.lines = []
@@ -107,31 +87,12 @@ class Player:
 
     # ---- what the coordinator asks for
 
-    def handle(self, event: Event) -> None:
-        self.run(self.core.handle(event, self.now))
-
-    def run(self, commands: Iterable[Any]) -> None:
+    def run(self, commands: Sequence[Any]) -> None:
         for command in commands:
             self.tell(command)
             if isinstance(command, Answer):
                 self.waiting.remove(command.caller)  # type: ignore[arg-type]
-            elif isinstance(command, SendMarkers):
-                self.sent.append(command)
-            elif isinstance(command, Append | AllocateProducerId):
-                self.held.append(command)
-                if not self.holds:
-                    self.finish(0)
-
-    def finish(self, error: int) -> None:
-        """Finish the oldest append or allocation."""
-        command = self.held.pop(0)
-        if isinstance(command, AllocateProducerId):
-            producer_id = ErrorCode(error) if error else next(self.producer_ids)
-            self.handle(Outcome(command.token, producer_id))
-            return
-        if not error:
-            self.log += command.records
-        self.handle(Outcome(command.token, error))
+            super().run([command])
 
     def tell(self, command: Any) -> None:
         if isinstance(command, Answer):
@@ -211,7 +172,7 @@ class Player:
 
     def on_why(self, heard: Input) -> None:
         (tp,) = partitions_of(heard.words)
-        found = transactions_with(self.core.context, tp)
+        found = transactions_with(self.coordinator.context, tp)
         for each in found["open"]:
             self.lines.append(" ".join(f"{name}={value}" for name, value in each.items()))
         self.lines.append("loading" if found["loading"] else "nothing is loading")
@@ -220,19 +181,19 @@ class Player:
 
     def on_written(self, heard: Input) -> None:
         """Report markers as written: those of all partitions, or of the words; of the command with this number."""
-        command = self.sent[heard.number("markers", len(self.sent)) - 1]
+        command = self.markers[heard.number("markers", len(self.markers)) - 1]
         tps = partitions_of(heard.words) or command.partitions
         self.handle(MarkersWritten(command.ended, tps))
 
     def on_fenced(self, heard: Input) -> None:
-        command = self.sent[heard.number("markers", len(self.sent)) - 1]
+        command = self.markers[heard.number("markers", len(self.markers)) - 1]
         self.handle(MarkersFenced(command.ended))
 
     # ---- the topic
 
     def on_partitions(self, heard: Input) -> None:
-        self.count = int(heard.words[0])
-        self.core.context.partition_count = self.count
+        self.partition_count = int(heard.words[0])
+        self.coordinator.context.partition_count = self.partition_count
 
     def on_record(self, heard: Input) -> None:
         name, state, *more = heard.words
@@ -273,10 +234,10 @@ class Player:
             self.lines.append("loaded already")
             return
         self.handle(RecordsRead(number, epoch, [LoadedRecord(*record) for record in self.log]))
-        self.handle(LoadFinished(number, epoch, self.count))
+        self.handle(LoadFinished(number, epoch, self.partition_count))
 
     def needs_load(self, number: int, epoch: int) -> bool:
-        commands = self.core.handle(LeadershipBegun(number, epoch), self.now)
+        commands = self.coordinator.handle(LeadershipBegun(number, epoch), self.now)
         assert commands in ([], [LoadPartition(number, epoch)])
         return bool(commands)
 
@@ -288,7 +249,7 @@ class Player:
         self.handle(RecordsRead(int(heard.words[0]), heard.number("epoch"), records))
 
     def on_loaded(self, heard: Input) -> None:
-        self.handle(LoadFinished(int(heard.words[0]), heard.number("epoch"), self.count))
+        self.handle(LoadFinished(int(heard.words[0]), heard.number("epoch"), self.partition_count))
 
     def on_resign(self, heard: Input) -> None:
         self.handle(LeadershipEnded(int(heard.words[0])))
@@ -305,7 +266,7 @@ class Player:
 
     def on_crash(self, heard: Input) -> None:
         """Begin with another coordinator, which knows only the log."""
-        self.made = None
+        self.start()
         self.waiting.clear()
         self.held.clear()
 
@@ -320,17 +281,14 @@ class Player:
             value = heard.option(option)
             if value:
                 self.settings[name] = ms_of(value)
+        self.start()
 
     def on_after(self, heard: Input) -> None:
         """Let time pass, and wake the coordinator at its deadlines."""
-        end = self.now + ms_of(heard.words[0])
-        while (due := self.core.next_deadline()) is not None and due <= end:
-            self.now = max(due, self.now)
-            self.handle(TimerDue())
-        self.now = end
+        self.advance(ms_of(heard.words[0]))
 
     def on_timer(self, heard: Input) -> None:
-        due = self.core.next_deadline()
+        due = self.coordinator.next_deadline()
         self.lines.append("none" if due is None else f"in {time_text(due - self.now)}")
 
 
