@@ -29,7 +29,7 @@ from minikafka.runtime.cleaner_processes import CleanerProcesses
 from minikafka.storage.log.cleaner.task import CleaningTask
 from minikafka.tools.cluster import LocalCluster
 
-PROGRAM = Path(__file__).parent.parent / "tests" / "support" / "LogCleaning.java"
+PROGRAM = Path(__file__).parent.parent / "tests" / "support" / "java" / "LogCleaning.java"
 KEY = b"key-%012d"
 VALUE_BYTES = 76
 """Size of a record's value. A record takes 100 bytes, including the key."""

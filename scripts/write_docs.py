@@ -246,8 +246,8 @@ def conformance() -> str:
     """Return the text of conformance.md."""
     if TESTS not in sys.path:
         sys.path.insert(0, TESTS)
-    rows = importlib.import_module("support.conformance_rows")
-    results = importlib.import_module("support.row_results")
+    rows = importlib.import_module("support.rows.conformance_rows")
+    results = importlib.import_module("support.rows.row_results")
     return conformance_page(rows.catalogue().values(), rows.claims(), results.FILE)
 
 
@@ -258,7 +258,7 @@ def conformance_page(
 
     `claims`: the tests of each row, by row id. `outcomes`: the file with the recorded results.
     """
-    recorded = importlib.import_module("support.row_results").read(outcomes)
+    recorded = importlib.import_module("support.rows.row_results").read(outcomes)
     statuses = [
         (row, _Status(row, {test: recorded.get(test) for test in claims.get(row.id, ())}))
         for row in rows
@@ -421,8 +421,8 @@ def clients() -> str:
     """Return the text of clients.md, the page about client libraries."""
     if TESTS not in sys.path:
         sys.path.insert(0, TESTS)
-    from support import client_outcomes
-    from support.client_drivers import CLIENTS as LIBRARIES
+    from support.clients import client_outcomes
+    from support.clients.client_drivers import CLIENTS as LIBRARIES
 
     outcomes = client_outcomes.read()
     reasons = sorted(

@@ -23,7 +23,7 @@ from minikafka.tools.cli.execution.running import run_cancellable
 from minikafka.tools.cluster.ports import free_ports
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from support.zookeeper_deaths import Deaths, FrequentSnapshots, Violation
+from support.zookeeper.deaths import Deaths, FrequentSnapshots, Violation
 
 ROUNDS = 20
 

@@ -24,9 +24,9 @@ from display import Display
 from minikafka.tools.cli.execution.running import run_cancellable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from support.zookeeper_lock_step import Comparison, Failure
-from support.zookeeper_pair import running_pair
-from support.zookeeper_sequences import REQUESTS
+from support.zookeeper.lock_step import Comparison, Failure
+from support.zookeeper.pair import running_pair
+from support.zookeeper.sequences import REQUESTS
 
 SEQUENCES = 1_000
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import hypothesis
 import pytest
-from support import proof
-from support.client_outcomes import MatrixOutcomes
-from support.conformance_rows import RowOutcomes
-from support.running_cluster import cluster, shared_cluster, stop_shared_cluster
-from support.zookeeper_cache import ZooKeeperCache
+from support.clients.client_outcomes import MatrixOutcomes
+from support.clusters.running_cluster import cluster, shared_cluster, stop_shared_cluster
+from support.rows import proof
+from support.rows.conformance_rows import RowOutcomes
+from support.zookeeper.cache import ZooKeeperCache
 from xdist.scheduler import LoadFileScheduling
 
 from minikafka.base.zookeeper import EMBEDDED, OWN
@@ -162,7 +162,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def rewrite(request: pytest.FixtureRequest) -> bool:
-    """True if the answers in transcripts are to be replaced (`support.transcripts`)."""
+    """True if the answers in transcripts are to be replaced (`support.deciders.transcripts`)."""
     return bool(request.config.getoption("rewrite"))
 
 

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import proof, row_results
-from support.conformance_rows import TESTS, Row, RowOutcomes, catalogue, claims, claims_in
-from support.proof import Level
-from support.row_results import Result
+from support.rows import proof, row_results
+from support.rows.conformance_rows import TESTS, Row, RowOutcomes, catalogue, claims, claims_in
+from support.rows.proof import Level
+from support.rows.row_results import Result
 
 WRITE_DOCS = runpy.run_path(str(TESTS.parent / "scripts" / "write_docs.py"))
 RAN = Result("passed", Level.TABLE)
@@ -80,7 +80,7 @@ def test_run_fails_for_each_conformance_row_whose_tests_all_ran_and_none_passed(
         f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
-from support.conformance_rows import RowOutcomes
+from support.rows.conformance_rows import RowOutcomes
 
 CLAIMS = {{
     "A1": ["tests/test_a.py::test_good", "tests/test_b.py::test_bad"],
@@ -130,7 +130,7 @@ RECORDING = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(TESTS)!r})
-from support.conformance_rows import RowOutcomes
+from support.rows.conformance_rows import RowOutcomes
 
 CLAIMS = {{"A1": ["tests/test_a.py::test_one"], "A2": ["tests/test_a.py::test_two"]}}
 
@@ -148,7 +148,7 @@ def test_recorded_run_replaces_the_results_of_the_tests_that_ran(tmp_path, worke
     (tmp_path / "test_a.py").write_text(
         """
 import pytest
-from support import proof
+from support.rows import proof
 
 @pytest.mark.parametrize("level", ["MEMORY", "REAL", "TABLE"])
 def test_one(level):
@@ -296,7 +296,7 @@ def test_run_fails_when_the_only_test_of_a_conformance_row_was_skipped(tmp_path)
         f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
-from support.conformance_rows import RowOutcomes
+from support.rows.conformance_rows import RowOutcomes
 
 def pytest_configure(config):
     config.pluginmanager.register(RowOutcomes({{"A1": ["tests/test_a.py::test_skipped"]}}))

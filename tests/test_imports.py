@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from support.base_install import make_base_environment, without_java
+from support.commands.base_install import make_base_environment, without_java
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minikafka"

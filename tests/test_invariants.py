@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.invariants import violations
-from support.ledger_lines import NAMES, Lines
+from support.ledger.invariants import violations
+from support.ledger.ledger_lines import NAMES, Lines
 
 from minikafka.broker.ledger.reader import name_of
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from support.transcripts import Input, play
+from support.deciders.transcripts import Input, play
 
 ADDITION = """# Two numbers are added.
 

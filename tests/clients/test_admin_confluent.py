@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
-from support.running_cluster import eventually, kill, known_everywhere
+from support.clusters.running_cluster import eventually, kill, known_everywhere
 
 from minikafka.base.errors import ErrorCode
 from minikafka.tools.cluster import LocalCluster

@@ -26,7 +26,7 @@ from kafka.admin import (
     ResourcePatternFilter,
     ResourceType,
 )
-from support.running_cluster import BROKERS, eventually, known_everywhere
+from support.clusters.running_cluster import BROKERS, eventually, known_everywhere
 
 from minikafka.base.errors import ErrorCode
 from minikafka.tools.cluster import LocalCluster

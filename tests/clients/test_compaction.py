@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import confluent_kafka
 import pytest
-from support.running_cluster import BROKERS, eventually, kill
+from support.clusters.running_cluster import BROKERS, eventually, kill
 
 from minikafka.client import Client, NewTopic
 from minikafka.tools.cluster import LocalCluster

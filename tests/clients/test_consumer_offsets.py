@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, Producer
 from confluent_kafka import TopicPartition as Committed
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.apache_kafka import apache_kafka, needs_kafka, run_java
-from support.formatters import printed_by_kafka
+from support.clusters.apache_kafka import apache_kafka, needs_kafka, run_java
+from support.clusters.formatters import printed_by_kafka
 
 from benchmarks.kafka import CLIENT_ID, LENGTH, Session
 from minikafka.base.coordinators import KeyValue, LoadedRecord

@@ -8,9 +8,9 @@ from itertools import count
 
 import kafka
 import pytest
-from support.readings import disagreements
-from support.real_clients import CLIENTS, Client, ConfluentKafka, KafkaPython, Writing
-from support.running_cluster import (
+from support.clients.readings import disagreements
+from support.clients.real_clients import CLIENTS, Client, ConfluentKafka, KafkaPython, Writing
+from support.clusters.running_cluster import (
     BROKERS,
     busiest,
     create_topic,

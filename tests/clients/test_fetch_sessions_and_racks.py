@@ -13,8 +13,8 @@ from typing import Final
 import kafka
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from support import proof
-from support.running_cluster import eventually, kill
+from support.clusters.running_cluster import eventually, kill
+from support.rows import proof
 
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.client import Client, NewTopic

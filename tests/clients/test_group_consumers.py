@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka.errors import KafkaConnectionError
-from support.real_clients import stop_aiokafka
-from support.running_cluster import create_topic, kill
+from support.clients.real_clients import stop_aiokafka
+from support.clusters.running_cluster import create_topic, kill
 
 from minikafka.tools.cluster import LocalCluster
 

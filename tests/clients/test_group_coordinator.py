@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apache_kafka import apache_kafka, needs_kafka
-from support.group_world import GroupWorld
+from support.clusters.apache_kafka import apache_kafka, needs_kafka
+from support.deciders.group_world import GroupWorld
 
 from benchmarks.kafka import CLIENT_ID, Session
 from minikafka.base.errors import ErrorCode

@@ -6,8 +6,8 @@ import asyncio
 from contextlib import ExitStack
 
 import pytest
-from support.real_clients import CLIENTS, Client, Writing
-from support.running_cluster import create_topic, wait_for_records
+from support.clients.real_clients import CLIENTS, Client, Writing
+from support.clusters.running_cluster import create_topic, wait_for_records
 
 from minikafka.client import Client as NativeClient
 from minikafka.tools.cluster import LocalCluster

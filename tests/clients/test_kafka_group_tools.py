@@ -20,8 +20,8 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from support.commands import call
-from support.running_cluster import create_topic
+from support.clusters.running_cluster import create_topic
+from support.commands.commands import call
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, Record

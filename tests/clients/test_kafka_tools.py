@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from support.running_cluster import eventually, kill
+from support.clusters.running_cluster import eventually, kill
 
 from minikafka.client import Client
 from minikafka.kafka.records.batch import Record

@@ -9,9 +9,9 @@ import json
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
-from support.apache_kafka import needs_kafka, run_java
-from support.commands import Ended, call
-from support.running_cluster import create_topic, eventually
+from support.clusters.apache_kafka import needs_kafka, run_java
+from support.clusters.running_cluster import create_topic, eventually
+from support.commands.commands import Ended, call
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from clients import test_failover, test_matrix
 from clients.test_matrix import commands, driver
-from support import proof
-from support.client_drivers import CLIENTS, Driver, MatrixClient
-from support.invariants import check_ledgers
-from support.running_cluster import BROKERS, KEYS, heal
+from support.clients.client_drivers import CLIENTS, Driver, MatrixClient
+from support.clusters.running_cluster import BROKERS, KEYS, heal
+from support.ledger.invariants import check_ledgers
+from support.rows import proof
 
 from minikafka.base.coordination import LEADERS
 from minikafka.tools.cluster import LocalCluster

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from support.cleaning import BIG_MAP, carry_out, described, segment_bytes, task, varied_log
-from support.logs import open_log
+from support.storage.cleaning import BIG_MAP, carry_out, described, segment_bytes, task, varied_log
+from support.storage.logs import open_log
 
 from minikafka.runtime.storage import DiskStorage
 from minikafka.storage.log.cleaner.task import CleanedGroup
 from minikafka.storage.log.log import Log
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
-PROGRAM: Final = Path(__file__).parent.parent / "support" / "LogCleaning.java"
+PROGRAM: Final = Path(__file__).parent.parent / "support" / "java" / "LogCleaning.java"
 HOUR: Final = 3_600_000
 SEEDS: Final = range(3)
 

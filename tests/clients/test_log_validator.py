@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from support.produced_batches import KAFKA_DIFFERS, batches
+from support.kafka.produced_batches import KAFKA_DIFFERS, batches
 
 from minikafka.base.errors import ErrorCode
 from minikafka.kafka.records.batch import Record, build
@@ -24,7 +24,7 @@ from minikafka.kafka.records.rules import RecordRules
 from minikafka.kafka.records.walk import Walk, judge
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
-PROGRAM: Final = Path(__file__).parent.parent / "support" / "LogValidation.java"
+PROGRAM: Final = Path(__file__).parent.parent / "support" / "java" / "LogValidation.java"
 
 pytestmark = pytest.mark.skipif(
     not JARS or shutil.which("java") is None or not any(Path(JARS).glob("kafka-storage-3*.jar")),

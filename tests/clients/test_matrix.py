@@ -13,8 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.client_drivers import CLIENTS, Driver, MatrixClient, Running
-from support.running_cluster import create_topic, heal, kill
+from support.clients.client_drivers import CLIENTS, Driver, MatrixClient, Running
+from support.clusters.running_cluster import create_topic, heal, kill
 
 from minikafka.base.coordinators import partition_of
 from minikafka.base.names import GROUP_TOPIC

@@ -20,8 +20,8 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from support.real_clients import stop_aiokafka
-from support.running_cluster import create_topic, kill
+from support.clients.real_clients import stop_aiokafka
+from support.clusters.running_cluster import create_topic, kill
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, Record

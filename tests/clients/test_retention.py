@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from support import proof
-from support.running_cluster import eventually
+from support.clusters.running_cluster import eventually
+from support.rows import proof
 
 from minikafka.client import Client, NewTopic, Record
 from minikafka.tools.cluster import LocalCluster

@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.client_drivers import DRIVERS, NPM, build
-from support.running_cluster import create_topic
+from support.clients.client_drivers import DRIVERS, NPM, build
+from support.clusters.running_cluster import create_topic
 
 from minikafka.client import Client
 from minikafka.kafka.records.batch import Record

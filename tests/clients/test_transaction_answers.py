@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apache_kafka import apache_kafka, needs_kafka
-from support.transaction_scenes import answers_of, answers_of_kafka
+from support.clusters.apache_kafka import apache_kafka, needs_kafka
+from support.clusters.transaction_scenes import answers_of, answers_of_kafka
 
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.apache_kafka import apache_kafka, needs_kafka
-from support.transaction_world import TransactionWorld
+from support.clusters.apache_kafka import apache_kafka, needs_kafka
+from support.deciders.transaction_world import TransactionWorld
 
 from benchmarks.kafka import Session
 from minikafka.base.model import TopicPartition

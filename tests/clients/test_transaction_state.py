@@ -15,8 +15,8 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.apache_kafka import apache_kafka, needs_kafka
-from support.formatters import printed_by_kafka
+from support.clusters.apache_kafka import apache_kafka, needs_kafka
+from support.clusters.formatters import printed_by_kafka
 
 from minikafka.base.coordinators import (
     KeyValue,

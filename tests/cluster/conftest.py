@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.stage import RealStage
+from support.clusters.stage import RealStage
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
-from support.running_cluster import known_everywhere
+from support.clusters.running_cluster import known_everywhere
 
 from minikafka.client import Client, NewTopic, Record
 from minikafka.kafka.wire.codec import encode_request, request

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.base_install import make_base_environment, without_java
-from support.script_project import make_project, processes_of
+from support.commands.base_install import make_base_environment, without_java
+from support.commands.script_project import make_project, processes_of
 
 
 class BaseInstall:

@@ -9,7 +9,7 @@ from pathlib import Path
 import kafka
 import pytest
 from kafka.errors import CorruptRecordError
-from support.running_cluster import BROKERS, eventually, wait_for_leaders
+from support.clusters.running_cluster import BROKERS, eventually, wait_for_leaders
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.client import Client, NewTopic, Record

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from support.commands import Ended, call
-from support.running_cluster import eventually, kill
+from support.clusters.running_cluster import eventually, kill
+from support.commands.commands import Ended, call
 
 from minikafka.client import Client
 from minikafka.tools.cluster import LocalCluster

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from support.commands import ENVIRONMENT, Ended, call
-from support.running_cluster import create_topic
+from support.clusters.running_cluster import create_topic
+from support.commands.commands import ENVIRONMENT, Ended, call
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record

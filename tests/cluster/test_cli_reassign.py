@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import ENVIRONMENT, Ended, call
-from support.running_cluster import KEYS, eventually
+from support.clusters.running_cluster import KEYS, eventually
+from support.commands.commands import ENVIRONMENT, Ended, call
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.invariants import check_ledgers
-from support.operations import CASES, kill_at_step
-from support.stage import RealStage, running_stage
+from support.clusters.operations import CASES, kill_at_step
+from support.clusters.stage import RealStage, running_stage
+from support.ledger.invariants import check_ledgers
 
 CHOSEN = [
     ("creation", "partitions-online", "controller"),

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from support.invariants import check_ledgers
-from support.operations import Cast
-from support.stage import BROKERS, RealStage, running_stage
-from support.zookeeper_brokers import Story
+from support.clusters.operations import Cast
+from support.clusters.stage import BROKERS, RealStage, running_stage
+from support.clusters.zookeeper_brokers import Story
+from support.ledger.invariants import check_ledgers
 
 from minikafka.base.model import LeaderAndIsr, TopicPartition
 from minikafka.broker.ledger.reader import read_all

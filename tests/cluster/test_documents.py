@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from support.commands import ENVIRONMENT, call
+from support.commands.commands import ENVIRONMENT, call
 
 from minikafka import LocalCluster
 from minikafka.tools.cluster.local import LOCAL_KEYS, BlockingCluster

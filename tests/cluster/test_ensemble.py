@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from support.controller_writes import audit
-from support.load import PARTITIONS, load
-from support.running_cluster import (
+from support.clusters.controller_writes import audit
+from support.clusters.load import PARTITIONS, load
+from support.clusters.running_cluster import (
     BROKERS,
     KEYS,
     busiest,
@@ -20,8 +20,8 @@ from support.running_cluster import (
     heal,
     wait_for_leaders,
 )
-from support.transaction_log import transactions
-from support.zookeepers import heal_servers, make_ensemble
+from support.zookeeper.transaction_log import transactions
+from support.zookeeper.zookeepers import heal_servers, make_ensemble
 
 from minikafka.tools.cluster import LocalCluster
 from minikafka.zookeeper.nodes import layout

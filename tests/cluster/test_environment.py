@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.script_project import make_project
+from support.commands.script_project import make_project
 
 PRETEND = """
 import os, sys, sysconfig

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.hosts import Hosts, SpreadCluster, hosts, needs_hosts, spread_cluster
+from support.clusters.hosts import Hosts, SpreadCluster, hosts, needs_hosts, spread_cluster
 
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cluster.ports import free_ports

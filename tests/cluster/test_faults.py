@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support.load import PARTITIONS, load
-from support.running_cluster import (
+from support.clusters.load import PARTITIONS, load
+from support.clusters.running_cluster import (
     BROKERS,
     KEYS,
     busiest,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support.controller_writes import audit
-from support.real_clients import ConfluentKafka, Writing
-from support.running_cluster import (
+from support.clients.real_clients import ConfluentKafka, Writing
+from support.clusters.controller_writes import audit
+from support.clusters.running_cluster import (
     BROKERS,
     KEYS,
     create_topic,
@@ -21,7 +21,7 @@ from support.running_cluster import (
     eventually,
     heal,
 )
-from support.transaction_log import (
+from support.zookeeper.transaction_log import (
     CHECK,
     CREATE,
     DELETE,

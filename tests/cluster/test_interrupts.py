@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.script_project import make_project, processes_of, start
+from support.commands.script_project import make_project, processes_of, start
 
 CODES = (130, -signal.SIGINT)
 """Exit code set by the program, and exit code after death by SIGINT. A shell shows 130 for both."""

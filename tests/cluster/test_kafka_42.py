@@ -14,8 +14,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from support.invariants import check_ledgers
-from support.kafka_42 import (
+from support.clusters.kafka_42 import (
     Move,
     all_brokers_die_at_b7,
     fails_over_after_step_3,
@@ -26,8 +25,9 @@ from support.kafka_42 import (
     fails_over_between_steps_6_and_7,
     moving,
 )
-from support.operations import NOT_STARTING, Cast, missing_replicas
-from support.stage import RealStage, eventually, running_stage
+from support.clusters.operations import NOT_STARTING, Cast, missing_replicas
+from support.clusters.stage import RealStage, eventually, running_stage
+from support.ledger.invariants import check_ledgers
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.protocol.states import ZnodeStat
-from support import proof
-from support.commands import call
-from support.running_cluster import eventually
+from support.clusters.running_cluster import eventually
+from support.commands.commands import call
+from support.rows import proof
 
 from minikafka.base.coordination import LEADERS
 from minikafka.broker.ledger.reader import Line, read_all

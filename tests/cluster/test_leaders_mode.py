@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as ConfluentTopic
-from support import proof
-from support.commands import Ended, call
-from support.running_cluster import eventually
+from support.clusters.running_cluster import eventually
+from support.commands.commands import Ended, call
+from support.rows import proof
 
 from minikafka.base.ports import Znode, ZooKeeper
 from minikafka.client import Client, NewTopic

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from support.invariants import check_ledgers
-from support.running_cluster import eventually, heal, kill
+from support.clusters.running_cluster import eventually, heal, kill
+from support.ledger.invariants import check_ledgers
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.ledger.lifecycle import lifecycle

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.commands import call
-from support.proof import MODES
-from support.running_cluster import eventually
+from support.clusters.running_cluster import eventually
+from support.commands.commands import call
+from support.rows.proof import MODES
 
 from minikafka.base.model import topic_id_text
 from minikafka.client import Client, Record

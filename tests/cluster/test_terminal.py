@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.proof import MODES
-from support.script_project import ROOT, make_project, processes_of, start
+from support.commands.script_project import ROOT, make_project, processes_of, start
+from support.rows.proof import MODES
 
 
 class Terminal:

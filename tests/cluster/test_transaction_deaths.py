@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.script_project import make_project, processes_of, start
+from support.commands.script_project import make_project, processes_of, start
 
 from minikafka.base.coordination import CONTROLLER, LEADERS
 

@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from support.invariants import check_ledgers
-from support.operations import Cast, staged
-from support.stage import BROKERS, RealStage, eventually, running_stage
+from support.clusters.operations import Cast, staged
+from support.clusters.stage import BROKERS, RealStage, eventually, running_stage
+from support.ledger.invariants import check_ledgers
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.rpc.messages import UPDATE_METADATA

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.zookeeper_deaths import Deaths, FrequentSnapshots
+from support.zookeeper.deaths import Deaths, FrequentSnapshots
 
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cluster.ports import free_ports

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import Ended, call
-from support.load import load
-from support.running_cluster import BROKERS, KEYS, create_topic, eventually
+from support.clusters.load import load
+from support.clusters.running_cluster import BROKERS, KEYS, create_topic, eventually
+from support.commands.commands import Ended, call
 
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.runtime.clock import SystemClock

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support import proof
-from support.zookeepers import (
+from support.rows import proof
+from support.zookeeper.zookeepers import (
     connect,
     ensemble,
     server,

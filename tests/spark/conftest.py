@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.logger import PySparkLogger
-from support.spark_connector import with_connector
+from support.spark.spark_connector import with_connector
 
 from minikafka.spark.session import session
 

@@ -12,8 +12,8 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as f
-from support.encoders import CODECS, Sample, by_aiokafka
-from support.fetch_brokers import FetchBrokers
+from support.kafka.encoders import CODECS, Sample, by_aiokafka
+from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from aiozk import protocol
-from support import proof
-from support.commands import call
+from support.commands.commands import call
+from support.rows import proof
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import proof
+from support.rows import proof
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "spark_deaths_job.py"
 

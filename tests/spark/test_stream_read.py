@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import Row
 from pyspark.sql import functions as f
-from support.running_cluster import eventually, kill
-from support.topics import create_again
+from support.clients.topics import create_again
+from support.clusters.running_cluster import eventually, kill
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from support.running_cluster import kill
+from support.clusters.running_cluster import kill
 
 from minikafka.base.errors import KafkaError
 from minikafka.client import Client, NewTopic

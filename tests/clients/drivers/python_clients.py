@@ -3,7 +3,7 @@
     python_clients.py LIBRARY VERB …
 
 The library is confluent-kafka, aiokafka or kafka-python. The verb selects the operation. The verbs and their output
-are described in `tests/support/client_drivers.py`.
+are described in `tests/support/clients/client_drivers.py`.
 """
 
 from __future__ import annotations

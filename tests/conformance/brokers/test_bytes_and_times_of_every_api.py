@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from support.raw_answers import answer
+from support.kafka.raw_answers import answer
 
 from minikafka.client import NewTopic
 from minikafka.kafka.messages import table

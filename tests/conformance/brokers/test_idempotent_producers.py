@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.idempotent_producers import TOPIC, IdempotentProducer, JavaClient, Librdkafka
-from support.logs import read_all
-from support.producer_storm import BROKERS, KEYS, TP, Storm, run_storm
+from support.clients.idempotent_producers import TOPIC, IdempotentProducer, JavaClient, Librdkafka
+from support.clusters.producer_storm import BROKERS, KEYS, TP, Storm, run_storm
+from support.storage.logs import read_all
 from support.until import until
 
 from minikafka.client import NewTopic

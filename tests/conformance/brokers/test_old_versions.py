@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.raw_answers import answer
+from support.kafka.raw_answers import answer
 from support.until import until
 
 from minikafka.base.model import TopicPartition

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.controller_bench import ControllerBench
-from support.zookeeper_brokers import NewCluster, ZooKeeperBrokers
+from support.brokers.controller_bench import ControllerBench
+from support.clusters.zookeeper_brokers import NewCluster, ZooKeeperBrokers
 
 from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 

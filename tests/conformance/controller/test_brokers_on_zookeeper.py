@@ -9,9 +9,9 @@ import json
 from typing import Any
 
 import pytest
-from support.controller_bench import partitions_of
-from support.zookeeper_brokers import NewCluster, Story, ZooKeeperBrokers, eventually
-from support.zookeeper_servers import end_live_session
+from support.brokers.controller_bench import partitions_of
+from support.clusters.zookeeper_brokers import NewCluster, Story, ZooKeeperBrokers, eventually
+from support.zookeeper.servers import end_live_session
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (

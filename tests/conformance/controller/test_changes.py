@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from support.controller_bench import (
+from support.brokers.controller_bench import (
     T0,
     Candidate,
     ControllerBench,
@@ -15,7 +15,7 @@ from support.controller_bench import (
     partitions_of,
     until,
 )
-from support.endpoints import endpoints
+from support.brokers.endpoints import endpoints
 
 from minikafka.base.model import (
     Broker,

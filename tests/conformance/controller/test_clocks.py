@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support.memory_stage import SEEDS, MemoryStage
-from support.stage import KEYS
-from support.zookeeper_brokers import NewCluster
+from support.clusters.memory_stage import SEEDS, MemoryStage
+from support.clusters.stage import KEYS
+from support.clusters.zookeeper_brokers import NewCluster
 
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock

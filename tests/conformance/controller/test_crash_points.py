@@ -9,8 +9,8 @@ with real processes.
 from __future__ import annotations
 
 import pytest
-from support.memory_stage import MemoryStage, on_memory_stage
-from support.operations import CASES, kill_at_step
+from support.clusters.memory_stage import MemoryStage, on_memory_stage
+from support.clusters.operations import CASES, kill_at_step
 
 
 @pytest.mark.row("D18", "I6", "L6")

@@ -1,14 +1,13 @@
 """KAFKA-42: its failure cases, and its six test cases under their original names, on whole brokers in memory.
 
-Each test runs under several schedules. The step numbers are the stages listed in `support/kafka_42.py`.
+Each test runs under several schedules. The step numbers are the stages listed in `support/clusters/kafka_42.py`.
 `tests/cluster/test_kafka_42.py` repeats some of the tests with real processes.
 """
 
 from __future__ import annotations
 
 import pytest
-from support.controller_world import World
-from support.kafka_42 import (
+from support.clusters.kafka_42 import (
     all_brokers_die_at_b7,
     fails_over_after_step_3,
     fails_over_between_steps_1_and_2,
@@ -18,8 +17,9 @@ from support.kafka_42 import (
     fails_over_between_steps_6_and_7,
     moving,
 )
-from support.memory_stage import MemoryStage, on_memory_stage
-from support.operations import Cast
+from support.clusters.memory_stage import MemoryStage, on_memory_stage
+from support.clusters.operations import Cast
+from support.deciders.controller_world import World
 from support.until import until
 
 from minikafka.base.errors import ErrorCode

@@ -7,13 +7,13 @@ import random
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from support.controller_bench import (
+from support.brokers.controller_bench import (
     ControllerBench,
     create_topic,
     state_of,
     until,
 )
-from support.garbage import IDS, NAMES, garbage, places, rows
+from support.brokers.garbage import IDS, NAMES, garbage, places, rows
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.controller.terms.election import EpochNotReadable

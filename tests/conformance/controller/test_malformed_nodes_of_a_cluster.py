@@ -7,7 +7,7 @@ import json
 import random
 
 import pytest
-from support.garbage import garbage, places
+from support.brokers.garbage import garbage, places
 from support.until import until
 
 from minikafka.base.errors import ConfigError

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.controller_bench import Candidate, encode_preferred_election, until
-from support.zookeeper_servers import end_live_session
+from support.brokers.controller_bench import Candidate, encode_preferred_election, until
+from support.zookeeper.servers import end_live_session
 
 from minikafka.base.errors import MultiFailed, NodeExists
 from minikafka.base.model import (

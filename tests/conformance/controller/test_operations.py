@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from support.controller_world import World, broker, image
+from support.deciders.controller_world import World, broker, image
 
 from minikafka.base.model import (
     LeaderAndIsrRequest,

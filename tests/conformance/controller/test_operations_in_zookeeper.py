@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.controller_bench import T0, ControllerBench, create_topic, reassign, stops, until
+from support.brokers.controller_bench import (
+    T0,
+    ControllerBench,
+    create_topic,
+    reassign,
+    stops,
+    until,
+)
 
 from minikafka.base.model import ReplicaAssignment, StopReplicaRequest, TopicPartition
 from minikafka.base.ports import Check, Delete, MultiOp, WatchKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.controller_bench import (
+from support.brokers.controller_bench import (
     T0,
     ControllerBench,
     create_topic,

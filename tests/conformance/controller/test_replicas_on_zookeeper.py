@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.zookeeper_brokers import (
+from support.clusters.zookeeper_brokers import (
     WAIT_SECONDS,
     NewCluster,
     Story,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.idempotent_producers import IdempotentProducer, JavaClient, Librdkafka
-from support.invariants import violations
-from support.producer_storm import Storm, run_storm
+from support.clients.idempotent_producers import IdempotentProducer, JavaClient, Librdkafka
+from support.clusters.producer_storm import Storm, run_storm
+from support.ledger.invariants import violations
 from support.until import until
 
 from minikafka.base.errors import ControllerMoved, ErrorCode, KafkaError

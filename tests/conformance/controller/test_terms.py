@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.controller_bench import (
+from support.brokers.controller_bench import (
     T0,
     Candidate,
     ControllerBench,

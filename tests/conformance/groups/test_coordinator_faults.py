@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 
 import pytest
-from support.group_life import STEPS, Faults, Life, SteppedCluster
+from support.clusters.group_life import STEPS, Faults, Life, SteppedCluster
 
 from minikafka.base.coordination import CONTROLLER
 from minikafka.client import NewTopic

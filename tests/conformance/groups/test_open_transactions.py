@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.group_client import GroupClient
-from support.logs import end_marker
+from support.clients.group_client import GroupClient
+from support.storage.logs import end_marker
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

@@ -10,7 +10,7 @@ import asyncio
 from random import Random
 
 import pytest
-from support.group_life import Faults, Life
+from support.clusters.group_life import Faults, Life
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC

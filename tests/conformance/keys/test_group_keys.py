@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.group_client import GroupClient, Member
+from support.clients.group_client import GroupClient, Member
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.transactional_client import Fenced, MustAbort, TransactionalProducer
+from support.clients.transactional_client import Fenced, MustAbort, TransactionalProducer
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

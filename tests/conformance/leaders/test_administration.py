@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.leaders_admin import (
+from support.brokers.leaders_admin import (
     REQUESTS,
     at,
     below,
@@ -17,7 +17,7 @@ from support.leaders_admin import (
     run_admin,
     until_held,
 )
-from support.leaders_cluster import LeadersCluster
+from support.brokers.leaders_cluster import LeadersCluster
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import PartitionResult, ReplicaAssignment, TopicPartition

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.leaders_admin import at, directories, put, run_admin
-from support.leaders_cluster import LeadersCluster, run_leaders
+from support.brokers.leaders_admin import at, directories, put, run_admin
+from support.brokers.leaders_cluster import LeadersCluster, run_leaders
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Create, Delete, Set

@@ -6,8 +6,8 @@ test_topics.py and test_administration.py have the steps of creations, deletions
 from __future__ import annotations
 
 import pytest
-from support.leaders_admin import at, run_admin, until_held
-from support.leaders_cluster import LeadersCluster
+from support.brokers.leaders_admin import at, run_admin, until_held
+from support.brokers.leaders_cluster import LeadersCluster
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.leaders_cluster import T0, LeadersCluster, run_leaders
+from support.brokers.leaders_cluster import T0, LeadersCluster, run_leaders
 
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import ConfigError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.leaders_cluster import T0, LeadersCluster, run_leaders
+from support.brokers.leaders_cluster import T0, LeadersCluster, run_leaders
 
 TOPIC = "/leaders/brokers/topics/t"
 REASSIGNMENT = "/leaders/brokers/partitions_reassigned/t/0"

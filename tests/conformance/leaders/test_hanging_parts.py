@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.leaders_admin import (
+from support.brokers.leaders_admin import (
     REQUESTS,
     at,
     below,
@@ -20,7 +20,7 @@ from support.leaders_admin import (
     run_admin,
     until_held,
 )
-from support.leaders_cluster import T0, LeadersCluster, run_leaders
+from support.brokers.leaders_cluster import T0, LeadersCluster, run_leaders
 
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
 from minikafka.base.model import TopicPartition

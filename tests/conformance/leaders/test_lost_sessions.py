@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.leaders_cluster import T0, LeadersCluster, run_leaders
+from support.brokers.leaders_cluster import T0, LeadersCluster, run_leaders
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic

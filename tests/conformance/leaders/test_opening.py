@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.hosted import batch
-from support.leaders_cluster import T0, LeadersCluster, run_leaders
+from support.brokers.hosted import batch
+from support.brokers.leaders_cluster import T0, LeadersCluster, run_leaders
 from support.until import until
 
 from minikafka.base.config import TopicConfig

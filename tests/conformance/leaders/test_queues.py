@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.leaders_cluster import T0, LeadersCluster, run_leaders
+from support.brokers.leaders_cluster import T0, LeadersCluster, run_leaders
 
 from minikafka.base.errors import OutcomeUnknown
 from minikafka.deciders.leaders.model import Operation, StateChange

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.leaders_cluster import T0, LeadersCluster
+from support.brokers.leaders_cluster import T0, LeadersCluster
 
 from minikafka.client import NewTopic
 from minikafka.simulation.cluster import LOG_DIR

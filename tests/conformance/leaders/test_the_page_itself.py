@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
-from support import replication
-from support.leaders_cluster import T0, LeadersCluster
-from support.replication import Replicas as ReplicasInMemory
+from support.brokers.leaders_cluster import T0, LeadersCluster
+from support.storage import replication
+from support.storage.replication import Replicas as ReplicasInMemory
 
 from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.model import (

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from support.leaders_admin import (
+from support.brokers.leaders_admin import (
     ID,
     REQUESTS,
     at,
@@ -19,7 +19,7 @@ from support.leaders_admin import (
     run_admin,
     until_held,
 )
-from support.leaders_cluster import LeadersCluster
+from support.brokers.leaders_cluster import LeadersCluster
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition, topic_id_text

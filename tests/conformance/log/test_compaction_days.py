@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from support import days
-from support.days import HOUR, MINUTE, SECOND, STEP, STEPS
-from support.logs import read_all
+from support.clusters import days
+from support.clusters.days import HOUR, MINUTE, SECOND, STEP, STEPS
+from support.storage.logs import read_all
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record

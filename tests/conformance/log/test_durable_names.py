@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.fsynced_files import FsyncedFiles, RootedStorage
-from support.group_client import GroupClient
-from support.transactional_client import CommittedReader, TransactionalProducer
+from support.clients.group_client import GroupClient
+from support.clients.transactional_client import CommittedReader, TransactionalProducer
+from support.storage.fsynced_files import FsyncedFiles, RootedStorage
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record

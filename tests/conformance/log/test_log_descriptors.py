@@ -6,7 +6,16 @@ from collections.abc import Callable
 from itertools import count
 
 import pytest
-from support.logs import DIRECTORY, append, batch, offsets, open_log, produce, read_all, replicate
+from support.storage.logs import (
+    DIRECTORY,
+    append,
+    batch,
+    offsets,
+    open_log,
+    produce,
+    read_all,
+    replicate,
+)
 
 from minikafka.base.errors import StorageFailed
 from minikafka.simulation.descriptors import FewDescriptors

@@ -10,7 +10,7 @@ import asyncio
 from random import Random
 
 import pytest
-from support.logs import TP, config, offsets, produce, read_all
+from support.storage.logs import TP, config, offsets, produce, read_all
 
 from minikafka.base.config import TopicConfig
 from minikafka.client import Client, NewTopic, Record

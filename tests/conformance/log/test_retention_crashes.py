@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.logs import read_all
+from support.storage.logs import read_all
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition

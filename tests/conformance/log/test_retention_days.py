@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support import days
-from support.days import HOUR, SECOND, STEPS
-from support.logs import read_all
+from support.clusters import days
+from support.clusters.days import HOUR, SECOND, STEPS
+from support.storage.logs import read_all
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition

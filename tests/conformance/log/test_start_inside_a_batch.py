@@ -9,8 +9,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.logs import batch, end_marker, offsets, produce, read_all, replicate, segments_of
-from support.replication import KEY, TP, Replicas
+from support.storage.logs import (
+    batch,
+    end_marker,
+    offsets,
+    produce,
+    read_all,
+    replicate,
+    segments_of,
+)
+from support.storage.replication import KEY, TP, Replicas
 from support.until import until
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, KafkaError, OffsetGap

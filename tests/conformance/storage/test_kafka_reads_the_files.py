@@ -14,9 +14,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.aborted import indexed
-from support.cleaning import varied_log
-from support.logs import append, batch, open_log, produce, read_all, replicate
+from support.storage.aborted import indexed
+from support.storage.cleaning import varied_log
+from support.storage.logs import append, batch, open_log, produce, read_all, replicate
 
 from minikafka.kafka.records.header import HEADER
 from minikafka.runtime.storage import DiskStorage

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.group_client import GroupClient
-from support.transaction_scenes import answers_of, answers_of_kafka
+from support.clients.group_client import GroupClient
+from support.clusters.transaction_scenes import answers_of, answers_of_kafka
 
 from minikafka.simulation.cluster import MemoryCluster
 from minikafka.simulation.loop import run_seeded

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.group_client import GroupClient
-from support.transactional_client import TransactionalProducer, committed_values
+from support.clients.group_client import GroupClient
+from support.clients.transactional_client import TransactionalProducer, committed_values
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic

@@ -1,8 +1,8 @@
 """A job that reads, processes and writes exactly once, while brokers and the job itself die at each step.
 
-The job copies partitions of a MemoryCluster. It reads committed records, and writes them in a transaction together with its offsets. It keeps nothing but its
-transactional id and its group: after any error it begins again with a new producer at the committed offsets, as Kafka
-Streams does.
+The job copies partitions of a MemoryCluster. It reads committed records, and writes them in a transaction together
+with its offsets. It keeps nothing but its transactional id and its group: after any error it begins again with a new
+producer at the committed offsets, as Kafka Streams does.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.group_client import RETRY_MS, GroupClient, Unanswered
-from support.transactional_client import (
+from support.clients.group_client import RETRY_MS, GroupClient, Unanswered
+from support.clients.transactional_client import (
     CommittedReader,
     Fenced,
     MustAbort,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.group_client import GroupClient, Member
-from support.transactional_client import (
+from support.clients.group_client import GroupClient, Member
+from support.clients.transactional_client import (
     CommittedReader,
     Fenced,
     MustAbort,

@@ -10,8 +10,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from support.group_client import RETRY_MS, Unanswered
-from support.transactional_client import (
+from support.clients.group_client import RETRY_MS, Unanswered
+from support.clients.transactional_client import (
     CommittedReader,
     Fenced,
     MustAbort,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.marker_cluster import PRODUCER, SCRIPTED, MarkerCluster, markers
+from support.brokers.marker_cluster import PRODUCER, SCRIPTED, MarkerCluster, markers
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic

@@ -7,13 +7,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.aborted import check_indexes
-from support.transactional_client import (
+from support.clients.transactional_client import (
     READ_COMMITTED,
     CommittedReader,
     TransactionalProducer,
     committed_values,
 )
+from support.storage.aborted import check_indexes
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic

@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from support.group_client import Unanswered
-from support.transactional_client import (
+from support.clients.group_client import Unanswered
+from support.clients.transactional_client import (
     Fenced,
     MustAbort,
     TransactionalProducer,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.group_client import GroupClient, Unanswered
-from support.transactional_client import MustAbort, TransactionalProducer
+from support.clients.group_client import GroupClient, Unanswered
+from support.clients.transactional_client import MustAbort, TransactionalProducer
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.zookeeper_proxy import Proxy, proxy_to
-from support.zookeeper_servers import InMemory, InProcess, Zookeeper
-from support.zookeepers import Connect, heal_servers
+from support.zookeeper.proxy import Proxy, proxy_to
+from support.zookeeper.servers import InMemory, InProcess, Zookeeper
+from support.zookeeper.zookeepers import Connect, heal_servers
 
 from minikafka.zookeeper.processes.child import ServerProcess
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.zookeepers import eventually
+from support.zookeeper.zookeepers import eventually
 
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cluster.ports import free_ports

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from support.zookeeper_cases import CASES, DIFFERENT, SILENT, run
-from support.zookeeper_pair import Pair, running_pair
+from support.zookeeper.cases import CASES, DIFFERENT, SILENT, run
+from support.zookeeper.pair import Pair, running_pair
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support.zookeeper_lock_step import Comparison, Failure, bursts
-from support.zookeeper_pair import Pair, running_pair
-from support.zookeeper_sequences import Sequence
+from support.zookeeper.lock_step import Comparison, Failure, bursts
+from support.zookeeper.pair import Pair, running_pair
+from support.zookeeper.sequences import Sequence
 
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor

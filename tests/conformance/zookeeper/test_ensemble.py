@@ -6,7 +6,7 @@ import asyncio
 import signal
 
 import pytest
-from support.zookeepers import Client, Connect, in_thread
+from support.zookeeper.zookeepers import Client, Connect, in_thread
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown
 from minikafka.base.ports import SessionState

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from support.zookeeper_servers import InMemory, InProcess, RecordingClient, Zookeeper
-from support.zookeepers import in_thread
+from support.zookeeper.servers import InMemory, InProcess, RecordingClient, Zookeeper
+from support.zookeeper.zookeepers import in_thread
 
 from minikafka.base.errors import FollowerStateChangeQueueFull, MultiFailed
 from minikafka.base.model import TopicPartition, topic_id_text

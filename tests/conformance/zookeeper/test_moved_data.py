@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.protocol.serialization import Create
 from kazoo.security import make_acl, make_digest_acl
-from support.server_states import RandomWrites, new_state
-from support.zookeepers import make_ensemble
+from support.zookeeper.server_states import RandomWrites, new_state
+from support.zookeeper.zookeepers import make_ensemble
 
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.storage import DiskStorage

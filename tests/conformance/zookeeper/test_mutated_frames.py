@@ -7,11 +7,11 @@ import random
 import struct
 
 import pytest
-from support import zookeeper_wire as wire
-from support.server_states import fingerprint
-from support.zookeeper_sequences import Sequence
-from support.zookeeper_state import assert_consistent
-from support.zookeeper_wire import WireClient
+from support.zookeeper import wire as wire
+from support.zookeeper.sequences import Sequence
+from support.zookeeper.server_states import fingerprint
+from support.zookeeper.state import assert_consistent
+from support.zookeeper.wire import WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.simulation.clocks import LoopClock

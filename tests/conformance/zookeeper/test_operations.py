@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from support.zookeeper_proxy import MULTI_READ, Proxy
-from support.zookeeper_servers import RecordingClient, Zookeeper
-from support.zookeepers import Client, Connect, in_thread
+from support.zookeeper.proxy import MULTI_READ, Proxy
+from support.zookeeper.servers import RecordingClient, Zookeeper
+from support.zookeeper.zookeepers import Client, Connect, in_thread
 
 from minikafka.base.errors import (
     BadArguments,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from support.until import until
-from support.zookeeper_proxy import CREATE, GET_DATA, MULTI, PING, SET_DATA, Frame, Proxy
-from support.zookeepers import Client, Connect, eventually, in_thread
+from support.zookeeper.proxy import CREATE, GET_DATA, MULTI, PING, SET_DATA, Frame, Proxy
+from support.zookeeper.zookeepers import Client, Connect, eventually, in_thread
 
 from minikafka.base.errors import Closed, NotConnected, OutcomeUnknown
 from minikafka.base.ports import Check, SessionState, Set

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.transaction_log import (
+from support.zookeeper.transaction_log import (
     CHECK,
     CLOSE_SESSION,
     CREATE,
@@ -17,7 +17,7 @@ from support.transaction_log import (
     TransactionLogError,
     transactions,
 )
-from support.zookeepers import Client, Connect
+from support.zookeeper.zookeepers import Client, Connect
 
 from minikafka.base.errors import MultiFailed
 from minikafka.base.ports import Check, Create, Delete, Set

@@ -9,7 +9,7 @@ import asyncio
 
 import pytest
 from support.until import until
-from support.zookeeper_servers import RecordingClient, Zookeeper
+from support.zookeeper.servers import RecordingClient, Zookeeper
 
 from minikafka.base.errors import Closed, NoNode, NotConnected, OutcomeUnknown
 from minikafka.base.ports import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from support.spark_connector import Formats, needs_connector
+from support.spark.spark_connector import Formats, needs_connector
 
 from minikafka.client import Client, NewTopic
 

@@ -6,7 +6,7 @@ Writes start on the test's own thread, as in `test_write.py`.
 from __future__ import annotations
 
 import pytest
-from support.spark_connector import Formats, needs_connector
+from support.spark.spark_connector import Formats, needs_connector
 
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record

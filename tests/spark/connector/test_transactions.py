@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.apache_kafka import apache_kafka, needs_kafka
-from support.spark_connector import Formats, needs_connector
+from support.clusters.apache_kafka import apache_kafka, needs_kafka
+from support.spark.spark_connector import Formats, needs_connector
 
 pytestmark = [needs_connector, needs_kafka]
 

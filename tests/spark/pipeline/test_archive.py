@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from support.topics import create_again
+from support.clients.topics import create_again
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.replica_logs import ReplicaLogs, batch, marked, marker, with_invalid_record
+from support.storage.replica_logs import ReplicaLogs, batch, marked, marker, with_invalid_record
 
 from minikafka.base.model import TopicPartition
 from minikafka.checks.delivery import History

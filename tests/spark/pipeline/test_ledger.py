@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.running_cluster import create_topic, kill, wait_for_leaders
+from support.clusters.running_cluster import create_topic, kill, wait_for_leaders
 
 from minikafka.spark.pipelines.ledger import LedgerSettings, run
 from minikafka.spark.pipelines.session.failures import PipelineError

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.commands import ENVIRONMENT
+from support.commands.commands import ENVIRONMENT
 
 from minikafka.spark.pipelines.session import context
 from minikafka.tools.cli.main import commands

@@ -1,4 +1,7 @@
-"""Objects, instructions and port calls per request of the hot path, each below a budget (`support/hot_path.py`)."""
+"""Objects, instructions and port calls per request of the hot path, each below a budget.
+
+`support/brokers/hot_path.py` counts them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.hot_path import Stage, consumer_fetch, run
+from support.brokers.hot_path import Stage, consumer_fetch, run
 
 from benchmarks.allocations import PRODUCT, Allocations, Cost
 from minikafka.simulation.storage import MemoryFile
@@ -43,7 +46,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the counts are those of CPython 3.11")
 def test_requests_of_the_hot_path_stay_within_their_allocation_budgets() -> None:
     """Counts in a new process: reading the number of blocks takes longer, the more objects the process has."""
-    command = [sys.executable, "-m", "support.hot_path"]
+    command = [sys.executable, "-m", "support.brokers.hot_path"]
     counted = subprocess.run(
         command,
         cwd=ROOT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.memory_mode import MemoryMode, MemoryState
+from support.brokers.memory_mode import MemoryMode, MemoryState
 from support.until import until
 
 from minikafka.base.config import BrokerConfig

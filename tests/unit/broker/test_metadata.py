@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from support.cold import broker, state
+from support.brokers.cold import broker, state
 
 from minikafka.base.model import LEADER_DURING_DELETE, UpdateMetadataRequest
 from minikafka.broker.metadata import MetadataCache

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, state
-from support.entities import entity
+from support.brokers.cold import Cold, context, state
+from support.kafka.entities import entity
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import PartitionResult, RequestedTopic, TopicPartition

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.invariants import violations
+from support.ledger.invariants import violations
 from support.until import until
 
 from minikafka.base.model import TopicPartition

@@ -6,7 +6,7 @@ import json
 from hashlib import sha256
 
 import pytest
-from support.readings import disagreements
+from support.clients.readings import disagreements
 
 from minikafka.checks.delivery import History, Payload, Reading, reads, verdict
 from minikafka.checks.histories import Event, digest_of, parse

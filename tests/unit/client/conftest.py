@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.stub_cluster import StubCluster
+from support.clients.stub_cluster import StubCluster
 
 from minikafka.simulation.transport import MemoryTransport
 

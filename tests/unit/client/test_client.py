@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
-from support.stub_cluster import StubCluster
+from support.clients.stub_cluster import StubCluster
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError

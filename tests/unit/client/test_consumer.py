@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.stub_cluster import StubCluster
-from support.transactional_client import TransactionalProducer
+from support.clients.stub_cluster import StubCluster
+from support.clients.transactional_client import TransactionalProducer
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError

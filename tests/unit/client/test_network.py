@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.stub_cluster import HOST, StubCluster
+from support.clients.stub_cluster import HOST, StubCluster
 from support.until import until
 
 from minikafka.base.errors import ConfigError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.stub_cluster import StubCluster
+from support.clients.stub_cluster import StubCluster
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.stub_transactions import OPEN, StubTransactions
+from support.clients.stub_transactions import OPEN, StubTransactions
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

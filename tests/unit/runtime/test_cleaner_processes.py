@@ -15,7 +15,7 @@ from struct import unpack
 from typing import Any
 
 import pytest
-from support.cleaning import carry_out, task, varied_log
+from support.storage.cleaning import carry_out, task, varied_log
 from support.until import until
 
 from minikafka.base.errors import CleaningFailed, StorageFailed

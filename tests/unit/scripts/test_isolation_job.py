@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.replica_logs import ReplicaLogs, batch
+from support.storage.replica_logs import ReplicaLogs, batch
 
 from minikafka.base.model import TopicPartition
 from minikafka.checks.histories import Recorder

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support.script_project import make_project, mark_installed, processes_of, start
+from support.commands.script_project import make_project, mark_installed, processes_of, start
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "run_tests.py"
 FILES = [

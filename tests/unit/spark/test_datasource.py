@@ -14,8 +14,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
-from support.encoders import CODECS, Sample, altered, by_aiokafka
-from support.fetch_brokers import FetchBrokers
+from support.kafka.encoders import CODECS, Sample, altered, by_aiokafka
+from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.base.errors import ConfigError, CorruptBatch
 from minikafka.spark import datasource as source

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.replica_logs import batch, marker
+from support.storage.replica_logs import batch, marker
 
 from minikafka.kafka.records.transactions import ABORT
 from minikafka.spark.records import checksum

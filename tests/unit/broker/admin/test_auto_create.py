@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.cold import Cold, finished
+from support.brokers.cold import Cold, finished
 
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected
 from minikafka.broker.admin import auto_create

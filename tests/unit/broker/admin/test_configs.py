@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import pytest
-from support.cold import Cold, state
+from support.brokers.cold import Cold, state
 
 from minikafka.base.errors import ErrorCode, StaleSession
 from minikafka.base.ports import Check, Create, Set

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.cold import Cold, state
+from support.brokers.cold import Cold, state
 
 from minikafka.base.errors import BadArguments, ErrorCode
 from minikafka.base.model import ReplicaAssignment

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.cold import Cold, state
+from support.brokers.cold import Cold, state
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import RequestedTopic

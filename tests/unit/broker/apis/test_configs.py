@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, decoded, finished, state
-from support.entities import entity
+from support.brokers.cold import Cold, context, decoded, finished, state
+from support.kafka.entities import entity
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.broker.admin.configs import ResourceType

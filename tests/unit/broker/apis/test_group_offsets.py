@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cold import Cold, state
-from support.group_recorder import exchange, parts_of
+from support.brokers.cold import Cold, state
+from support.brokers.group_recorder import exchange, parts_of
 
 from minikafka.base.coordinators import TransactionalProducer
 from minikafka.base.errors import ErrorCode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, decoded, state
-from support.entities import entity
-from support.group_recorder import exchange, parts_of
+from support.brokers.cold import Cold, context, decoded, state
+from support.brokers.group_recorder import exchange, parts_of
+from support.kafka.entities import entity
 
 from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode

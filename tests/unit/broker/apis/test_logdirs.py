@@ -6,8 +6,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from support.cold import Cold, context, decoded, finished
-from support.entities import entity
+from support.brokers.cold import Cold, context, decoded, finished
+from support.kafka.entities import entity
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
-from support.group_client import GroupClient
-from support.transactional_client import TransactionalProducer, committed_values
+from support.clients.group_client import GroupClient
+from support.clients.transactional_client import TransactionalProducer, committed_values
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

@@ -7,8 +7,8 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, decoded, finished, state
-from support.entities import entity
+from support.brokers.cold import Cold, context, decoded, finished, state
+from support.kafka.entities import entity
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.apis import metadata as metadata_api

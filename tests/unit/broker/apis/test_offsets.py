@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, finished, state
-from support.entities import entity
-from support.logs import transactional_batch
+from support.brokers.cold import Cold, context, finished, state
+from support.kafka.entities import entity
+from support.storage.logs import transactional_batch
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from support.cold import Cold, context, decoded, state
-from support.entities import entity
-from support.group_recorder import exchange
+from support.brokers.cold import Cold, context, decoded, state
+from support.brokers.group_recorder import exchange
+from support.kafka.entities import entity
 
 from minikafka.base.errors import ErrorCode, NotConnected
 from minikafka.base.model import TopicPartition

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, decoded
-from support.entities import entity
+from support.brokers.cold import Cold, context, decoded
+from support.kafka.entities import entity
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId, PartitionResult, ReplicaAssignment, TopicPartition

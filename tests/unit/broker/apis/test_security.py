@@ -6,8 +6,8 @@ import inspect
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, decoded
-from support.entities import entity
+from support.brokers.cold import Cold, context, decoded
+from support.kafka.entities import entity
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis.security import HANDLERS

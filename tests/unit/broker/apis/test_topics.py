@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.cold import Cold, context, finished, state
-from support.entities import entity
+from support.brokers.cold import Cold, context, finished, state
+from support.kafka.entities import entity
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment

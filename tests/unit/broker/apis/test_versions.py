@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.cold import Cold, context, decoded
-from support.entities import entity
+from support.brokers.cold import Cold, context, decoded
+from support.kafka.entities import entity
 
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis import versions as api

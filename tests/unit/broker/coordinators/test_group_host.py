@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.group_client import GroupClient, Member
+from support.clients.group_client import GroupClient, Member
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from support.cold import Tasks
+from support.brokers.cold import Tasks
 
 from minikafka.base.coordinators import TransactionEnded, partition_of
 from minikafka.base.errors import ErrorCode

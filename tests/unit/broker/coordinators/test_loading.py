@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.cold import Tasks
-from support.logs import end_marker
+from support.brokers.cold import Tasks
+from support.storage.logs import end_marker
 from support.until import until
 
 from minikafka.base.coordinators import (

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from support.marker_cluster import PRODUCER, MarkerCluster, markers
+from support.brokers.marker_cluster import PRODUCER, MarkerCluster, markers
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
-from support.endpoints import endpoints
+from support.brokers.endpoints import endpoints
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (

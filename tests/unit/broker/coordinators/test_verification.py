@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 
-from support.endpoints import endpoints
+from support.brokers.endpoints import endpoints
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import Broker, ClusterMetadata, PartitionState, TopicPartition

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.session_consumer import Key, SessionConsumer
+from support.clients.session_consumer import Key, SessionConsumer
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ClusterMetadata, TopicPartition

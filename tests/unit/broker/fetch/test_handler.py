@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from support.logs import clean, end_marker, transactional_batch
-from support.replication import KEY, LAG_MS, TP, Replica, Replicas
+from support.storage.logs import clean, end_marker, transactional_batch
+from support.storage.replication import KEY, LAG_MS, TP, Replica, Replicas
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, ProtocolViolation, StorageFailed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.session_consumer import Key, SessionConsumer
+from support.clients.session_consumer import Key, SessionConsumer
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sparse_lines import completed
+from support.ledger.sparse_lines import completed
 
 from minikafka.broker.ledger.reader import merged, name_of, read, read_all, read_group
 from minikafka.broker.ledger.record import LOST

@@ -8,7 +8,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.sparse_lines import fields
+from support.ledger.sparse_lines import fields
 
 from minikafka.broker.ledger import writer
 from minikafka.broker.ledger.record import DECISION, EVENT, LOST, STEP, WRITE

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from support.peer import Peer
+from support.kafka.peer import Peer
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError

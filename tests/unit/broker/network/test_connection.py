@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.controller_bench import until
-from support.encoders import raw_batch
-from support.logs import remove_below
-from support.produced_batches import record
-from support.silent_client import Reader, Silent, join
+from support.brokers.controller_bench import until
+from support.kafka.encoders import raw_batch
+from support.kafka.produced_batches import record
+from support.kafka.silent_client import Reader, Silent, join
+from support.storage.logs import remove_below
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import TopicPartition

@@ -10,7 +10,7 @@ from inspect import signature
 from typing import Any
 
 import pytest
-from support.silent_client import Silent
+from support.kafka.silent_client import Silent
 from support.until import until
 
 from minikafka.broker.network.connection_room import ConnectionRoom, reserve_of

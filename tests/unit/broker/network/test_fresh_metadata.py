@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.entities import entity
-from support.group_client import GroupClient
-from support.memory_mode import MemoryMode, MemoryState
+from support.brokers.memory_mode import MemoryMode, MemoryState
+from support.clients.group_client import GroupClient
+from support.kafka.entities import entity
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode

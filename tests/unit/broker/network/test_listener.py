@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from support.silent_client import Silent
+from support.kafka.silent_client import Silent
 from support.until import until
 
 from minikafka.base.errors import ConfigError, ErrorCode

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
-from support.logs import end_marker, transactional_batch
-from support.produce_connection import T0, T1, Connected
+from support.brokers.produce_connection import T0, T1, Connected
+from support.storage.logs import end_marker, transactional_batch
 from support.until import until
 
 from minikafka.base.errors import ErrorCode

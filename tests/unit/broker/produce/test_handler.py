@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.produce_connection import T0, T1, VERSION, Connected
+from support.brokers.produce_connection import T0, T1, VERSION, Connected
 from support.until import until
 
 from minikafka.base.errors import ErrorCode

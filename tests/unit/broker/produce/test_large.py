@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from support.encoders import CODECS, raw_batch
-from support.produced_batches import record
-from support.silent_client import Reader, join
+from support.kafka.encoders import CODECS, raw_batch
+from support.kafka.produced_batches import record
+from support.kafka.silent_client import Reader, join
 from support.until import until
 
 from minikafka.base.errors import ErrorCode

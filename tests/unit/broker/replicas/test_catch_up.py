@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.hosted import batch
-from support.memory_mode import MemoryMode, MemoryState
+from support.brokers.hosted import batch
+from support.brokers.memory_mode import MemoryMode, MemoryState
 from support.until import until
 
 from minikafka.base.config import BrokerConfig

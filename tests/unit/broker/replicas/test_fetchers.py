@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.controller_bench import until
-from support.endpoints import endpoints
+from support.brokers.controller_bench import until
+from support.brokers.endpoints import endpoints
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.hosted import T0, T1, Hosted, batch, state
-from support.logs import end_marker
+from support.brokers.hosted import T0, T1, Hosted, batch, state
+from support.storage.logs import end_marker
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed

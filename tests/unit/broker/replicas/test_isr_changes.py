@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import pytest
-from support.controller_bench import until
-from support.recording_ledger import RecordingLedger
-from support.replication import TP, Replicas
+from support.brokers.controller_bench import until
+from support.ledger.recording_ledger import RecordingLedger
+from support.storage.replication import TP, Replicas
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession
 from minikafka.base.model import LeaderAndIsr, TopicPartition

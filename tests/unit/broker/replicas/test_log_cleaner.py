@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from support.cleaning import latest
-from support.logs import read_all
+from support.storage.cleaning import latest
+from support.storage.logs import read_all
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable
 from types import SimpleNamespace
 
 import pytest
-from support.endpoints import endpoints
-from support.hosted import EPOCH, T0, T1, Hosted, batch, state
+from support.brokers.endpoints import endpoints
+from support.brokers.hosted import EPOCH, T0, T1, Hosted, batch, state
 
 from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
 from minikafka.base.model import (

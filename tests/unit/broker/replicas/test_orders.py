@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.hosted import T0, T1, batch
+from support.brokers.hosted import T0, T1, batch
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import NO_EPOCH, Broker, PartitionState

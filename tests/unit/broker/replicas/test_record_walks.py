@@ -12,9 +12,9 @@ from typing import Any
 
 import cramjam
 import pytest
-from support.encoders import CODECS, raw_batch
-from support.peer import Peer
-from support.produced_batches import MANY, MANY_COUNT, THREE, record
+from support.kafka.encoders import CODECS, raw_batch
+from support.kafka.peer import Peer
+from support.kafka.produced_batches import MANY, MANY_COUNT, THREE, record
 from support.until import until
 
 from minikafka.base.errors import ErrorCode

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
-from support.hosted import T0, T1, Hosted
-from support.hosted import state as hosted_state
+from support.brokers.hosted import T0, T1, Hosted
+from support.brokers.hosted import state as hosted_state
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.base.model import PartitionState, TopicPartition

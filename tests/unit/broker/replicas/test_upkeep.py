@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.logs import produce as produce_to
+from support.storage.logs import produce as produce_to
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ErrorCode, KafkaError

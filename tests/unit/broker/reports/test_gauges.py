@@ -6,8 +6,8 @@ import asyncio
 from typing import Literal, get_args
 
 import pytest
-from support.replication import Replicas
-from support.session_consumer import SessionConsumer
+from support.clients.session_consumer import SessionConsumer
+from support.storage.replication import Replicas
 from support.until import until
 
 from minikafka.base.metrics import Number, prometheus_text

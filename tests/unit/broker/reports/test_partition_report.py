@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from support.transactional_client import TransactionalProducer
+from support.clients.transactional_client import TransactionalProducer
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition

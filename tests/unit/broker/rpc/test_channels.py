@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import pytest
-from support.endpoints import endpoints
-from support.recording_ledger import RecordingLedger
+from support.brokers.endpoints import endpoints
+from support.ledger.recording_ledger import RecordingLedger
 
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError

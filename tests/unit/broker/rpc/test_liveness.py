@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.endpoints import endpoints
+from support.brokers.endpoints import endpoints
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from support.endpoints import endpoints
+from support.brokers.endpoints import endpoints
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 
 import pytest
-from support.replica_logs import ReplicaLogs, batch
+from support.storage.replica_logs import ReplicaLogs, batch
 
 from minikafka.base.model import TopicPartition
 from minikafka.checks.replicas.log_directories import (

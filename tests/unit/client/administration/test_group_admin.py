@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from support.stub_groups import StubGroups
+from support.clients.stub_groups import StubGroups
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.controller_world import broker, image, state
+from support.deciders.controller_world import broker, image, state
 
 from minikafka.base.model import TopicPartition
 from minikafka.deciders.controller.context import Context

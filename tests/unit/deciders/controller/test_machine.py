@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 
 import pytest
-from support.controller_world import DEFAULTS, World, broker
+from support.deciders.controller_world import DEFAULTS, World, broker
 
 from minikafka.base.model import StopReplicaRequest, TopicPartition
 from minikafka.deciders.controller.commands import WriteLeaderAndIsr, WrittenStates

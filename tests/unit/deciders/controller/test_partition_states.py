@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from support.controller_world import StateNodes, broker, image, run_steps, sent_to, state
+from support.deciders.controller_world import StateNodes, broker, image, run_steps, sent_to, state
 
 from minikafka.base.errors import IllegalTransition
 from minikafka.base.model import (

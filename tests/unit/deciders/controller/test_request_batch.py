@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.controller_world import broker, image, state
+from support.deciders.controller_world import broker, image, state
 
 from minikafka.base.model import (
     LeaderAndIsrRequest,

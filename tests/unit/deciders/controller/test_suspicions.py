@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 
 import pytest
-from support.controller_world import World
+from support.deciders.controller_world import World
 
 from minikafka.base.model import (
     LeaderAndIsr,

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.controller_world import DEFAULTS, ID, Request, World, broker, image, state
-from support.endpoints import endpoints
-from support.transcripts import Input, play, scenarios
+from support.brokers.endpoints import endpoints
+from support.deciders.controller_world import DEFAULTS, ID, Request, World, broker, image, state
+from support.deciders.transcripts import Input, play, scenarios
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (

@@ -10,7 +10,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from support.group_world import GroupWorld, subscription
+from support.deciders.group_world import GroupWorld, subscription
 
 from minikafka.base.errors import ErrorCode
 from minikafka.deciders.decider import TimerDue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.group_world import subscription
+from support.deciders.group_world import subscription
 
 from minikafka.deciders.groups.members import metadata_changes
 

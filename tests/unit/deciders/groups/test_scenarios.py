@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.group_storm import GroupStorm
+from support.deciders.group_storm import GroupStorm
 
 from minikafka.base.errors import IllegalTransition
 from minikafka.deciders.groups.group import Group

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.group_world import RANGE, REBALANCE, SESSION, GroupWorld, subscription
-from support.transcripts import Input, play, scenarios
+from support.deciders.group_world import RANGE, REBALANCE, SESSION, GroupWorld, subscription
+from support.deciders.transcripts import Input, play, scenarios
 
 from minikafka.base.coordinators import (
     Append,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from support.leaders_views import ID, T0, view
+from support.deciders.leaders_views import ID, T0, view
 
 from minikafka.deciders.leaders.context import Context
 

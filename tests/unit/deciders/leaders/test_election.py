@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.leaders_views import view
+from support.deciders.leaders_views import view
 
 from minikafka.deciders.leaders.election import Candidate, ElectionVerdict, choose, next_epoch
 from minikafka.deciders.leaders.model import PartitionView, Replicas

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.leaders_views import request
+from support.deciders.leaders_views import request
 
 from minikafka.base.model import TopicPartition
 from minikafka.deciders.leaders import notes

@@ -7,8 +7,8 @@ from random import Random
 from typing import Final
 
 import pytest
-from support.leaders_views import ID, OTHER_ID, T0, view
-from support.leaders_world import SimBroker, World, check_commands
+from support.deciders.leaders_views import ID, OTHER_ID, T0, view
+from support.deciders.leaders_world import SimBroker, World, check_commands
 
 from minikafka.deciders.leaders import commands as c
 from minikafka.deciders.leaders import events as e

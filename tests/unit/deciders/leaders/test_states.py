@@ -6,7 +6,7 @@ import itertools
 import logging
 
 import pytest
-from support.leaders_views import ID, T0
+from support.deciders.leaders_views import ID, T0
 
 from minikafka.deciders.leaders.commands import Note
 from minikafka.deciders.leaders.context import Context, Replica

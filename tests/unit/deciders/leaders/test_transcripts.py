@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from support.leaders_views import EVERYONE, ID, OTHER_ID
-from support.transcripts import Input, play, scenarios
+from support.deciders.leaders_views import EVERYONE, ID, OTHER_ID
+from support.deciders.transcripts import Input, play, scenarios
 
 from minikafka.base.model import TopicPartition
 from minikafka.deciders.leaders import commands as c

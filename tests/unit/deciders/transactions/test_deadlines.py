@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.coordinator_world import START_WALL_MS
-from support.transaction_world import TransactionWorld, record
+from support.deciders.coordinator_world import START_WALL_MS
+from support.deciders.transaction_world import TransactionWorld, record
 
 from minikafka.deciders.decider import TimerDue
 from minikafka.deciders.transactions.states import TransactionMetadata, TransactionState

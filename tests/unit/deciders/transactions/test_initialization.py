@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.transaction_world import TransactionWorld
+from support.deciders.transaction_world import TransactionWorld
 
 from minikafka.base.errors import ErrorCode
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.transaction_storm import TransactionStorm
+from support.deciders.transaction_storm import TransactionStorm
 
 from minikafka.base.errors import ErrorCode
 from minikafka.deciders.transactions.context import Context, TransactionalId

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.coordinator_world import START_WALL_MS as START_MS
-from support.transaction_world import TransactionWorld
-from support.transcripts import Input, play, scenarios
+from support.deciders.coordinator_world import START_WALL_MS as START_MS
+from support.deciders.transaction_world import TransactionWorld
+from support.deciders.transcripts import Input, play, scenarios
 
 from minikafka.base.coordinators import (
     Append,

@@ -9,9 +9,9 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from support import kio_oracle
-from support.kio_oracle import plain, request_schema, response_schema
-from support.random_messages import MESSAGES, message, values_of
+from support.kafka import kio_oracle
+from support.kafka.kio_oracle import plain, request_schema, response_schema
+from support.kafka.random_messages import MESSAGES, message, values_of
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.kafka.messages import table

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.kio_oracle import plain
-from support.random_messages import values_of
+from support.kafka.kio_oracle import plain
+from support.kafka.random_messages import values_of
 
 from minikafka.kafka.messages import table
 from minikafka.kafka.messages.records import RECORDS

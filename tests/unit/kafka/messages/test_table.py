@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from support.kio_oracle import (
+from support.kafka.kio_oracle import (
     array_element,
     default_of,
     plain,
@@ -15,7 +15,7 @@ from support.kio_oracle import (
     response_schema,
     without_none,
 )
-from support.random_messages import MESSAGES, message
+from support.kafka.random_messages import MESSAGES, message
 
 from minikafka.kafka.messages import table
 from minikafka.kafka.messages.records import RECORDS

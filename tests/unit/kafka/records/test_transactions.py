@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from support.logs import end_marker, transactional_batch
+from support.storage.logs import end_marker, transactional_batch
 
 from minikafka.kafka.records.batch import Record, build, marker_of
 from minikafka.kafka.records.header import (

@@ -10,8 +10,8 @@ from typing import Any
 
 import cramjam
 import pytest
-from support.encoders import CODECS, raw_batch
-from support.produced_batches import MANY, MANY_COUNT, THREE, batches, record
+from support.kafka.encoders import CODECS, raw_batch
+from support.kafka.produced_batches import MANY, MANY_COUNT, THREE, batches, record
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ErrorCode

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support.encoders import CODECS, Sample, altered, by_aiokafka
-from support.fetch_brokers import FetchBrokers
+from support.kafka.encoders import CODECS, Sample, altered, by_aiokafka
+from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
 from minikafka.spark.parquet.archive_directory import Tile

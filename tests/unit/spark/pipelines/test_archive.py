@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pyarrow.dataset as ds
 import pytest
-from support.encoders import Sample, by_aiokafka
-from support.fetch_brokers import FetchBrokers
+from support.kafka.encoders import Sample, by_aiokafka
+from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
 from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile

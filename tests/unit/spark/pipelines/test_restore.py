@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from support.encoders import Sample, by_aiokafka
-from support.produce_brokers import ProduceBrokers
+from support.kafka.encoders import Sample, by_aiokafka
+from support.spark.produce_brokers import ProduceBrokers
 
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.encoders import CODECS, Sample, altered, by_aiokafka, by_kafka_python, raw_batch
+from support.kafka.encoders import CODECS, Sample, altered, by_aiokafka, by_kafka_python, raw_batch
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.spark.records import checksum

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.encoders import CODECS, Sample, by_aiokafka, raw_batch
+from support.kafka.encoders import CODECS, Sample, by_aiokafka, raw_batch
 
 from minikafka.base.errors import CorruptBatch
 from minikafka.spark.records.batches import sections

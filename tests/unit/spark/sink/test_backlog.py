@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from support.produce_brokers import ProduceBrokers, Sent
+from support.spark.produce_brokers import ProduceBrokers, Sent
 
 from minikafka.base.model import TopicPartition
 from minikafka.spark.sink import producer, sending

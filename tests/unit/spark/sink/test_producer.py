@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.produce_brokers import ProduceBrokers
+from support.spark.produce_brokers import ProduceBrokers
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
@@ -160,7 +160,7 @@ def test_batch_of_an_older_producer_state_counts_as_written(brokers, write):
 
 def test_sequences_continue_over_sends_and_wrap_at_31_bits(brokers, write, monkeypatch):
     monkeypatch.setattr(producer, "SEQUENCES", 250)
-    monkeypatch.setattr("support.produce_brokers.SEQUENCES", 250)
+    monkeypatch.setattr("support.spark.produce_brokers.SEQUENCES", 250)
     monkeypatch.setattr("minikafka.spark.sink.routing._BUFFER_BYTES", 1)
     write(numbered(0, 100), numbered(100, 200), numbered(200, 300))
     assert [sent.sequence for sent in brokers.sent] == [0, 100, 200]

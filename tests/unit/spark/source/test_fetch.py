@@ -6,8 +6,8 @@ import threading
 from contextlib import closing
 
 import pytest
-from support.encoders import Sample, by_aiokafka
-from support.fetch_brokers import FENCED, NOT_LEADER, FetchBrokers, Partition
+from support.kafka.encoders import Sample, by_aiokafka
+from support.spark.fetch_brokers import FENCED, NOT_LEADER, FetchBrokers, Partition
 
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
 from minikafka.base.model import TopicPartition

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
-from support.encoders import Sample, by_aiokafka
-from support.fetch_brokers import FetchBrokers
+from support.kafka.encoders import Sample, by_aiokafka
+from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
 from minikafka.spark.source import planning

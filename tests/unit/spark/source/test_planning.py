@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThan
-from support.encoders import Sample, by_aiokafka
-from support.fetch_brokers import FetchBrokers
+from support.kafka.encoders import Sample, by_aiokafka
+from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.base.model import TopicPartition

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
-from support.encoders import Sample, by_aiokafka
-from support.fetch_brokers import FetchBrokers
+from support.kafka.encoders import Sample, by_aiokafka
+from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.spark.source import readers
 from minikafka.spark.source.options import Mode, parse

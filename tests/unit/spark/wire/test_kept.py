@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support.fetch_brokers import FetchBrokers
+from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.spark.wire import kept
 from minikafka.spark.wire.kept import close_kept, kept_client

@@ -6,7 +6,7 @@ import socket
 from contextlib import closing
 
 import pytest
-from support.fetch_brokers import FetchBrokers
+from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition

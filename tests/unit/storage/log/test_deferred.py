@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from support.logs import (
+from support.storage.logs import (
     DIRECTORY,
     append,
     batch,

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from support.logs import batch, config, offsets, produce, read_all
+from support.storage.logs import batch, config, offsets, produce, read_all
 
 from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition

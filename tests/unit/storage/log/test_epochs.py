@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.logs import open_log, produce
+from support.storage.logs import open_log, produce
 
 from minikafka.simulation.descriptors import FewDescriptors
 from minikafka.simulation.storage import MemoryStorage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.logs import (
+from support.storage.logs import (
     DIRECTORY,
     TP,
     batch,

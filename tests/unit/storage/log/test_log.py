@@ -6,7 +6,7 @@ import errno
 from itertools import pairwise
 
 import pytest
-from support.logs import (
+from support.storage.logs import (
     DIRECTORY,
     append,
     batch,

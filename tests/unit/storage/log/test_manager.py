@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.logs import batch, config, produce, read_all, remove_below
+from support.storage.logs import batch, config, produce, read_all, remove_below
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, StorageFailed

@@ -7,7 +7,7 @@ import tracemalloc
 from random import Random
 
 import pytest
-from support.logs import batch, end_marker, transactional_batch
+from support.storage.logs import batch, end_marker, transactional_batch
 
 from minikafka.base.errors import ErrorCode
 from minikafka.kafka.records.codecs import crc32c

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.logs import (
+from support.storage.logs import (
     DIRECTORY,
     append,
     batch,

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.aborted import check_indexes, indexed
-from support.cleaning import carry_out, task, varied_log
-from support.logs import (
+from support.storage.aborted import check_indexes, indexed
+from support.storage.cleaning import carry_out, task, varied_log
+from support.storage.logs import (
     DIRECTORY,
     append,
     batch,

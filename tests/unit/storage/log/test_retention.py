@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.logs import (
+from support.storage.logs import (
     append,
     batch,
     clean,

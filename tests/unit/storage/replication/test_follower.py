@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.logs import replace_segments
-from support.replication import KEY, TP, Replicas
+from support.storage.logs import replace_segments
+from support.storage.replication import KEY, TP, Replicas
 
 from minikafka.base.errors import ErrorCode
 from minikafka.kafka.records.batch import Record, build

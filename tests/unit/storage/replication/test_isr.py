@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.replication import LAG_MS, Replicas
+from support.storage.replication import LAG_MS, Replicas
 
 from minikafka.base.model import NO_LEADER
 from minikafka.storage.replication.isr import Committed, PendingExpand, PendingShrink

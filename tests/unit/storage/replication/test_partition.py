@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.logs import clean, end_marker, transactional_batch
-from support.replication import KEY, LAG_MS, TP, Replicas
+from support.storage.logs import clean, end_marker, transactional_batch
+from support.storage.replication import KEY, LAG_MS, TP, Replicas
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import LeaderAndIsr, PartitionState

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.logs import clean
-from support.replication import Replica, Replicas
+from support.storage.logs import clean
+from support.storage.replication import Replica, Replicas
 
 from minikafka.base.errors import ErrorCode, KafkaError, StorageFailed
 from minikafka.kafka.records.batch import records

@@ -6,7 +6,7 @@ import errno
 from typing import Any
 
 import pytest
-from support.replication import KEY, LAG_MS, Replicas
+from support.storage.replication import KEY, LAG_MS, Replicas
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.storage.replication.early import FIRST_BATCHES_MS, WAIT_MS

@@ -6,8 +6,8 @@ import errno
 from typing import Any
 
 import pytest
-from support.logs import clean
-from support.replication import KEY, Replicas
+from support.storage.logs import clean
+from support.storage.replication import KEY, Replicas
 
 from minikafka.base.errors import ErrorCode, StorageFailed
 from minikafka.base.fetch_rows import PartitionData

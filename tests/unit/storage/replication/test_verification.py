@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.logs import batch, end_marker, transactional_batch
-from support.replication import Replicas
+from support.storage.logs import batch, end_marker, transactional_batch
+from support.storage.replication import Replicas
 
 from minikafka.base.errors import ErrorCode
 from minikafka.storage.replication import verification

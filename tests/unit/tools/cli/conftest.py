@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.stub_cluster import StubCluster
-from support.stub_commands import serve_commands
+from support.clients.stub_cluster import StubCluster
+from support.commands.stub_commands import serve_commands
 
 from minikafka.simulation.transport import MemoryTransport
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from support.scripted_admin import ScriptedAdmin
+from support.commands.scripted_admin import ScriptedAdmin
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 from click.testing import CliRunner, Result
-from support.server_states import RandomWrites, new_state
+from support.zookeeper.server_states import RandomWrites, new_state
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.runtime.storage import DiskStorage

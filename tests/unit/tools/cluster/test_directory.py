@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.fsynced_files import FsyncedFiles
+from support.storage.fsynced_files import FsyncedFiles
 
 from minikafka.base.config import BrokerConfig
 from minikafka.runtime.clock import SystemClock, SystemRng

@@ -8,8 +8,8 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
-from support.controller_bench import until
-from support.json_output import json_output
+from support.brokers.controller_bench import until
+from support.commands.json_output import json_output
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.stub_cluster import StubCluster
+from support.clients.stub_cluster import StubCluster
 
 from minikafka.base.model import TopicPartition
 from minikafka.kafka.wire.versions import METADATA

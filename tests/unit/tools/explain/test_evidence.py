@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.ledger_lines import Scene, controller
+from support.ledger.ledger_lines import Scene, controller
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment
 from minikafka.tools.explain.evidence import DOWN, Nodes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from support.ledger_lines import NAMES, Lines
+from support.ledger.ledger_lines import NAMES, Lines
 
 from minikafka.tools.explain.forecast import forecast
 

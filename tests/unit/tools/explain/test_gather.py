@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from support.ledger_lines import Scene
+from support.ledger.ledger_lines import Scene
 
 from minikafka.base.model import TopicPartition
 from minikafka.tools.explain.gather import gather

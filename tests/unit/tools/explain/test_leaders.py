@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.ledger_lines import Lines, Scene
+from support.ledger.ledger_lines import Lines, Scene
 
 from minikafka.base.model import NO_EPOCH, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.broker.ledger.lifecycle import lifecycle

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.controller_bench import create_topic, new_ensemble
+from support.brokers.controller_bench import create_topic, new_ensemble
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.runtime.clock import SystemClock, SystemRng

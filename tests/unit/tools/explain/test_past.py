@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.ledger_lines import NAMES, TP, Lines
+from support.ledger.ledger_lines import NAMES, TP, Lines
 
 from minikafka.base.model import ReplicaAssignment
 from minikafka.tools.explain.past import Past, Reference

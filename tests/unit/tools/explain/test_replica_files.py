@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.logs import batch
+from support.storage.logs import batch
 
 from minikafka.base.model import TopicPartition
 from minikafka.storage.log.checkpoints import HIGH_WATERMARKS, encode_offsets

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.sparse_lines import sparse
+from support.ledger.sparse_lines import sparse
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.ledger.forms import FORMS, misfit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.ledger_lines import NAMES, TP, Lines
+from support.ledger.ledger_lines import NAMES, TP, Lines
 
 from minikafka.base.model import TopicPartition
 from minikafka.tools.explain.trace import chains, describe, only_about

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.ledger_lines import Scene
+from support.ledger.ledger_lines import Scene
 
 from minikafka.tools.explain.finding import Finding, as_json
 from minikafka.tools.explain.open_transactions import seems_hanging, still_open

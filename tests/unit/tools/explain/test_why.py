@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.ledger_lines import NAMES, Scene, follower
+from support.ledger.ledger_lines import NAMES, Scene, follower
 
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment
 from minikafka.tools.cluster.observation.causes import Cause

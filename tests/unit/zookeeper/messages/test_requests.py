@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support import zookeeper_wire as wire
+from support.zookeeper import wire as wire
 
 from minikafka.zookeeper.messages import codes, jute, requests
 from minikafka.zookeeper.messages.jute import ANYONE, INT, LONG, NULL, JuteReader, Malformed

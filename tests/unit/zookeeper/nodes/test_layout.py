@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.endpoints import endpoints
+from support.brokers.endpoints import endpoints
 
 from minikafka.base.model import Broker, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Stat

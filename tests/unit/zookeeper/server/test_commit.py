@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from support import zookeeper_wire as wire
-from support.zookeeper_wire import WireClient
+from support.zookeeper import wire as wire
+from support.zookeeper.wire import WireClient
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Rng

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support import zookeeper_wire as wire
-from support.zookeeper_wire import WireClient
+from support.zookeeper import wire as wire
+from support.zookeeper.wire import WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.simulation.clocks import LoopClock

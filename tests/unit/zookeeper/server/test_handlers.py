@@ -4,8 +4,8 @@ import struct
 from collections.abc import AsyncIterator
 
 import pytest
-from support import zookeeper_wire as wire
-from support.zookeeper_wire import Reply, WireClient
+from support.zookeeper import wire as wire
+from support.zookeeper.wire import Reply, WireClient
 
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.simulation.clocks import LoopClock

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
-from support import zookeeper_wire as wire
-from support.zookeeper_data import DIRECTORY, FOLDER, logs, recovered
-from support.zookeeper_wire import WireClient
+from support.zookeeper import wire as wire
+from support.zookeeper.data import DIRECTORY, FOLDER, logs, recovered
+from support.zookeeper.wire import WireClient
 
 from minikafka.base.errors import StorageFailed
 from minikafka.runtime.tasks import TaskRegistry

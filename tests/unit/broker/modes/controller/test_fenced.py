@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cold import Cold
-from support.recording_ledger import RecordingLedger
+from support.brokers.cold import Cold
+from support.ledger.recording_ledger import RecordingLedger
 
 from minikafka.base.errors import ControllerMoved, KafkaError, MultiFailed, StaleSession
 from minikafka.base.ports import Check, Create

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.mode_ports import mode_ports
+from support.brokers.mode_ports import mode_ports
 from support.until import until
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown, StaleSession

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.endpoints import endpoints
-from support.mode_ports import mode_ports
+from support.brokers.endpoints import endpoints
+from support.brokers.mode_ports import mode_ports
 from support.until import until
 
 from minikafka.base.config import BrokerConfig

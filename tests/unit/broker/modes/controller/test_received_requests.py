@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from support.hosted import EPOCH, T0, T1, Hosted, state
+from support.brokers.hosted import EPOCH, T0, T1, Hosted, state
 
 from minikafka.base.errors import CoordinationError, ErrorCode, NotConnected
 from minikafka.base.model import (

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.mode_ports import mode_ports
+from support.brokers.mode_ports import mode_ports
 from support.until import until
 
 from minikafka.base.errors import NotConnected, OutcomeUnknown

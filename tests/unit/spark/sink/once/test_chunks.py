@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from support.transaction_brokers import TransactionBrokers
+from support.spark.transaction_brokers import TransactionBrokers
 
 from minikafka.spark.records.batches import whole
 from minikafka.spark.records.decode import decode

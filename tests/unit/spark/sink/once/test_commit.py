@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from support.transaction_brokers import TransactionBrokers
+from support.spark.transaction_brokers import TransactionBrokers
 
 from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.runtime.clock import SystemClock

@@ -10,9 +10,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.aborted import indexed
-from support.cleaning import batches_of, carry_out, latest, task, varied_log
-from support.logs import (
+from support.storage.aborted import indexed
+from support.storage.cleaning import batches_of, carry_out, latest, task, varied_log
+from support.storage.logs import (
     DIRECTORY,
     append,
     end_marker,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.logs import batch, open_log, produce
+from support.storage.logs import batch, open_log, produce
 
 from minikafka.simulation.storage import MemoryStorage
 from minikafka.storage.log.cleaner.dirt import Dirt, dirt_of, is_due

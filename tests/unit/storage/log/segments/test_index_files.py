@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from support.logs import DIRECTORY, batch, open_log, produce
+from support.storage.logs import DIRECTORY, batch, open_log, produce
 
 from minikafka.simulation.storage import MemoryFile, MemoryStorage
 from minikafka.storage.log import retention

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.logs import DIRECTORY, remove_below, three_segments
+from support.storage.logs import DIRECTORY, remove_below, three_segments
 
 from minikafka.base.errors import StorageFailed
 from minikafka.simulation.storage import MemoryStorage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from support.logs import DIRECTORY, batch
+from support.storage.logs import DIRECTORY, batch
 
 from minikafka.base.errors import StorageFailed
 from minikafka.kafka.records.batch import stamp

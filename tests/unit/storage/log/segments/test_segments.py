@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from support.logs import append, open_log
+from support.storage.logs import append, open_log
 
 from minikafka.kafka.records.batch import Record, build, records
 from minikafka.simulation.storage import MemoryStorage

@@ -7,9 +7,9 @@ from random import Random
 from typing import Final
 
 import pytest
-from support.aborted import check_indexes
-from support.cleaning import carry_out, task, varied_log
-from support.logs import (
+from support.storage.aborted import check_indexes
+from support.storage.cleaning import carry_out, task, varied_log
+from support.storage.logs import (
     DIRECTORY,
     TP,
     append,

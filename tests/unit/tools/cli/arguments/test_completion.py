@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import click
 import pytest
 from click.shell_completion import ShellComplete
-from support.scripted_admin import ScriptedAdmin
+from support.commands.scripted_admin import ScriptedAdmin
 
 from minikafka.base.model import TopicPartition
 from minikafka.client.administration.group_admin import GroupListing

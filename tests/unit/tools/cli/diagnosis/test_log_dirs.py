@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner, Result
-from support.scripted_admin import ScriptedAdmin
+from support.commands.scripted_admin import ScriptedAdmin
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition

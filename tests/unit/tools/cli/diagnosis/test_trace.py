@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from support.group_ledger import GroupLedgerWorld
-from support.ledger_lines import Lines
+from support.ledger.group_ledger import GroupLedgerWorld
+from support.ledger.ledger_lines import Lines
 
 from minikafka.tools.cli.diagnosis import trace as module
 from minikafka.tools.cli.diagnosis.trace import trace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.scripted_admin import ScriptedAdmin
+from support.commands.scripted_admin import ScriptedAdmin
 
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.model import TopicPartition

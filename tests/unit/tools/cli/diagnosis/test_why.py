@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from support.group_ledger import GroupLedgerWorld
-from support.ledger_lines import Scene
+from support.ledger.group_ledger import GroupLedgerWorld
+from support.ledger.ledger_lines import Scene
 
 from minikafka.tools.cli.diagnosis import why as module
 from minikafka.tools.cli.diagnosis.why import why

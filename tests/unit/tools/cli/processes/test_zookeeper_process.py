@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import zookeeper_wire as wire
-from support.zookeeper_wire import WireClient
+from support.zookeeper import wire as wire
+from support.zookeeper.wire import WireClient
 
 from minikafka.runtime.transport import SocketTransport
 from minikafka.zookeeper.messages import codes

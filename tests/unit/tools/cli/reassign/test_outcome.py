@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from support.scripted_admin import ScriptedAdmin
+from support.commands.scripted_admin import ScriptedAdmin
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from support.json_output import json_output
-from support.scripted_admin import ScriptedAdmin
+from support.commands.json_output import json_output
+from support.commands.scripted_admin import ScriptedAdmin
 
 from minikafka.base.model import TopicPartition
 from minikafka.client.administration.results import Resource, ResourceType

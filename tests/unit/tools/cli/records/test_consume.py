@@ -6,7 +6,7 @@ import json
 
 import pytest
 from click.testing import CliRunner, Result
-from support.stub_cluster import StubCluster
+from support.clients.stub_cluster import StubCluster
 
 from minikafka.client import Record
 from minikafka.kafka.records.batch import build

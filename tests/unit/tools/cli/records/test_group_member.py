@@ -16,7 +16,7 @@ from aiokafka.errors import (
     KafkaConnectionError,
 )
 from aiokafka.util import commit_structure_validate
-from support.stub_groups import StubGroups
+from support.clients.stub_groups import StubGroups
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError

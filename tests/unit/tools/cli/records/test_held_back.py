@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.transactional_client import TransactionalProducer
+from support.clients.transactional_client import TransactionalProducer
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic

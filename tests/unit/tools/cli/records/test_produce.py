@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stub_cluster import StubCluster
+from support.clients.stub_cluster import StubCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.client import ConsumedRecord, NotProduced, Record, retries

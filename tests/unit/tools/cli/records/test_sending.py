@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from support.stub_cluster import StubCluster
+from support.clients.stub_cluster import StubCluster
 
 from minikafka.tools.cli.records import record_input
 from minikafka.tools.cli.records.produce import ProduceSummary, input_size, produce

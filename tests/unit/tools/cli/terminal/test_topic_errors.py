@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.scripted_admin import ScriptedAdmin
+from support.commands.scripted_admin import ScriptedAdmin
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition

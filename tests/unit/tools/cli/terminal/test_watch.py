@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from rich.text import Text
-from support.json_output import json_output
+from support.commands.json_output import json_output
 
 from minikafka.tools.cli.terminal.watch import watch_lines
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.scripted_admin import ScriptedAdmin
+from support.commands.scripted_admin import ScriptedAdmin
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from support.stub_commands import serve_commands
-from support.stub_transactions import OPEN, StubTransactions
+from support.clients.stub_transactions import OPEN, StubTransactions
+from support.commands.stub_commands import serve_commands
 
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.base.model import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.replica_logs import Producer, batch
+from support.storage.replica_logs import Producer, batch
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.errors import ConfigError

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from support.group_client import GroupClient, Member
-from support.group_world import subscription
-from support.transactional_client import Fenced, TransactionalProducer
+from support.clients.group_client import GroupClient, Member
+from support.clients.transactional_client import Fenced, TransactionalProducer
+from support.deciders.group_world import subscription
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from support.group_ledger import GroupLedgerWorld
-from support.group_world import REBALANCE, SESSION, subscription
+from support.deciders.group_world import REBALANCE, SESSION, subscription
+from support.ledger.group_ledger import GroupLedgerWorld
 
 from minikafka.base.errors import ErrorCode
 from minikafka.tools.explain.groups.history import rebalances

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.group_ledger import BROKER, GroupLedgerWorld
-from support.group_world import REBALANCE, SESSION, subscription
+from support.deciders.group_world import REBALANCE, SESSION, subscription
+from support.ledger.group_ledger import BROKER, GroupLedgerWorld
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition

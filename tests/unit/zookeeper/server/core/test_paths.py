@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.zookeeper_state import Connection, World
+from support.zookeeper.state import Connection, World
 
 from minikafka.zookeeper.messages import codes
 from minikafka.zookeeper.messages.jute import ANYONE

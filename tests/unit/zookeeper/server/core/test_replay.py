@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from support.server_states import Client, RandomWrites, fingerprint, new_state
+from support.zookeeper.server_states import Client, RandomWrites, fingerprint, new_state
 
 from minikafka.zookeeper.messages import codes
 from minikafka.zookeeper.messages.jute import ANYONE

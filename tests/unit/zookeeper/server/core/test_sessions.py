@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.zookeeper_state import TICK_MS, TIMEOUT_MS, World
+from support.zookeeper.state import TICK_MS, TIMEOUT_MS, World
 
 from minikafka.zookeeper.server.core.sessions import Sessions
 from minikafka.zookeeper.server.core.state import ServerState

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 import pytest
-from support.zookeeper_state import TICK_MS, World, assert_consistent, image
+from support.zookeeper.state import TICK_MS, World, assert_consistent, image
 
 from minikafka.zookeeper.messages import codes
 from minikafka.zookeeper.messages.codes import Refused

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from support.transcripts import Input, play, scenarios
-from support.zookeeper_state import TICK_MS, TIMEOUT_MS, assert_consistent
+from support.deciders.transcripts import Input, play, scenarios
+from support.zookeeper.state import TICK_MS, TIMEOUT_MS, assert_consistent
 
 from minikafka.base.ports import Stat
 from minikafka.zookeeper.messages import codes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.zookeeper_state import World
+from support.zookeeper.state import World
 
 from minikafka.zookeeper.server.core.tree import DataNode, Tree
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.zookeeper_state import Connection
+from support.zookeeper.state import Connection
 
 from minikafka.zookeeper.server.core import watches
 from minikafka.zookeeper.server.core.watches import ANY, ONE_SHOT, PERSISTENT, RECURSIVE, WatchTable

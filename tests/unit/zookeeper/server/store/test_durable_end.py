@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
 import pytest
-from support.server_states import fingerprint, new_state
-from support.zookeeper_data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
+from support.zookeeper.data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
+from support.zookeeper.server_states import fingerprint, new_state
 
 from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.messages.codes import CREATE

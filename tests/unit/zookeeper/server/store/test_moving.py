@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from support.server_states import fingerprint, new_state
-from support.zookeeper_data import Writer, last_log, recovered
+from support.zookeeper.data import Writer, last_log, recovered
+from support.zookeeper.server_states import fingerprint, new_state
 
 from minikafka.base.errors import MinikafkaError, StorageFailed
 from minikafka.simulation.storage import MemoryStorage

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from support.server_states import fingerprint, new_state
-from support.zookeeper_data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
+from support.zookeeper.data import DIRECTORY, FOLDER, Writer, last_log, logs, recovered
+from support.zookeeper.server_states import fingerprint, new_state
 
 from minikafka.simulation.files import (
     BytesLeft,

@@ -6,7 +6,7 @@ from random import Random
 from zlib import adler32
 
 import pytest
-from support.server_states import RandomWrites, fingerprint, new_state
+from support.zookeeper.server_states import RandomWrites, fingerprint, new_state
 
 from minikafka.zookeeper.messages.jute import ANYONE, INT, LONG, Malformed, string
 from minikafka.zookeeper.server.core.state import ServerState

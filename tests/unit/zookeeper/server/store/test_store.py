@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.server_states import fingerprint, new_state
-from support.zookeeper_data import DIRECTORY, FOLDER, Writer, logs, recovered
+from support.zookeeper.data import DIRECTORY, FOLDER, Writer, logs, recovered
+from support.zookeeper.server_states import fingerprint, new_state
 
 from minikafka.base.errors import StorageFailed
 from minikafka.simulation.files import Content, former_bytes

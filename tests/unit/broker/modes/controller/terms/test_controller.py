@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.controller_bench import Candidate, create_topic, new_ensemble, state_of, until
+from support.brokers.controller_bench import Candidate, create_topic, new_ensemble, state_of, until
 
 from minikafka.base.errors import (
     CoordinationError,

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 import pytest
-from support.controller_bench import new_ensemble
-from support.mode_ports import mode_ports
+from support.brokers.controller_bench import new_ensemble
+from support.brokers.mode_ports import mode_ports
 
 from minikafka.base.errors import OutcomeUnknown, StaleSession
 from minikafka.base.ports import Delete

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from support.endpoints import endpoints
+from support.brokers.endpoints import endpoints
 from support.until import until
 
 from minikafka.base.errors import (

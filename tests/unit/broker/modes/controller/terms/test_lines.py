@@ -6,8 +6,8 @@ import json
 from typing import Any, get_args
 
 import pytest
-from support.controller_world import World, image
-from support.endpoints import endpoints
+from support.brokers.endpoints import endpoints
+from support.deciders.controller_world import World, image
 
 from minikafka.base.errors import (
     BadVersion,

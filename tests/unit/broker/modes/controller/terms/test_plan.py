@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Self
 
 import pytest
-from support.controller_bench import (
+from support.brokers.controller_bench import (
     T0,
     Candidate,
     ControllerBench,

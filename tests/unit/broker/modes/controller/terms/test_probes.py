@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Mapping
 from types import SimpleNamespace
 
 import pytest
-from support.endpoints import endpoints
-from support.mode_ports import mode_ports
-from support.recording_ledger import RecordingLedger
+from support.brokers.endpoints import endpoints
+from support.brokers.mode_ports import mode_ports
+from support.ledger.recording_ledger import RecordingLedger
 from support.until import until
 
 from minikafka.base.model import Broker

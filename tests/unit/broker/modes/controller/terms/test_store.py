@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.controller_bench import new_ensemble, state_of
-from support.recording_ledger import RecordingLedger
+from support.brokers.controller_bench import new_ensemble, state_of
+from support.ledger.recording_ledger import RecordingLedger
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ControllerMoved, OutcomeUnknown, StaleSession, TooLarge

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from support.controller_bench import new_ensemble
-from support.endpoints import endpoints
-from support.mode_ports import mode_ports
+from support.brokers.controller_bench import new_ensemble
+from support.brokers.endpoints import endpoints
+from support.brokers.mode_ports import mode_ports
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError, NotConnected

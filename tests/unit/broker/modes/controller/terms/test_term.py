@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, get_args
 
 import pytest
-from support.controller_bench import T0, ControllerBench, create_topic, until
+from support.brokers.controller_bench import T0, ControllerBench, create_topic, until
 
 from minikafka.base.errors import ErrorCode, KafkaError, StaleSession
 from minikafka.base.model import (

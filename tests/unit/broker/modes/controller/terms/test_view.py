@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.controller_world import World
+from support.deciders.controller_world import World
 
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.controller.terms.view import view_of
