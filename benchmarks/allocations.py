@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import minikafka
 
 PRODUCT = str(Path(minikafka.__file__).parent)
+SIMULATION = f"{PRODUCT}/simulation/"
+"""The parts of a broker in memory, which stand in for the machine. They do not count."""
 _BUILDS = frozenset(
     dis.opmap[name]
     for name in (
@@ -77,7 +79,8 @@ class Allocations:
     def _enter(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
         self._note()
         self._at = None
-        if not frame.f_code.co_filename.startswith(PRODUCT):
+        file = frame.f_code.co_filename
+        if not file.startswith(PRODUCT) or file.startswith(SIMULATION):
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
         self._blocks = sys.getallocatedblocks()
