@@ -81,6 +81,8 @@ def test_public_names_are_these():
         "minikafka.client.isolation.logs.stored",
         "minikafka.client.isolation.verdict.check",
         "minikafka.pytest",
+        "minikafka.simulation.MemoryCluster",
+        "minikafka.simulation.run_seeded",
         "minikafka.spark.append_to_topics",
         "minikafka.spark.daemon",
         "minikafka.spark.progress.OffsetsBehindListener",

@@ -18,7 +18,7 @@ from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record
 from minikafka.simulation.cluster import MemoryCluster
 from minikafka.simulation.control_plane import MemoryServer
-from minikafka.simulation.loop import SeededLoop, run_seeded
+from minikafka.simulation.loop import run_seeded
 
 T0 = TopicPartition("t", 0)
 AT_ONCE = 500
@@ -245,13 +245,10 @@ def test_killed_follower_leaves_the_isr_at_once(seed: int) -> None:
 def test_paused_leader_is_not_suspected() -> None:
     async def scenario(scene: Scene) -> None:
         leader = scene.leader()
-        process = scene.cluster.processes[leader]
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SeededLoop)
-        loop.pause(process)
+        scene.cluster.pause(leader)
         await scene.sleep(4_000)
         assert scene.summary()["suspicions"] == 0
-        loop.resume(process)
+        scene.cluster.resume(leader)
         await scene.produce()
         assert scene.leader() == leader
 

@@ -158,15 +158,13 @@ def test_killed_controller_that_restarts_is_a_candidate_again() -> None:
 
 def test_paused_controller_keeps_its_office_until_its_session_ends() -> None:
     async def scenario(cluster: MemoryCluster) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SeededLoop)
         session = owner(cluster)
-        loop.pause(cluster.processes[1])
+        cluster.pause(1)
         await asyncio.sleep(LONG)
         assert owner(cluster) == session
         cluster.ensemble.end_session(session)
         await until(lambda: owner_or_none(cluster) not in (None, session))
-        loop.resume(cluster.processes[1])
+        cluster.resume(1)
         await until(lambda: len(active(cluster)) == 1)
 
     on_cluster(0, scenario, zookeeper_session_timeout_ms=LASTING_MS)
@@ -208,7 +206,7 @@ def test_replaced_controller_that_is_alive_changes_nothing_and_becomes_a_candida
         assert isinstance(loop, SeededLoop)
         deposed = cluster.brokers[1].capabilities.administration
         check, term = deposed.fence(), deposed._term
-        loop.pause(cluster.processes[1])
+        cluster.pause(1)
         refuse(cluster, 1)
         await until(lambda: 2 in active(cluster))
         successor, wins = owner(cluster), epoch(cluster)
@@ -221,7 +219,7 @@ def test_replaced_controller_that_is_alive_changes_nothing_and_becomes_a_candida
         answer = await cluster.brokers[3].capabilities.roles.handle(stop)
         assert answer.error == ErrorCode.STALE_CONTROLLER_EPOCH
         assert T0 in cluster.brokers[3].replicas.logs.logs
-        loop.resume(cluster.processes[1])
+        cluster.resume(1)
         with pytest.raises(ControllerMoved):
             await writing
         await until(lambda: active(cluster) == [2])

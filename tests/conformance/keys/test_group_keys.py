@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -161,11 +160,11 @@ def test_commit_that_is_not_replicated_times_out() -> None:
         assert await client.commit({("t", 0): 1}) == {0}
         leader, _ = client.coordinator or (0, 0)
         follower = 1 - leader
-        asyncio.get_running_loop().pause(cluster.processes[follower])  # type: ignore[attr-defined]
+        cluster.pause(follower)
         begun = cluster.clock.now()
         assert await client.commit({("t", 0): 2}) == {ErrorCode.REQUEST_TIMED_OUT}
         assert 900 <= cluster.clock.now() - begun < 1_500
-        asyncio.get_running_loop().resume(cluster.processes[follower])  # type: ignore[attr-defined]
+        cluster.resume(follower)
         client.close()
 
     run(

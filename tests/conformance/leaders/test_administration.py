@@ -69,13 +69,12 @@ def test_reassignment_is_requested_from_any_broker_listed_and_completed() -> Non
     async def scenario(cluster: LeadersCluster) -> None:
         assert (await create(cluster, {0: (0, 1)})).ok
         await produce(cluster, b"x")
-        loop = asyncio.get_running_loop()
-        loop.pause(cluster.processes[3])  # type: ignore[attr-defined]  the new replica
+        cluster.pause(3)  # the new replica
         assert await alter(cluster, (3, 1)) == OK
         for broker in list(cluster.brokers.values())[:3]:
             moving = await broker.capabilities.administration.reassignments()
             assert moving == {A0: ReplicaAssignment((3, 1, 0), adding=(3,), removing=(0,))}
-        loop.resume(cluster.processes[3])  # type: ignore[attr-defined]
+        cluster.resume(3)
         await cluster.until(lambda: cluster.node(REPLICAS) == b"3,1")
         await cluster.until(lambda: directories(cluster, 0) == [])
         await cluster.until(lambda: (cluster.node(LEADER) or b"").startswith(b"3;"))
@@ -226,17 +225,16 @@ def test_preferred_election_fails_while_the_leader_cannot_give_up_yet() -> None:
     """The leader waits for a silent in-sync replica before it serves clients, and before it gives up."""
 
     async def scenario(cluster: LeadersCluster) -> None:
-        loop = asyncio.get_running_loop()
         assert (await create(cluster, {0: (0, 1, 2)})).ok
         await cluster.until(lambda: isr(cluster) == {0, 1, 2})
-        loop.pause(cluster.processes[2])  # type: ignore[attr-defined]
+        cluster.pause(2)
         cluster.kill_with_session(0)
         await cluster.until(lambda: (cluster.node(LEADER) or b"").startswith(b"1;"))
         await cluster.start(0)
         result = await elect(cluster, 0)
         assert result.code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         assert "the leader 1 has not given up" in (result.message or "")
-        loop.resume(cluster.processes[2])  # type: ignore[attr-defined]
+        cluster.resume(2)
         await cluster.until(lambda: isr(cluster) == {0, 1, 2})
         await produce(cluster, b"x")  # the leader serves clients
         assert await elect(cluster, 0) == OK

@@ -94,7 +94,7 @@ def test_new_leader_opens_when_the_live_in_sync_replicas_have_caught_up(
         if is_dead:
             cluster.kill_with_session(silent)
         else:
-            loop.pause(cluster.processes[silent])  # type: ignore[attr-defined]
+            cluster.pause(silent)
         began = loop.time()
         cluster.kill_with_session(first)
         await cluster.until(lambda: cluster.leader is not None)
@@ -104,7 +104,7 @@ def test_new_leader_opens_when_the_live_in_sync_replicas_have_caught_up(
         assert is_dead or not partition.is_open
         await cluster.produce(b"b")
         took_ms = (loop.time() - began) * 1_000
-        loop.resume(cluster.processes[silent])  # type: ignore[attr-defined]
+        cluster.resume(silent)
         assert least_ms <= took_ms < most_ms
         assert cluster.isr in ({cluster.leader[0]}, {cluster.leader[0], silent})
 
@@ -119,18 +119,17 @@ def test_record_that_only_the_former_leader_has_is_removed_when_it_follows(seed:
         assert cluster.leader is not None
         first = cluster.leader[0]
         others = [id_ for id_ in cluster.brokers if id_ != first]
-        loop = asyncio.get_running_loop()
         for number in others:
-            loop.pause(cluster.processes[number])  # type: ignore[attr-defined]
+            cluster.pause(number)
         async with cluster.client() as client:
             await client.produce("t", [Record(value=b"lost")], acks=1)
-        loop.pause(cluster.processes[first])  # type: ignore[attr-defined]
-        cluster.ensemble.end_session(cluster.sessions[first].session_id)
+        cluster.pause(first)
+        cluster.end_session(first)
         for number in others:
-            loop.resume(cluster.processes[number])  # type: ignore[attr-defined]
+            cluster.resume(number)
         await cluster.until(lambda: cluster.leader is not None)
         await cluster.produce(b"b")
-        loop.resume(cluster.processes[first])  # type: ignore[attr-defined]
+        cluster.resume(first)
         await cluster.until_in_sync()
         assert await cluster.consumed() == [b"a", b"b"]
         ends = {one.replicas.partitions[T0].log.log_end_offset for one in cluster.brokers.values()}
@@ -202,9 +201,7 @@ def test_death_of_a_leader_wakes_only_the_replicas_of_its_partitions() -> None:
         await asyncio.sleep(1)
         third = cluster.sessions[3]
         before = third.events_received
-        session_id = cluster.sessions[0].session_id
-        cluster.kill(0)
-        cluster.ensemble.end_session(session_id)
+        cluster.kill_with_session(0)
         await cluster.until(lambda: cluster.node("topics/u/0/leader") == b"1;2")
         await asyncio.sleep(1)
         assert third.events_received == before

@@ -39,12 +39,11 @@ ROOT = "/leaders/brokers"
 @contextmanager
 def hanging(cluster: LeadersCluster, number: int) -> Iterator[None]:
     """Let a broker do nothing, and keep its session."""
-    loop: Any = asyncio.get_running_loop()
-    loop.pause(cluster.processes[number])
+    cluster.pause(number)
     try:
         yield
     finally:
-        loop.resume(cluster.processes[number])
+        cluster.resume(number)
 
 
 @pytest.mark.row("C22", "C24")

@@ -123,13 +123,12 @@ def test_paused_leader_acknowledges_nothing_after_another_has_led(seed: int) -> 
         await cluster.produce(b"a")
         assert cluster.leader is not None
         number, epoch = cluster.leader
-        loop = asyncio.get_running_loop()
-        loop.pause(cluster.processes[number])  # type: ignore[attr-defined]
-        cluster.ensemble.end_session(cluster.sessions[number].session_id)
+        cluster.pause(number)
+        cluster.end_session(number)
         await cluster.until(lambda: cluster.leader not in (None, (number, epoch)))
         writing = asyncio.ensure_future(cluster.produce(b"b"))
         await asyncio.sleep(1)
-        loop.resume(cluster.processes[number])  # type: ignore[attr-defined]
+        cluster.resume(number)
         await writing
         await cluster.until_in_sync()
         assert await cluster.consumed() == [b"a", b"b"]

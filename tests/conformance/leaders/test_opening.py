@@ -32,8 +32,7 @@ class Election:
 
     async def __aenter__(self) -> Election:
         """Pause the follower and kill the leader; return when the next leader waits for the paused follower."""
-        loop: Any = asyncio.get_running_loop()
-        loop.pause(self.cluster.processes[self.paused])
+        self.cluster.pause(self.paused)
         self.cluster.kill_with_session(self.dead)
         try:
             await self.cluster.until(lambda: self.row["opening"] == [self.paused])
@@ -47,8 +46,7 @@ class Election:
         self.resume()
 
     def resume(self) -> None:
-        loop: Any = asyncio.get_running_loop()
-        loop.resume(self.cluster.processes[self.paused])
+        self.cluster.resume(self.paused)
 
     @property
     def row(self) -> dict[str, Any]:

@@ -112,11 +112,11 @@ def test_follower_leaves_the_isr_after_the_keep_in_sync_time(lag_ms: int) -> Non
         assert cluster.leader is not None
         leader = cluster.brokers[cluster.leader[0]]
         follower = next(id_ for id_ in cluster.brokers if id_ != leader.config.broker_id)
-        loop.pause(cluster.processes[follower])  # type: ignore[attr-defined]
+        cluster.pause(follower)
         began = loop.time()
         await cluster.produce(b"a")  # waits until the follower has left
         took = (loop.time() - began) * 1_000
-        loop.resume(cluster.processes[follower])  # type: ignore[attr-defined]
+        cluster.resume(follower)
         assert (
             lag_ms <= took <= 2 * lag_ms + 5_000
         )  # it is checked in intervals; the client looks for the leader

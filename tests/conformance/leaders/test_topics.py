@@ -179,18 +179,17 @@ def test_creation_that_was_taken_over_writes_nothing_more() -> None:
 @pytest.mark.row("C21")
 def test_paused_creation_writes_nothing_into_a_topic_that_was_created_again() -> None:
     async def scenario(cluster: LeadersCluster) -> None:
-        loop = asyncio.get_running_loop()
         first, second = cluster.brokers[0], cluster.brokers[1]
         first.gate.hold("creation.replicas")
         paused = at(cluster, 0, first.capabilities.topics.create([plan({0: (1, 2)})]))
         await until_held(cluster, 0, "creation.replicas")
-        loop.pause(cluster.processes[0])  # type: ignore[attr-defined]
+        cluster.pause(0)
         second.gate.hold("creation.start")
         other = plan({0: (2, 1)}, b"j" * 16)
         repeated = at(cluster, 1, second.capabilities.topics.create([other]))
         await until_held(cluster, 1, "creation.start")
         first.gate.open()
-        loop.resume(cluster.processes[0])  # type: ignore[attr-defined]
+        cluster.resume(0)
         assert (await paused)["a"].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         second.gate.open()
         assert await repeated == {}

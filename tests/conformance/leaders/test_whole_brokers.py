@@ -46,11 +46,11 @@ def test_replica_leaves_the_election_to_the_preferred_one_for_the_time_set(wait_
         assert cluster.leader is not None
         await asyncio.sleep(2 * wait_ms / 1_000)  # no wait of the first election is running
         loop = asyncio.get_running_loop()
-        loop.pause(cluster.processes[preferred])  # type: ignore[attr-defined]
+        cluster.pause(preferred)
         began = loop.time()
         cluster.kill_with_session(cluster.leader[0])
         await cluster.until(lambda: cluster.leader is not None)
-        loop.resume(cluster.processes[preferred])  # type: ignore[attr-defined]
+        cluster.resume(preferred)
         assert 0 <= (loop.time() - began) * 1_000 - wait_ms < 500
 
     run_leaders(

@@ -43,10 +43,8 @@ MODELS: dict[str, tuple[BytesLeft, NamesLeft]] = {
 
 def cut_power(cluster: MemoryCluster, remains: BytesLeft, names: NamesLeft) -> None:
     for number in list(cluster.brokers):
-        left = cluster.storages[number].power_cut(remains, names)
-        cluster.kill(number)
-        cluster.ensemble.end_session(cluster.sessions[number].session_id)
-        cluster.storages[number] = left
+        cluster.lose_power(number, remains, names)
+        cluster.end_session(number)
 
 
 async def restart(cluster: MemoryCluster) -> None:
@@ -138,8 +136,7 @@ def test_power_loss_that_leaves_only_fsynced_files_of_a_disk_loses_nothing_ackno
     async def scene() -> None:
         async with MemoryCluster(3, **KEYS) as cluster, cluster.client() as user:
             for number in list(cluster.brokers):
-                cluster.kill(number)
-                cluster.ensemble.end_session(cluster.sessions[number].session_id)
+                cluster.kill_with_session(number)
                 (tmp_path / f"{number}").mkdir()
                 cluster.storages[number] = RootedStorage(tmp_path / f"{number}")  # type: ignore[assignment]
             await restart(cluster)
@@ -150,8 +147,7 @@ def test_power_loss_that_leaves_only_fsynced_files_of_a_disk_loses_nothing_ackno
             assert await group.commit({("a", 0): 2}) == {0}
             for number in list(cluster.brokers):
                 durable.restore(tmp_path / f"{number}", tmp_path / f"{number} after the loss")
-                cluster.kill(number)
-                cluster.ensemble.end_session(cluster.sessions[number].session_id)
+                cluster.kill_with_session(number)
                 left = RootedStorage(tmp_path / f"{number} after the loss")
                 cluster.storages[number] = left  # type: ignore[assignment]
             await restart(cluster)

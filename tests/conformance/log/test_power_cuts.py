@@ -120,10 +120,8 @@ def cut_power(
     cluster: MemoryCluster, remains: BytesLeft, names: NamesLeft = names_of_last_fsync
 ) -> None:
     for number in list(cluster.brokers):
-        left = cluster.storages[number].power_cut(remains, names)
-        cluster.kill(number)
-        cluster.ensemble.end_session(cluster.sessions[number].session_id)
-        cluster.storages[number] = left
+        cluster.lose_power(number, remains, names)
+        cluster.end_session(number)
 
 
 async def restart(cluster: MemoryCluster) -> None:

@@ -116,8 +116,7 @@ def test_broker_killed_at_any_file_operation_of_a_retention_pass_loses_no_record
 
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         for storage in killed:
-            cluster.kill(0)
-            cluster.ensemble.end_session(cluster.sessions[0].session_id)
+            cluster.kill_with_session(0)
             cluster.storages[0] = storage
             caplog.clear()
             broker = await cluster.start(0)
@@ -161,8 +160,7 @@ def test_log_directory_goes_offline_when_storage_fails_in_a_retention_pass() -> 
             replicas = cluster.brokers[0].replicas
             assert replicas.logs.failed_directories == 1
             assert all(partition.offline for partition in replicas.partitions.values())
-            cluster.kill(0)
-            cluster.ensemble.end_session(cluster.sessions[0].session_id)
+            cluster.kill_with_session(0)
             broker = await cluster.start(0)
             for log in broker.replicas.logs.logs.values():
                 check(cluster.storages[0], log)

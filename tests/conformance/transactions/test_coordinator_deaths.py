@@ -36,9 +36,7 @@ def run(scenario: Scenario, seed: int = 1) -> None:
 
 def end(cluster: MemoryCluster, number: int) -> None:
     """Kill a broker, and let the cluster learn it at once."""
-    session_id = cluster.sessions[number].session_id
-    cluster.kill(number)
-    cluster.ensemble.end_session(session_id)
+    cluster.kill_with_session(number)
 
 
 async def end_at(
@@ -118,7 +116,7 @@ def test_transaction_ends_once_when_its_coordinator_moves_at_a_step(step: str) -
         for tp in PARTITIONS:
             await producer.produce(tp, b"1")
         coordinator, ending = await end_at(cluster, producer, step, commit=True)
-        cluster.ensemble.end_session(cluster.sessions[coordinator].session_id)
+        cluster.end_session(coordinator)
         while (await producer.find())[0] == coordinator:
             await cluster.clock.sleep(100)
         cluster.brokers[coordinator].gate.open()

@@ -30,7 +30,7 @@ from minikafka.client import NewTopic
 from minikafka.deciders.transactions.steps import STEPS, TRANSACTION
 from minikafka.kafka.wire.versions import OFFSET_FETCH
 from minikafka.simulation.cluster import MemoryCluster
-from minikafka.simulation.loop import SeededLoop, run_seeded
+from minikafka.simulation.loop import run_seeded
 
 SOURCE, TARGET = "source", "target"
 PARTITIONS = 2
@@ -256,9 +256,7 @@ async def leading(cluster: MemoryCluster, tp: TopicPartition) -> int:
 
 async def kill(cluster: MemoryCluster, number: int, down_ms: int = 2_000) -> None:
     """Kill a broker, let the cluster learn it at once, and start the broker again."""
-    session_id = cluster.sessions[number].session_id
-    cluster.kill(number)
-    cluster.ensemble.end_session(session_id)
+    cluster.kill_with_session(number)
     await cluster.clock.sleep(down_ms)
     await cluster.start(number)
 
@@ -335,7 +333,7 @@ def test_copy_is_exact_when_the_job_asks_a_replaced_group_coordinator(seed: int)
         over = asyncio.Event()
         pausing = asyncio.create_task(pause(cluster, number, over.wait()))
         await cluster.clock.sleep(0)
-        cluster.ensemble.end_session(cluster.sessions[number].session_id)
+        cluster.end_session(number)
         await cluster.clock.sleep(3_000)
         await source.fill(3)
         await source.until_copied()
@@ -384,9 +382,6 @@ def test_copy_is_exact_under_a_random_schedule_of_deaths_and_pauses(seed: int) -
 
 async def pause(cluster: MemoryCluster, number: int, over: Awaitable[object]) -> None:
     """Pause a broker, as by SIGSTOP, until `over` ends."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SeededLoop)
-    process = cluster.processes[number]
-    loop.pause(process)
+    cluster.pause(number)
     await over
-    loop.resume(process)
+    cluster.resume(number)

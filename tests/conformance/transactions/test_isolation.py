@@ -125,10 +125,9 @@ async def kill_brokers(cluster: MemoryCluster, chance: random.Random, times: int
     for _ in range(times):
         await cluster.clock.sleep(chance.randint(100, 3_000))
         number = chance.choice(sorted(cluster.brokers))
-        session_id = cluster.sessions[number].session_id
         cluster.kill(number)
         if chance.random() < 0.5:
-            cluster.ensemble.end_session(session_id)
+            cluster.end_session(number)
         await cluster.clock.sleep(chance.randint(100, 8_000))
         await cluster.start(number)
 

@@ -52,7 +52,7 @@ def test_markers_reach_partitions_of_every_leader_once() -> None:
 
 def test_markers_reach_the_new_leader_when_a_leader_dies() -> None:
     async def scenario(cluster: MarkerCluster) -> None:
-        await cluster.end_session(1)
+        cluster.kill_with_session(1)
         cluster.send(0, A, B, C)
         await cluster.all_written(A, B, C)
         await has_markers(cluster, A, B, C)
@@ -62,8 +62,8 @@ def test_markers_reach_the_new_leader_when_a_leader_dies() -> None:
 
 def test_marker_waits_while_a_partition_has_no_leader() -> None:
     async def scenario(cluster: MarkerCluster) -> None:
-        await cluster.end_session(1)
-        await cluster.end_session(2)
+        cluster.kill_with_session(1)
+        cluster.kill_with_session(2)
         cluster.send(0, A, B)
         await cluster.all_written(A)
         await cluster.clock.sleep(20_000)
@@ -96,7 +96,7 @@ def test_topic_deleted_while_its_marker_waits_counts_as_written() -> None:
         async with cluster.client() as user:
             await user.admin.create_topics([NewTopic("other", assignment={0: (1,)})])
             await cluster.produce(other)
-            await cluster.end_session(1)
+            cluster.kill_with_session(1)
             cluster.send(0, other)
             await cluster.clock.sleep(5_000)
             assert not cluster.written
@@ -150,7 +150,7 @@ def test_marker_of_an_earlier_producer_epoch_is_fenced() -> None:
 
 def test_dropped_markers_are_neither_sent_nor_reported() -> None:
     async def scenario(cluster: MarkerCluster) -> None:
-        await cluster.end_session(1)
+        cluster.kill_with_session(1)
         cluster.send(0, B)
         cluster.brokers[0].markers.drop(DropMarkers(SCRIPTED))
         await cluster.leading(B)
@@ -163,7 +163,7 @@ def test_dropped_markers_are_neither_sent_nor_reported() -> None:
 
 def test_markers_sent_again_replace_the_former_ones() -> None:
     async def scenario(cluster: MarkerCluster) -> None:
-        await cluster.end_session(1)
+        cluster.kill_with_session(1)
         cluster.send(0, B)
         cluster.send(0, B)
         await cluster.all_written(B)
@@ -202,7 +202,7 @@ def test_coordinator_killed_between_markers_leaves_the_rest_to_the_next_one() ->
         cluster.brokers[0].gate.hold(step)
         cluster.send(0, B, A, C)
         await cluster.brokers[0].gate.wait_for_arrival(step, cluster.clock, 60_000)
-        await cluster.end_session(0)
+        cluster.kill_with_session(0)
         cluster.written.clear()
         cluster.send(1, A, B, C, coordinator_epoch=2)
         await cluster.all_written(A, B, C)

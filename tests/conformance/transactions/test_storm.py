@@ -18,7 +18,7 @@ from support.clients.transactional_client import (
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 from minikafka.simulation.cluster import MemoryCluster
-from minikafka.simulation.loop import SeededLoop, run_seeded
+from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
@@ -60,10 +60,8 @@ class Storm:
 
     async def harm(self) -> None:
         """Let one fault happen to one broker, and mend it."""
-        cluster, loop = self.cluster, asyncio.get_running_loop()
-        assert isinstance(loop, SeededLoop)
+        cluster = self.cluster
         number = self.chance.choice(list(cluster.brokers))
-        session_id = cluster.sessions[number].session_id
         pause_ms = self.chance.randint(500, 8_000)
         kind = self.chance.choice(["kill", "pause", "replace", "restart"])
         if kind == "kill":
@@ -71,14 +69,14 @@ class Storm:
         elif kind == "restart":
             await cluster.stop(number)
         else:
-            loop.pause(cluster.processes[number])
+            cluster.pause(number)
         if kind in ("kill", "replace"):
-            cluster.ensemble.end_session(session_id)
+            cluster.end_session(number)
         await cluster.clock.sleep(pause_ms)
         if kind in ("kill", "restart"):
             await cluster.start(number)
         else:
-            loop.resume(cluster.processes[number])
+            cluster.resume(number)
 
     async def settle(self) -> None:
         """Wait until no transaction is open in any partition."""

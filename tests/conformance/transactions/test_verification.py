@@ -94,9 +94,7 @@ def test_producer_goes_on_when_its_coordinator_dies_before_the_verification() ->
         await producer.init()
         await producer.add(*PARTITIONS)
         coordinator, _ = await producer.find()
-        session_id = cluster.sessions[coordinator].session_id
-        cluster.kill(coordinator)
-        cluster.ensemble.end_session(session_id)
+        cluster.kill_with_session(coordinator)
         for tp in PARTITIONS:
             await producer.produce(tp, b"1")
         await producer.end()

@@ -100,12 +100,6 @@ class LeadersCluster(MemoryCluster):
         shown = self.brokers[min(self.brokers)].metadata
         await self.until(lambda: "t" in shown.topics and {*self.state.isr} == self.isr)
 
-    def kill_with_session(self, number: int) -> None:
-        """Kill a broker, and let its session expire at once."""
-        session_id = self.sessions[number].session_id
-        self.kill(number)
-        self.ensemble.end_session(session_id)
-
 
 def run_leaders(
     seed: int, scenario: Callable[[LeadersCluster], Awaitable[None]], **config: Any

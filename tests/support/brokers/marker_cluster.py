@@ -105,12 +105,6 @@ class MarkerCluster(MemoryCluster):
         """Wait until each partition was reported as written."""
         await self.until(lambda: {tp for _, _, tp in self.written} >= set(partitions))
 
-    async def end_session(self, number: int) -> None:
-        """Kill a broker, and let the cluster learn it at once."""
-        session_id = self.sessions[number].session_id
-        self.kill(number)
-        self.ensemble.end_session(session_id)
-
 
 def markers(partition: Partition) -> list[tuple[int, bool, int]]:
     """Return (producer id, committed, coordinator epoch) of each committed marker in a replica's log."""

@@ -49,8 +49,7 @@ class Days:
         if fault == "stop":
             await self.cluster.stop(victim)
         else:
-            self.cluster.kill(victim)
-            self.cluster.ensemble.end_session(self.cluster.sessions[victim].session_id)
+            self.cluster.kill_with_session(victim)
         await self.cluster.clock.sleep(self.chance.randrange(2000))
         await self.cluster.start(victim)
 

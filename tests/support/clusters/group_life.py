@@ -200,7 +200,7 @@ class Faults:
         if fault == "kill":
             self.cluster.kill(broker)
         elif fault == "pause":
-            self.loop.pause(self.cluster.processes[broker])
+            self.cluster.pause(broker)
 
         async def rest() -> None:
             if fault == "move":
@@ -211,7 +211,7 @@ class Faults:
             if fault == "kill":
                 await self.cluster.start(broker)
             else:
-                self.loop.resume(self.cluster.processes[broker])
+                self.cluster.resume(broker)
             await self.cluster.clock.sleep(self.away_ms)
 
         return rest

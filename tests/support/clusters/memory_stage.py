@@ -15,7 +15,7 @@ from support.ledger.invariants import violations
 from minikafka.base.ports import Create
 from minikafka.client import Client
 from minikafka.simulation.cluster import LOG_DIR, MemoryCluster
-from minikafka.simulation.loop import context_of, run_seeded
+from minikafka.simulation.loop import run_seeded, start_in
 from minikafka.simulation.storage import MemoryStorage
 
 
@@ -62,10 +62,8 @@ class MemoryStage(Stage):
 
     async def stop(self, broker: int) -> None:
         running = self.cluster.brokers[broker]
-        loop = asyncio.get_running_loop()
-        context = context_of(self.cluster.processes[broker])
-        shutdown = loop.create_task(running.shutdown(controlled=True), context=context)
-        killed = loop.create_task(self._event(broker).wait())
+        shutdown = start_in(self.cluster.processes[broker], running.shutdown(controlled=True))
+        killed = asyncio.create_task(self._event(broker).wait())
         await asyncio.wait({shutdown, killed}, return_when=asyncio.FIRST_COMPLETED)
         killed.cancel()
         self.cluster.brokers.pop(broker, None)

@@ -107,12 +107,12 @@ class Storm:
     def freeze(self, broker: int) -> None:
         """Pause the broker's process, as SIGSTOP does."""
         self.paused.add(broker)
-        self.loop.pause(self.cluster.processes[broker])
+        self.cluster.pause(broker)
 
     def resume(self, broker: int) -> None:
         """Resume the broker's process, as SIGCONT does."""
         self.paused.discard(broker)
-        self.loop.resume(self.cluster.processes[broker])
+        self.cluster.resume(broker)
 
     async def kill(self, broker: int) -> None:
         """Kill the broker, as SIGKILL does, and end its session a moment later."""
@@ -138,7 +138,7 @@ class Storm:
 
     async def expire(self, broker: int) -> None:
         """End the ZooKeeper session of the broker, without ending the broker."""
-        self.cluster.ensemble.end_session(self.cluster.sessions[broker].session_id)
+        self.cluster.end_session(broker)
 
     async def replace(self, broker: int) -> None:
         """Pause the broker until another broker leads; then resume the paused broker and kill the new leader."""

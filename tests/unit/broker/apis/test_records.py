@@ -12,7 +12,7 @@ from minikafka.client import Client, NewTopic
 from minikafka.client.administration.results import DeletedRecords, Outcome
 from minikafka.kafka.records.batch import Record
 from minikafka.simulation.cluster import MemoryCluster
-from minikafka.simulation.loop import SeededLoop, run_seeded
+from minikafka.simulation.loop import run_seeded
 
 T0 = TopicPartition("t", 0)
 LATEST = -1
@@ -143,16 +143,14 @@ def test_delete_records_waits_for_a_live_follower_until_the_timeout() -> None:
     async def scenario() -> None:
         async with MemoryCluster(3, **LONG_SESSIONS) as cluster, cluster.client() as user:
             await filled(user)
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, SeededLoop)
-            loop.pause(cluster.processes[1])
+            cluster.pause(1)
             late = await delete(user, 5)
             assert late.outcome.code is ErrorCode.REQUEST_TIMED_OUT
             assert starts(cluster) == {0: 5, 1: 0, 2: 5}
             waiting = asyncio.create_task(delete(user, 6))
             await cluster.clock.sleep(1000)
             assert not waiting.done()
-            loop.resume(cluster.processes[1])
+            cluster.resume(1)
             assert await waiting == deleted_to(6)
             assert starts(cluster) == {0: 6, 1: 6, 2: 6}
 
@@ -163,15 +161,11 @@ def test_delete_records_is_answered_when_the_awaited_follower_dies() -> None:
     async def scenario() -> None:
         async with MemoryCluster(3) as cluster, cluster.client() as user:
             await filled(user)
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, SeededLoop)
-            loop.pause(cluster.processes[2])
+            cluster.pause(2)
             waiting = asyncio.create_task(delete(user, 5))
             await cluster.clock.sleep(1000)
             assert not waiting.done()
-            session = cluster.sessions[2].session_id
-            cluster.kill(2)
-            cluster.ensemble.end_session(session)
+            cluster.kill_with_session(2)
             assert await waiting == deleted_to(5)
 
     run_seeded(10, scenario())
@@ -181,9 +175,7 @@ def test_waiting_delete_records_fails_when_another_broker_becomes_leader() -> No
     async def scenario() -> None:
         async with MemoryCluster(3, **LONG_SESSIONS) as cluster, cluster.client() as user:
             await filled(user)
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, SeededLoop)
-            loop.pause(cluster.processes[2])
+            cluster.pause(2)
             partition = cluster.brokers[0].replicas.partitions[T0]
             waiting = asyncio.create_task(delete(user, 5))
             await cluster.clock.sleep(1000)
@@ -191,7 +183,7 @@ def test_waiting_delete_records_fails_when_another_broker_becomes_leader() -> No
             await user.admin.elect_leaders([T0])
             while partition.is_leader:
                 await cluster.clock.sleep(10)
-            loop.resume(cluster.processes[2])
+            cluster.resume(2)
             assert await waiting == deleted_to(5)  # the client asked the new leader again
             assert partition.waiting == {}
             assert starts(cluster) == {0: 5, 1: 5, 2: 5}

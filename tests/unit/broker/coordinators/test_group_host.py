@@ -203,10 +203,10 @@ def test_members_stay_in_the_group_after_a_broker_pause_beyond_their_timeout() -
         while any(await asyncio.gather(*(member.beat() for member in members))):
             await asyncio.gather(*(member.join() for member in members))
         generations = [member.generation for member in members]
-        loop.pause(cluster.processes[0])
+        cluster.pause(0)
         beats = [loop.create_task(member.beat()) for member in members]
         await cluster.clock.sleep(5_000)
-        loop.resume(cluster.processes[0])
+        cluster.resume(0)
         assert await asyncio.gather(*beats) == [0, 0, 0]
         await cluster.clock.sleep(1_000)
         assert await asyncio.gather(*(member.beat() for member in members)) == [0, 0, 0]

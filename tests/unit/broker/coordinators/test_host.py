@@ -68,9 +68,7 @@ class Cluster(MemoryCluster):
 
     def end(self, number: int) -> None:
         """Kill the broker, and end its session."""
-        session_id = self.sessions[number].session_id
-        self.kill(number)
-        self.ensemble.end_session(session_id)
+        self.kill_with_session(number)
 
 
 def test_example_coordinator_keeps_acknowledged_values_when_brokers_die() -> None:

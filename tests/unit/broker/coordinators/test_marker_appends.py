@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from minikafka.broker.rpc.coordinator_calls import (
     encode_markers,
 )
 from minikafka.client import NewTopic
-from minikafka.simulation.loop import SeededLoop, run_seeded
+from minikafka.simulation.loop import run_seeded
 from minikafka.storage.replication.partition import Partition
 
 A, B = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -63,13 +62,11 @@ def test_answer_comes_when_the_markers_are_committed() -> None:
 
 def test_s103_marker_that_is_not_committed_is_no_success_and_is_not_appended_twice() -> None:
     async def scenario(scene: Scene) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SeededLoop)
-        loop.pause(scene.cluster.processes[1])
+        scene.cluster.pause(1)
         for _ in range(2):
             assert await scene.write(A, B) == [TIMED_OUT, NONE]
         assert scene.partition.log.log_end_offset == 2
-        loop.resume(scene.cluster.processes[1])
+        scene.cluster.resume(1)
         assert await scene.write(A) == [NONE]
         assert scene.partition.log.log_end_offset == 2
         assert markers(scene.partition) == [(PRODUCER, True, 1)]

@@ -17,7 +17,7 @@ from minikafka.kafka.records.batch import Record
 from minikafka.kafka.wire.codec import decode_response, request
 from minikafka.kafka.wire.versions import LIST_OFFSETS
 from minikafka.simulation.cluster import MemoryCluster
-from minikafka.simulation.loop import SeededLoop, run_seeded
+from minikafka.simulation.loop import run_seeded
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 NUMBERS = range(6)
@@ -499,9 +499,7 @@ def test_leader_prefers_no_follower_for_an_old_consumer_or_without_a_selector() 
 def test_leader_prefers_no_follower_that_lacks_the_offset_or_left_the_isr() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 0, b"one")
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SeededLoop)
-        loop.pause(cluster.processes[1])
+        cluster.pause(1)
         asyncio.create_task(produce(user, 0, b"two"))  # noqa: RUF006
         await cluster.clock.sleep(100)
         consumer = await reader(cluster, 0, "b")
@@ -515,7 +513,7 @@ def test_leader_prefers_no_follower_that_lacks_the_offset_or_left_the_isr() -> N
         await consumer.poll()
         assert consumer.preferred[T0] == -1
         assert consumer.received == {T0: [b"one", b"two"]}
-        loop.resume(cluster.processes[1])
+        cluster.resume(1)
 
     run_seeded(3, three_racks(scenario))
 
@@ -554,9 +552,7 @@ def test_follower_returns_out_of_range_only_beyond_its_log_end() -> None:
 
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await produce(user, 0, b"one")
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SeededLoop)
-        loop.pause(cluster.processes[2])
+        cluster.pause(2)
         asyncio.create_task(produce(user, 0, b"two"))  # noqa: RUF006
         replica = cluster.brokers[1].replicas.partitions[TopicPartition("t", 0)]
         while replica.log.log_end_offset < 2:
@@ -567,7 +563,7 @@ def test_follower_returns_out_of_range_only_beyond_its_log_end() -> None:
             consumer.assign({T0: offset})
             await consumer.poll()
             assert (consumer.errors[T0], consumer.received) == (code, {})
-        loop.resume(cluster.processes[2])
+        cluster.resume(2)
 
     run_seeded(6, three_racks(scenario))
 

@@ -231,9 +231,7 @@ def test_no_update_is_lost_when_brokers_are_killed_in_the_middle_of_cleanings(se
                 await update(user, 30, value=b"before-%d" % victim)
                 while not cluster.cleaners[victim].running:
                     await update(user, 1, value=b"waiting")
-                session = cluster.sessions[victim].session_id
-                cluster.kill(victim)
-                cluster.ensemble.end_session(session)
+                cluster.kill_with_session(victim)
                 await update(user, 10, value=b"after-%d" % victim)
                 await cluster.start(victim)
             await cluster.clock.sleep(60 * SECOND)

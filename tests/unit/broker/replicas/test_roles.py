@@ -223,9 +223,7 @@ def test_registry_keeps_its_values_when_its_leader_dies(seed: int) -> None:
             first = await cluster.loaded()
             for key, value in VALUES.items():
                 await cluster.registries[first].put(key, value)
-            session = cluster.sessions[first].session_id
-            cluster.kill(first)
-            cluster.ensemble.end_session(session)
+            cluster.kill_with_session(first)
             second = await cluster.loaded()
             assert second != first
             assert cluster.registries[second].values == VALUES

@@ -99,9 +99,7 @@ class Scene:
 
     def kill(self, number: int) -> None:
         """Kill a broker and end its session."""
-        session = self.cluster.sessions[number].session_id
-        self.cluster.kill(number)
-        self.cluster.ensemble.end_session(session)
+        self.cluster.kill_with_session(number)
 
     async def coordinator(self) -> int:
         return (await self.member().find())[0]
