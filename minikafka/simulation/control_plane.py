@@ -82,7 +82,7 @@ class MemoryControlPlane:
     ) -> dict[str, Any]:
         """Send a call and return the answer. The call is handled in a task of the server's process."""
         await asyncio.sleep(self.delay())
-        server = self._server(port)
+        server = self.server(port)
         self._authenticate(server.plane, target_id, method)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         task = start_in(server.process, _handle(server, Call(method, body), answer))
@@ -96,9 +96,10 @@ class MemoryControlPlane:
                 task.cancel()
 
     async def clock_offset(self, host: str, port: int, *, target_id: int, timeout_ms: int) -> int:
-        return self._server(port).plane.clock.wall_ms() - self.clock.wall_ms()
+        return self.server(port).plane.clock.wall_ms() - self.clock.wall_ms()
 
-    def _server(self, port: int) -> MemoryServer:
+    def server(self, port: int) -> MemoryServer:
+        """Return the server on a port. Raises ConnectionRefusedError."""
         server = self.servers.get(port)
         if server is None:
             raise ConnectionRefusedError(f"nobody serves on port {port}")
