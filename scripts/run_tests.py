@@ -5,14 +5,14 @@
     scripts/test --list                           the folders, what their tests need, and how long they usually take
 
 FOLDER is a folder or file below `tests/`, or `FILE::TEST`. The end of its path is enough if no other path has this end:
-`unit/storage/log`, `storage/log`, `test_recovery.py`. Folders come before the options of pytest.
+`unit/storage/log`, `storage/log`, `log/test_recovery.py`. Folders come before the options of pytest.
 
 --quick   skip the tests that start servers
 -k WORD, -x, --lf, -n 0 and all other options are pytest's
 
 Examples:
     scripts/test unit/storage/log
-    scripts/test test_epochs.py -k truncation -x
+    scripts/test log/test_recovery.py -k torn -x
 
 The first run creates the environment in .venv. Folders that need neither Spark nor Java do without these two.
 Exit codes: 0 all passed, 1 a check or a test failed, 4 wrong arguments, 5 no test was selected, 130 interrupted.

@@ -19,8 +19,6 @@ from minikafka.base.config.keys import Key
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.settings.dynamic_config import THROTTLES
 from minikafka.kafka.wire.versions import NAMES, SERVED
-from minikafka.spark.sink.options import DEFAULTS as WRITE_DEFAULTS
-from minikafka.spark.source.options import DEFAULTS as READ_DEFAULTS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "minikafka"
@@ -332,30 +330,6 @@ def test_architecture_page_lists_every_package():
     packages = {str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("*/__init__.py")}
 
     assert listed == {package for package in packages if "/" not in package}
-
-
-WITHOUT_DEFAULT = {
-    "required",
-    "one of three",
-    "none",
-    "`earliest`, stream: `latest`",
-    "`latest`",
-    "`4194304`, without values `16777216`",
-}
-
-
-def test_spark_page_lists_every_option_with_its_default():
-    page = (ROOT / "docs" / "spark.md").read_text()
-    reading, writing = page.split("## Writing")
-    for text, defaults in ((reading, READ_DEFAULTS), (writing, WRITE_DEFAULTS)):
-        rows = re.findall(r"^\| `([\w.]+)` \| (.+?) \| .+ \|$", text, re.MULTILINE)
-        options = {name: default for name, default in rows if name in defaults}
-        assert options.keys() == defaults.keys()
-        assert {
-            name: default.strip("`")
-            for name, default in options.items()
-            if default not in WITHOUT_DEFAULT
-        } == {name: default for name, default in defaults.items() if default is not None}
 
 
 RULE_FILES = ("test_tidy", "test_imports", "test_docs", "test_docstrings", "test_glossary")
