@@ -132,7 +132,12 @@ def check(options: Sequence[str]) -> None:
     with subprocess.Popen(collect, stdout=silent, stderr=silent) as compiling:
         try:
             for (tool, *words), advice in CHECKS:
-                if subprocess.run([TOOLS / tool, *words], check=False).returncode != 0:
+                ended = subprocess.run([TOOLS / tool, *words], stdout=subprocess.PIPE, check=False)
+                lines = ended.stdout.decode().splitlines()
+                print(
+                    *(lines if ended.returncode else lines[-1:]), sep="\n", end="\n" * bool(lines)
+                )
+                if ended.returncode:
                     sys.exit(f"scripts/test: {tool} failed: {advice}")
                 if compiling.poll() == USAGE_ERROR:
                     raise WrongArguments(

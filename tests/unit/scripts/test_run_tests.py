@@ -144,7 +144,7 @@ def test_all_checks_run_before_the_tests_and_the_first_failure_ends_them(project
 def test_interrupt_during_a_check_ends_the_script_and_its_processes(project):
     mark_installed(project, "tests")
     (project / ".venv" / "bin" / "python").write_text(f"#!/bin/sh\nexec sleep 60 {project}\n")
-    (project / ".venv" / "bin" / "mypy").write_text("#!/bin/sh\necho started\nexec sleep 60\n")
+    (project / ".venv" / "bin" / "mypy").write_text("#!/bin/sh\necho started >&2\nexec sleep 60\n")
     running = start([str(project / "scripts" / "test")], project)
     assert running.stdout is not None
     while running.stdout.readline().strip() != b"started":
