@@ -1,1 +1,1 @@
-"""The history checker: producers' histories compared with the logs of all replicas."""
+"""The check of replicas (`minikafka pipeline check`): their logs compared with each other and with histories."""
