@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn
 
 import rich.text as rich_text
@@ -17,7 +18,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client
 from minikafka.client.administration.group_admin import GroupDescription, MemberDescription
 from minikafka.client.log_offsets import LATEST
-from minikafka.tools.cli.terminal.columns import table_lines
+from minikafka.tools.cli.terminal.columns import Column, lines, objects
 from minikafka.tools.cli.terminal.echo import wants_json
 from minikafka.tools.cli.terminal.topic_errors import similar_groups
 from minikafka.tools.cli.terminal.watch import watch_lines
@@ -26,8 +27,6 @@ DEAD: Final = "Dead"
 EMPTY: Final = "Empty"
 REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance")
 _WIDTH: Final = 15
-_COORDINATOR_WIDTH: Final = 25
-_INSTANCE_WIDTH: Final = 17
 
 
 class OffsetRow(NamedTuple):
@@ -88,66 +87,69 @@ def _rows(
         yield OffsetRow(tp, at.offset, ends.get(tp), None)
 
 
-def offset_lines(group: str, rows: Sequence[OffsetRow]) -> Iterator[str]:
-    """Yield the header and a line for each partition."""
-    cells = [
-        (
-            group,
-            row.tp.topic,
-            str(row.tp.partition),
-            _shown(row.current_offset),
-            _shown(row.log_end_offset),
-            _shown(row.lag),
-            row.member.id if row.member else "-",
-            row.member.host if row.member else "-",
-            row.member.client_id if row.member else "-",
-        )
-        for row in rows
+def offset_columns(group: str) -> list[Column]:
+    """Return the columns of the partitions of a group. A row is an `OffsetRow`."""
+    return [
+        Column("GROUP", "", lambda _: group, _WIDTH),
+        Column("TOPIC", "topic", attrgetter("tp.topic"), _WIDTH),
+        Column("PARTITION", "partition", attrgetter("tp.partition"), 10, False),
+        Column("CURRENT-OFFSET", "current_offset", attrgetter("current_offset"), 15, False),
+        Column("LOG-END-OFFSET", "log_end_offset", attrgetter("log_end_offset"), 15, False),
+        Column("LAG", "lag", attrgetter("lag"), 15, False),
+        Column("CONSUMER-ID", "consumer_id", lambda row: row.member and row.member.id, _WIDTH),
+        Column("HOST", "host", lambda row: row.member and row.member.host, _WIDTH),
+        Column("CLIENT-ID", "client_id", lambda row: row.member and row.member.client_id),
     ]
-    header = (
-        *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"),
-        *("CONSUMER-ID", "HOST", "CLIENT-ID"),
-    )
-    widths = (_WIDTH, _WIDTH, 10, 15, 15, 15, _WIDTH, _WIDTH, 0)
-    return table_lines(header, cells, widths, growing=(0, 1, 6, 7))
 
 
-def member_lines(group: GroupDescription, *, verbose: bool) -> Iterator[str]:
-    """Yield the header and a line for each member, with instance ids if at least one member is static."""
+def member_columns(group: GroupDescription, *, verbose: bool) -> list[Column]:
+    """Return the columns of the members, with instance ids in the text if at least one member is static."""
     has_static = any(member.instance_id is not None for member in group.members)
-    header = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
-    widths = [_WIDTH, _WIDTH, _INSTANCE_WIDTH, _WIDTH, _WIDTH, 15]
-    cells = [
-        [
-            *(group.group, member.id, member.instance_id or "", member.host, member.client_id),
-            str(len(member.partitions)),
-            assignment_text(member.partitions),
-        ]
-        for member in group.members
+    instance = "GROUP-INSTANCE-ID" if has_static else ""
+    return [
+        Column("GROUP", "", lambda _: group.group, _WIDTH),
+        Column("CONSUMER-ID", "consumer_id", attrgetter("id"), _WIDTH),
+        Column(
+            instance, "group_instance_id", attrgetter("instance_id"), text=lambda one: one or ""
+        ),
+        Column("HOST", "host", attrgetter("host"), _WIDTH),
+        Column("CLIENT-ID", "client_id", attrgetter("client_id"), _WIDTH),
+        Column("#PARTITIONS", "", lambda one: len(one.partitions), 15, False),
+        Column(
+            "ASSIGNMENT" if verbose else "",
+            "",
+            lambda one: assignment_text(one.partitions),
+            0,
+            False,
+        ),
+        Column("", "partitions", lambda one: objects(_PARTITION, one.partitions)),
     ]
-    if verbose:
-        header.append("ASSIGNMENT")
-        widths.append(0)
-    if not has_static:
-        for row in (header, widths, *cells):
-            del row[2]  # type: ignore[attr-defined]
-    growing = range(5 if has_static else 4)
-    return table_lines(header, [row[: len(header)] for row in cells], widths, growing=growing)
 
 
-def state_lines(group: GroupDescription) -> Iterator[str]:
-    """Yield the header, and a line with the state of the group."""
-    node = group.coordinator
-    cells = (
-        group.group,
-        f"{node.host}:{node.port}  ({node.id})",
-        group.assignor or "-",
-        group.state,
-        str(len(group.members)),
-    )
-    header = ("GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS")
-    widths = (_WIDTH, _COORDINATOR_WIDTH, 20, 20, 0)
-    return table_lines(header, [cells], widths, growing=(0, 1))
+_PARTITION: Final = (
+    Column("", "topic", attrgetter("topic")),
+    Column("", "partition", attrgetter("partition")),
+)
+STATE: Final = (
+    Column("GROUP", "group", attrgetter("group"), _WIDTH),
+    Column(
+        "COORDINATOR (ID)",
+        "coordinator",
+        lambda group: {key: getattr(group.coordinator, key) for key in ("id", "host", "port")},
+        25,
+        text="{0[host]}:{0[port]}  ({0[id]})".format,
+    ),
+    Column(
+        "ASSIGNMENT-STRATEGY",
+        "assignment_strategy",
+        lambda group: group.assignor or None,
+        20,
+        False,
+    ),
+    Column("STATE", "state", attrgetter("state"), 20, False),
+    Column("#MEMBERS", "members", lambda group: len(group.members)),
+)
+"""A row is a `GroupDescription`."""
 
 
 def assignment_text(partitions: Sequence[TopicPartition]) -> str:
@@ -165,63 +167,6 @@ def remark(group: GroupDescription) -> str | None:
     if group.state in REBALANCING:
         return f"Warning: Consumer group '{group.group}' is rebalancing."
     return None
-
-
-def as_json_offsets(group: GroupDescription, rows: Sequence[OffsetRow]) -> dict[str, Any]:
-    """Return the JSON object of a group with its partitions."""
-    return {
-        "group": group.group,
-        "state": group.state,
-        "partitions": [
-            {
-                "topic": row.tp.topic,
-                "partition": row.tp.partition,
-                "current_offset": row.current_offset,
-                "log_end_offset": row.log_end_offset,
-                "lag": row.lag,
-                "consumer_id": row.member.id if row.member else None,
-                "host": row.member.host if row.member else None,
-                "client_id": row.member.client_id if row.member else None,
-            }
-            for row in rows
-        ],
-    }
-
-
-def as_json_members(group: GroupDescription) -> dict[str, Any]:
-    """Return the JSON object of a group with its members."""
-    return {
-        "group": group.group,
-        "state": group.state,
-        "members": [
-            {
-                "consumer_id": member.id,
-                "group_instance_id": member.instance_id,
-                "host": member.host,
-                "client_id": member.client_id,
-                "partitions": [
-                    {"topic": tp.topic, "partition": tp.partition} for tp in member.partitions
-                ],
-            }
-            for member in group.members
-        ],
-    }
-
-
-def as_json_state(group: GroupDescription) -> dict[str, Any]:
-    """Return the JSON object of a group with its state."""
-    node = group.coordinator
-    return {
-        "group": group.group,
-        "coordinator": {"id": node.id, "host": node.host, "port": node.port},
-        "assignment_strategy": group.assignor or None,
-        "state": group.state,
-        "members": len(group.members),
-    }
-
-
-def _shown(number: int | None) -> str:
-    return "-" if number is None else str(number)
 
 
 class Aspect(Enum):
@@ -263,24 +208,27 @@ class GroupSelection:
             f"minikafka: GROUP_ID_NOT_FOUND: {name}: there is no such group{await similar_groups(client, name)}"
             for name in missing
         ]
-        shown = [self._as_json(group, rows.get(group.group, [])) for group in found]
-        lines: list[str] = []
+        result: list[dict[str, Any]] = []
+        text: list[str] = []
         for group in found:
-            block = list(self._lines(group, rows.get(group.group, [])))
-            lines += ["", *block] if lines and block else block
-        return Looked(shown, lines, remarks, not missing)
+            shown, block = self._shown(group, rows.get(group.group, []))
+            result.append(shown)
+            text += ["", *block] if text and block else block
+        return Looked(result, text, remarks, not missing)
 
-    def _as_json(self, group: GroupDescription, rows: list[OffsetRow]) -> dict[str, Any]:
+    def _shown(
+        self, group: GroupDescription, offsets: list[OffsetRow]
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Return a group as a JSON object and as lines; without rows, there are no lines."""
+        if self.aspect is Aspect.STATE:
+            return objects(STATE, [group])[0], list(lines(STATE, [group]))
+        rows: Sequence[Any] = offsets if self.aspect is Aspect.OFFSETS else group.members
         if self.aspect is Aspect.OFFSETS:
-            return as_json_offsets(group, rows)
-        return as_json_members(group) if self.aspect is Aspect.MEMBERS else as_json_state(group)
-
-    def _lines(self, group: GroupDescription, rows: list[OffsetRow]) -> Iterator[str]:
-        if self.aspect is Aspect.OFFSETS:
-            return offset_lines(group.group, rows) if rows else iter(())
-        if self.aspect is Aspect.MEMBERS:
-            return member_lines(group, verbose=self.verbose) if group.members else iter(())
-        return state_lines(group)
+            key, columns = "partitions", offset_columns(group.group)
+        else:
+            key, columns = "members", member_columns(group, verbose=self.verbose)
+        head = {"group": group.group, "state": group.state, key: objects(columns, rows)}
+        return head, list(lines(columns, rows)) if rows else []
 
 
 async def watch_groups(client: Client, look: GroupSelection, interval_seconds: float) -> NoReturn:
@@ -288,9 +236,9 @@ async def watch_groups(client: Client, look: GroupSelection, interval_seconds: f
 
     async def read() -> tuple[Any, list[rich_text.Text]]:
         found = await look.read(client)
-        lines = [*found.remarks, *found.lines]
         return found.result, [
-            rich_text.Text(line, no_wrap=True, overflow="ellipsis") for line in lines
+            rich_text.Text(line, no_wrap=True, overflow="ellipsis")
+            for line in (*found.remarks, *found.lines)
         ]
 
     await watch_lines(read, interval_seconds)

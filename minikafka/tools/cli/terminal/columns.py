@@ -1,25 +1,49 @@
-"""Tables in the layout of Kafka's tools: left-aligned columns that are as wide as needed, whatever the terminal."""
+"""Results as rows: one table of columns gives the lines of the text and the objects of the JSON.
+
+The lines have the layout of Kafka's tools: left-aligned columns that are as wide as needed, whatever the terminal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 
-def table_lines(
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    widths: Sequence[int],
-    growing: Iterable[int],
-) -> Iterator[str]:
-    """Yield lines of left-aligned columns. `growing`: indexes of columns that grow to their longest cell."""
-    sizes = list(widths)
-    for column in growing:
-        sizes[column] = max([sizes[column], *(len(row[column]) for row in rows)])
-    for row in (header, *rows):
-        yield " ".join(cell.ljust(size) for cell, size in zip(row, sizes, strict=True)).rstrip()
+def _shown(value: object) -> str:
+    return "-" if value is None else str(value)
 
 
-def fitted_lines(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Yield lines of columns that are as wide as their longest cell. None is printed as "-"."""
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
-    return table_lines(header, cells, [len(title) for title in header], range(len(header)))
+class Column(NamedTuple):
+    """One column of a result. `value`: reads its value from a row; None if there is none.
+
+    `title`: "" if the text lacks the column. `key`: the name in JSON, "" if the JSON lacks it. `width`: by default that
+    of the title. `grows`: the column is as wide as its longest cell. `text`: returns a value as the text of a cell.
+    """
+
+    title: str
+    key: str
+    value: Callable[[Any], object]
+    width: int | None = None
+    grows: bool = True
+    text: Callable[[Any], str] = _shown
+
+
+def lines(columns: Iterable[Column], rows: Iterable[Any]) -> Iterator[str]:
+    """Yield the titles, and a line for each row."""
+    shown = [column for column in columns if column.title]
+    table = [[column.title for column in shown]]
+    table += [[column.text(column.value(row)) for column in shown] for row in rows]
+    sizes = [_size(column, [row[at] for row in table[1:]]) for at, column in enumerate(shown)]
+    for cells in table:
+        yield " ".join(map(str.ljust, cells, sizes)).rstrip()
+
+
+def _size(column: Column, cells: Sequence[str]) -> int:
+    width = len(column.title) if column.width is None else column.width
+    return max([width, *map(len, cells)]) if column.grows else width
+
+
+def objects(columns: Iterable[Column], rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return the JSON object of each row."""
+    known = [column for column in columns if column.key]
+    return [{column.key: column.value(row) for column in known} for row in rows]

@@ -27,6 +27,7 @@ from minikafka.tools.cli.arguments.options import bootstrap_option, data_option,
 from minikafka.tools.cli.arguments.partition_arguments import partition_argument
 from minikafka.tools.cli.arguments.placement import parse_partition
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client
+from minikafka.tools.cli.terminal.columns import lines, objects
 from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 from minikafka.tools.cli.terminal.topic_errors import (
@@ -106,8 +107,8 @@ def list_(
     now = SystemClock().wall_ms()
     started = {name: start for name, start in starts.items() if start is not None}
     ages = {name: max(now - start, 0) for name, start in started.items()}
-    rows = [{**one._asdict(), "age_ms": ages.get(one.transactional_id)} for one in found]
-    show(rows, views.listing_lines(found, ages))
+    rows = [views.Listed(one, ages.get(one.transactional_id)) for one in found]
+    show(objects(views.LISTING, rows), lines(views.LISTING, rows))
 
 
 def _ids_argument(command: Callable[..., None]) -> Callable[..., None]:
@@ -157,8 +158,10 @@ def describe(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> N
     results, similar = run_with_client(work, bootstrap_servers(bootstrap, data))
     now = SystemClock().wall_ms()
     found = [result.found for result in results.values() if result.found is not None]
+    columns = views.description(now)
+    by_id = [columns[1], columns[0], *columns[2:]]
     rows = [
-        views.as_json_description(result.found, now)
+        objects(by_id, [result.found])[0]
         if result.found is not None
         else {
             "transactional_id": name,
@@ -167,7 +170,7 @@ def describe(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> N
         }
         for name, result in results.items()
     ]
-    show(rows, views.description_lines(found, now) if found else ())
+    show(rows, lines(columns, found) if found else ())
     _print_failures({name: result.outcome for name, result in results.items()}, similar)
     fail_unless(len(found) == len(results))
 
@@ -251,7 +254,7 @@ def describe_producers(
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
 
-    show([one._asdict() for one in found], views.producer_lines(found))
+    show(objects(views.PRODUCERS, found), lines(views.PRODUCERS, found))
 
 
 @transactions.command(short_help="Write the marker of an abort into a partition.")
@@ -407,9 +410,8 @@ def find_hanging(
         return await hanging.find_hanging(client, scope, now - minutes * _MINUTE_MS)
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
-    show(
-        [views.as_json_open(one) for one in found.hanging], views.hanging_lines(found.hanging, now)
-    )
+    columns = views.hanging(now)
+    show(objects(columns, found.hanging), lines(columns, found.hanging))
     for reason in found.failed.values():
         echo(f"minikafka: not examined: {reason}", err=True)
     fail_unless(not found.failed)

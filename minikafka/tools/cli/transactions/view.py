@@ -1,123 +1,91 @@
-"""The output of `transactions`: the columns of kafka-transactions.sh, or JSON. A missing value is "-", or null."""
+"""The columns of `transactions`: those of kafka-transactions.sh, and their names in JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
 from minikafka.client.administration.transaction_admin import (
-    ProducerState,
     TransactionDescription,
     TransactionListing,
 )
-from minikafka.tools.cli.terminal.columns import fitted_lines
-from minikafka.tools.cli.transactions.hanging import HangingTransaction
+from minikafka.tools.cli.terminal.columns import Column
 
 _MINUTE_MS: Final = 60_000
 
 
-def listing_lines(found: Sequence[TransactionListing], ages: Mapping[str, int]) -> Iterator[str]:
-    """Yield the header and a line for each transactional id. `ages`: how long transactions have been open, in ms.
+class Listed(NamedTuple):
+    """A transactional id. `age_ms`: how long its transaction has been open; None if no transaction is open."""
 
-    The column of the ages follows those of Kafka's tool.
-    """
-    header = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState", "Age")
-    rows = [(*one, _age(ages.get(one.transactional_id))) for one in found]
-    return fitted_lines(header, rows)
+    listing: TransactionListing
+    age_ms: int | None
 
 
-def _age(ms: int | None) -> str | None:
-    """Return an age as text, for example `35s`, `12m` or `3h`; None if it is not known."""
+def _age(ms: int | None) -> str:
+    """Return an age as text, for example `35s`, `12m` or `3h`; "-" if it is not known."""
     if ms is None:
-        return None
+        return "-"
     seconds = ms // 1000
     if seconds < 120:
         return f"{seconds}s"
     return f"{seconds // 60}m" if seconds < 7_200 else f"{seconds // 3_600}h"
 
 
-def description_lines(found: Sequence[TransactionDescription], now: int) -> Iterator[str]:
-    """Yield the header and a line for each transactional id. `now`: Unix ms."""
-    header = (
-        *("CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState"),
-        *("TransactionTimeoutMs", "CurrentTransactionStartTimeMs", "TransactionDurationMs"),
-        "TopicPartitions",
-    )
-    rows = [
-        (
-            *(one.coordinator, one.transactional_id, one.producer_id, one.producer_epoch),
-            *(one.state, one.timeout_ms, one.start_ms, duration_ms(one, now)),
-            ",".join(map(str, one.partitions)),
-        )
-        for one in found
+LISTING: Final = (
+    Column("TransactionalId", "transactional_id", attrgetter("listing.transactional_id")),
+    Column("Coordinator", "coordinator", attrgetter("listing.coordinator")),
+    Column("ProducerId", "producer_id", attrgetter("listing.producer_id")),
+    Column("TransactionState", "state", attrgetter("listing.state")),
+    Column("Age", "age_ms", attrgetter("age_ms"), text=_age),
+)
+"""A row is a `Listed`. The age is a column that Kafka's tool lacks."""
+
+
+def description(now: int) -> list[Column]:
+    """Return the columns of transactional ids. `now`: Unix ms."""
+    return [
+        Column("CoordinatorId", "coordinator", attrgetter("coordinator")),
+        Column("TransactionalId", "transactional_id", attrgetter("transactional_id")),
+        Column("ProducerId", "producer_id", attrgetter("producer_id")),
+        Column("ProducerEpoch", "producer_epoch", attrgetter("producer_epoch")),
+        Column("TransactionState", "state", attrgetter("state")),
+        Column("TransactionTimeoutMs", "timeout_ms", attrgetter("timeout_ms")),
+        Column("CurrentTransactionStartTimeMs", "start_time_ms", attrgetter("start_ms")),
+        Column("TransactionDurationMs", "duration_ms", lambda one: duration_ms(one, now)),
+        Column("TopicPartitions", "", lambda one: ",".join(map(str, one.partitions))),
+        Column("", "partitions", lambda one: [_as_json_partition(tp) for tp in one.partitions]),
     ]
-    return fitted_lines(header, rows)
 
 
-def producer_lines(producers: Sequence[ProducerState]) -> Iterator[str]:
-    """Yield the header and a line for each producer."""
-    header = (
-        *("ProducerId", "ProducerEpoch", "LatestCoordinatorEpoch", "LastSequence"),
-        *("LastTimestamp", "CurrentTransactionStartOffset"),
-    )
-    rows = [
-        (
-            *(one.producer_id, one.producer_epoch, one.coordinator_epoch, one.last_sequence),
-            *(one.last_timestamp, one.start_offset),
-        )
-        for one in producers
+PRODUCERS: Final = (
+    Column("ProducerId", "producer_id", attrgetter("producer_id")),
+    Column("ProducerEpoch", "producer_epoch", attrgetter("producer_epoch")),
+    Column("LatestCoordinatorEpoch", "coordinator_epoch", attrgetter("coordinator_epoch")),
+    Column("LastSequence", "last_sequence", attrgetter("last_sequence")),
+    Column("LastTimestamp", "last_timestamp", attrgetter("last_timestamp")),
+    Column("CurrentTransactionStartOffset", "start_offset", attrgetter("start_offset")),
+)
+"""A row is a `ProducerState`."""
+
+
+def hanging(now: int) -> list[Column]:
+    """Return the columns of hanging transactions. `now`: Unix ms."""
+    return [
+        Column("Topic", "topic", attrgetter("tp.topic")),
+        Column("Partition", "partition", attrgetter("tp.partition")),
+        Column("ProducerId", "producer_id", attrgetter("producer.producer_id")),
+        Column("ProducerEpoch", "producer_epoch", attrgetter("producer.producer_epoch")),
+        Column("CoordinatorEpoch", "coordinator_epoch", attrgetter("producer.coordinator_epoch")),
+        Column("StartOffset", "start_offset", attrgetter("start_offset")),
+        Column("LastTimestamp", "last_timestamp", attrgetter("producer.last_timestamp")),
+        Column("Duration(min)", "", lambda one: (now - one.producer.last_timestamp) // _MINUTE_MS),
     ]
-    return fitted_lines(header, rows)
-
-
-def hanging_lines(found: Sequence[HangingTransaction], now: int) -> Iterator[str]:
-    """Yield the header and a line for each hanging transaction. `now`: Unix ms."""
-    header = (
-        *("Topic", "Partition", "ProducerId", "ProducerEpoch", "CoordinatorEpoch", "StartOffset"),
-        *("LastTimestamp", "Duration(min)"),
-    )
-    rows = [
-        (
-            *(one.tp.topic, one.tp.partition, one.producer.producer_id),
-            *(one.producer.producer_epoch, one.producer.coordinator_epoch, one.start_offset),
-            *(one.producer.last_timestamp, (now - one.producer.last_timestamp) // _MINUTE_MS),
-        )
-        for one in found
-    ]
-    return fitted_lines(header, rows)
 
 
 def duration_ms(one: TransactionDescription, now: int) -> int | None:
     """Return the age of the open transaction in ms; None if no transaction is open. `now`: Unix ms."""
     return None if one.start_ms is None else max(now - one.start_ms, 0)
-
-
-def as_json_description(one: TransactionDescription, now: int) -> dict[str, Any]:
-    """Return the JSON object of a transactional id."""
-    return {
-        "transactional_id": one.transactional_id,
-        "coordinator": one.coordinator,
-        "producer_id": one.producer_id,
-        "producer_epoch": one.producer_epoch,
-        "state": one.state,
-        "timeout_ms": one.timeout_ms,
-        "start_time_ms": one.start_ms,
-        "duration_ms": duration_ms(one, now),
-        "partitions": [_as_json_partition(tp) for tp in one.partitions],
-    }
-
-
-def as_json_open(one: HangingTransaction) -> dict[str, Any]:
-    """Return the JSON object of a transaction that is open in a partition."""
-    return {
-        **_as_json_partition(one.tp),
-        "producer_id": one.producer.producer_id,
-        "producer_epoch": one.producer.producer_epoch,
-        "coordinator_epoch": one.producer.coordinator_epoch,
-        "start_offset": one.producer.start_offset,
-        "last_timestamp": one.producer.last_timestamp,
-    }
 
 
 def _as_json_partition(tp: TopicPartition) -> dict[str, Any]:

@@ -7,16 +7,14 @@ import pytest
 from minikafka.base.model import Node, TopicPartition
 from minikafka.client.administration.group_admin import GroupDescription, MemberDescription
 from minikafka.tools.cli.groups.view import (
+    STATE,
     OffsetRow,
-    as_json_members,
-    as_json_offsets,
-    as_json_state,
     assignment_text,
-    member_lines,
-    offset_lines,
+    member_columns,
+    offset_columns,
     remark,
-    state_lines,
 )
+from minikafka.tools.cli.terminal.columns import lines, objects
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MEMBER = MemberDescription("c-1", None, "c", "/10.0.0.1", (T0, T1))
@@ -34,7 +32,7 @@ def test_group_offsets_have_kafkas_columns_and_dashes_for_unknown_values() -> No
         OffsetRow(T1, None, 3, MEMBER),
         OffsetRow(T1, 2, None, None),
     ]
-    assert list(offset_lines("g", rows)) == [
+    assert list(lines(offset_columns("g"), rows)) == [
         "GROUP           TOPIC           PARTITION  CURRENT-OFFSET  LOG-END-OFFSET  LAG             "
         "CONSUMER-ID     HOST            CLIENT-ID",
         "g               t               0          4               10              6               "
@@ -46,12 +44,16 @@ def test_group_offsets_have_kafkas_columns_and_dashes_for_unknown_values() -> No
     ]
 
 
+def member_lines(found: GroupDescription, *, verbose: bool) -> list[str]:
+    return list(lines(member_columns(found, verbose=verbose), found.members))
+
+
 def test_members_have_an_instance_column_only_if_one_is_static() -> None:
-    assert list(member_lines(group("Stable", MEMBER), verbose=False)) == [
+    assert member_lines(group("Stable", MEMBER), verbose=False) == [
         "GROUP           CONSUMER-ID     HOST            CLIENT-ID       #PARTITIONS",
         "g               c-1             /10.0.0.1       c               2",
     ]
-    assert list(member_lines(group("Stable", MEMBER, STATIC), verbose=True)) == [
+    assert member_lines(group("Stable", MEMBER, STATIC), verbose=True) == [
         "GROUP           CONSUMER-ID     GROUP-INSTANCE-ID HOST            CLIENT-ID       "
         "#PARTITIONS     ASSIGNMENT",
         "g               c-1                               /10.0.0.1       c               "
@@ -62,11 +64,11 @@ def test_members_have_an_instance_column_only_if_one_is_static() -> None:
 
 
 def test_group_state_is_shown_with_coordinator_and_assignor() -> None:
-    assert list(state_lines(group("Stable", MEMBER))) == [
+    assert list(lines(STATE, [group("Stable", MEMBER)])) == [
         "GROUP           COORDINATOR (ID)          ASSIGNMENT-STRATEGY  STATE                #MEMBERS",
         "g               host:9092  (2)            range                Stable               1",
     ]
-    assert "-                    Empty" in list(state_lines(group("Empty")))[1]
+    assert "-                    Empty" in list(lines(STATE, [group("Empty")]))[1]
 
 
 def test_assigned_partitions_are_printed_sorted_and_grouped_by_topic() -> None:
@@ -88,13 +90,14 @@ def test_group_state_that_needs_attention_has_a_remark(state: str, text: str | N
 
 def test_group_json_has_null_for_unknown_values() -> None:
     rows = [OffsetRow(T0, 4, 10, MEMBER), OffsetRow(T1, None, None, None)]
-    known, unknown = as_json_offsets(group("Stable", MEMBER), rows)["partitions"]
+    known, unknown = objects(offset_columns("g"), rows)
     assert (known["lag"], known["consumer_id"], known["host"]) == (6, "c-1", "/10.0.0.1")
     assert set(unknown.values()) == {"t", 1, None}
-    members = as_json_members(group("Stable", STATIC, MEMBER))["members"]
+    found = group("Stable", STATIC, MEMBER)
+    members = objects(member_columns(found, verbose=False), found.members)
     assert members[0]["group_instance_id"] == "i"
     assert members[1]["partitions"][1] == {"topic": "t", "partition": 1}
-    assert as_json_state(group("Empty")) == {
+    assert objects(STATE, [group("Empty")])[0] == {
         "group": "g",
         "coordinator": {"id": 2, "host": "host", "port": 9092},
         "assignment_strategy": None,
