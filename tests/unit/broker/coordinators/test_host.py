@@ -1,14 +1,13 @@
-"""A coordinator written from `docs/architecture.md` alone: the example of the page, on whole brokers in memory."""
+"""The smallest coordinator in its host, on whole brokers in memory."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from support.brokers.cold import Tasks
+from support.deciders import smallest_coordinator
 
 from minikafka.base.coordinators import TransactionEnded, partition_of
 from minikafka.base.errors import ErrorCode
@@ -23,14 +22,6 @@ from minikafka.simulation.clocks import LoopClock
 from minikafka.simulation.cluster import MemoryCluster
 from minikafka.simulation.loop import run_seeded
 
-PAGE = Path(__file__).parents[4] / "docs" / "architecture.md"
-EXAMPLE = next(
-    b
-    for b in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    if "class Registry" in b
-)
-NAMES: dict[str, Any] = {}
-exec(compile(EXAMPLE, "docs/architecture.md", "exec"), NAMES)
 RETRY_MS = 50
 SETTINGS = TopicSettings("c", 1, 1, "", {})
 HOME = TopicPartition("c", 0)
@@ -44,7 +35,7 @@ class Cluster(MemoryCluster):
         self.registries: dict[int, Any] = {}
 
     def created(self, broker: BrokerServer) -> None:
-        self.registries[broker.config.broker_id] = NAMES["host_registry"](broker)
+        self.registries[broker.config.broker_id] = smallest_coordinator.host_registry(broker)
 
     async def coordinator(self, key: str) -> int:
         """Return the id of the broker that coordinates the key, as a live broker locates it."""
@@ -60,7 +51,7 @@ class Cluster(MemoryCluster):
         while True:
             host, _ = self.registries[await self.coordinator(key)]
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            host.handle(NAMES[request](key, *arguments, answer.set_result))
+            host.handle(getattr(smallest_coordinator, request)(key, *arguments, answer.set_result))
             response = await answer
             if not isinstance(response, ErrorCode) or response is ErrorCode.NONE:
                 return response
@@ -127,7 +118,7 @@ class Replicas:
         return self.ends
 
 
-class Registry(NAMES["Registry"]):  # type: ignore[misc]
+class Registry(smallest_coordinator.Registry):
     """The example's coordinator, which notes the ends of transactions."""
 
     def __init__(self) -> None:
@@ -142,7 +133,7 @@ class Registry(NAMES["Registry"]):  # type: ignore[misc]
 
 def found(registry: Any, key: str) -> Any:
     """Return the answer to a `Get`."""
-    (answer,) = registry.handle(NAMES["Get"](key, None), 0)
+    (answer,) = registry.handle(smallest_coordinator.Get(key, None), 0)
     return answer.response
 
 
