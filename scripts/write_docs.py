@@ -55,8 +55,9 @@ keep the values of the cluster's first start ([cli.md](cli.md#an-edited-clustert
 The file has one table, `[broker]`, with these keys. Other machines may be able to reach the listeners; the broker then
 logs a warning, because there is no encryption and no authentication.
 
-Listeners with names of your choice need three keys, for example `listeners = "IN://127.0.0.1:0,OUT://127.0.0.1:0"` (port 0:
-a free port), `listener.security.protocol.map = "IN:PLAINTEXT,OUT:PLAINTEXT"` and `inter.broker.listener.name = "IN"`.
+Listeners with names of your choice need three keys, for example
+`listeners = "IN://127.0.0.1:0,OUT://127.0.0.1:0"` (port 0: a free port),
+`listener.security.protocol.map = "IN:PLAINTEXT,OUT:PLAINTEXT"` and `inter.broker.listener.name = "IN"`.
 A client gets the addresses of the listener to which it has connected.
 
 A *dynamic* key can also be changed while brokers run: for one broker with
