@@ -1,9 +1,10 @@
-"""The paths, classes and methods that the documents name in backticks exist, and their links lead somewhere."""
+"""What documents, docstrings and comments name exists: paths, modules, classes, methods, and anchors of pages."""
 
 from __future__ import annotations
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
@@ -24,10 +25,18 @@ LINK = re.compile(r"\]\(([\w./#-]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FILE = re.compile(r"/?(?:[\w.-]+/)*\w+\.py")
 FOLDER = re.compile(r"(?:[a-z][\w-]*/)+")
+PACKAGE = re.compile(r"[a-z_]+(?:/[a-z_]+)+")
+MODULE = re.compile(r"minikafka(?:\.\w+)+")
+BARE_PATH = re.compile(r"(?<![\w./*<>{}$-])((?:[a-z_]+/)+[\w-]+\.(?:py|md|toml))(?:#([\w-]+))?\b")
+NOTE = re.compile(r"\bnotes?, rows? \d+")
+"""A reference to a row of a note. The notes are not in the repository."""
 CLASS = re.compile(r"(?:[a-z_]+\.)*([a-z_]+)\.([A-Z]\w*)(?:\(.*\))?")
 MEMBER = re.compile(r"([A-Z]\w*[a-z]\w*)\.([a-z_]\w*)(?:\(.*\))?")
 ELSEWHERE = re.compile(
-    r"(data|logs|transformations)/|clicks\.py|pyspark\.|ssl\.|org\.|log\.ZXID|reassignment\.A1"
+    r"(data|logs|transformations|zookeeper/data|bin/java)\b|(clicks\.py|log\.ZXID|snapshot\.ZXID)"
+    r"|(pyspark|ssl|org|subprocess|launcher|minikafka\.errors)\.|(DataFrame|Observation)\."
+    r"|(ConsumerCoordinator|RecordAccumulator|TransactionManager)\."
+    r"|(reassignment\.A1|broker\.METHOD|headers\.SEGMENTS|clients\.Client)"
 )
 """The start of what is not in the repository: files of a user or a cluster, and names of other libraries."""
 
@@ -42,7 +51,7 @@ def anchors(page: Path) -> set[str]:
 @cache
 def paths() -> set[str]:
     """Return the ends of the paths of all files and folders of the repository. A folder ends with a slash."""
-    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    found = [path for folder in ("docs", *FOLDERS) for path in (ROOT / folder).rglob("*")]
     names = [f"{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in [*found, *ROOT.iterdir()]]
     return {name[at + 1 :] for name in names for at in (-1, *slashes_of(name))}
 
@@ -100,11 +109,53 @@ def has_class(module: str, name: str) -> bool:
     )
 
 
+def has_module(dotted: str) -> bool:
+    """True if a module or package has this name, or the name is one of its public names."""
+    owner, _, name = dotted.rpartition(".")
+    path = ROOT / owner.replace(".", "/")
+    owners = [path.with_suffix(".py"), path / "__init__.py"]
+    return bool(
+        {f"{dotted.replace('.', '/')}/", f"{dotted.replace('.', '/')}.py"} & paths()
+    ) or any(re.search(rf"\b{name}\b", one.read_text()) for one in owners if one.exists())
+
+
+@cache
+def keys() -> set[str]:
+    """Return the names of all configuration keys."""
+    return set(CODE.findall((ROOT / "docs" / "configuration.md").read_text()))
+
+
+def prose_of(path: Path) -> Iterator[str]:
+    """Yield the docstrings and the comments of a source file."""
+    for node in ast.walk(ast.parse(sources()[path])):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+    with path.open("rb") as source:
+        for token in tokenize.tokenize(source.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
+
+
+def dead_references(text: str) -> Iterator[str]:
+    """Yield what a docstring or comment names and the repository does not have."""
+    yield from (name for name in CODE.findall(text) if not is_known(name))
+    yield from (found[0] for found in NOTE.finditer(text))
+    for found in BARE_PATH.finditer(text):
+        path, heading = found[1], found[2]
+        is_there = path in paths() or ELSEWHERE.match(path)
+        if not is_there or (heading and heading not in anchors(ROOT / path)):
+            yield found[0]
+
+
 def is_known(text: str) -> bool:
     if ELSEWHERE.match(text):
         return True
     if FILE.fullmatch(text) or FOLDER.fullmatch(text):
         return text.lstrip("/") in paths()
+    if PACKAGE.fullmatch(text):
+        return bool({text, f"{text}/", f"{text}.py"} & paths())
+    if MODULE.fullmatch(text):
+        return has_module(text) or text in keys()
     if found := CLASS.fullmatch(text):
         return has_class(found[1], found[2])
     if found := MEMBER.fullmatch(text):
@@ -144,3 +195,29 @@ def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path):
 )
 def test_names_are_looked_up_in_the_repository(text: str, known: bool):
     assert is_known(text) == known
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_docstrings_and_comments_name_existing_files_classes_and_methods(folder: str):
+    dead = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sources()
+        if path.is_relative_to(ROOT / folder)
+        for text in prose_of(path)
+        for name in dead_references(text)
+    ]
+    assert dead == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "see `zk/core`",
+        "in base/deciders.py",
+        "`minikafka.rpc.calls`",
+        "the note, row 3",
+        "docs/rules.md#no",
+    ],
+)
+def test_dead_reference_of_a_docstring_is_found(text: str):
+    assert len(list(dead_references(text))) == 1

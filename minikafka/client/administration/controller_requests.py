@@ -16,7 +16,7 @@ from minikafka.client.network import Network
 from minikafka.client.retries import GRACE_MS, Retries
 
 CONTROLLER: Final = "an answer to an administrator's request"
-"""The text for `Wait.about`. A client does not know whether the cluster has a controller that answers."""
+"""The text for `PendingCall.about`. A client does not know whether the cluster has a controller that answers."""
 
 Item = TypeVar("Item", bound=Hashable)
 

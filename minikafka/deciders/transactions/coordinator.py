@@ -1,6 +1,6 @@
 """The transaction coordinator of one broker, for the partitions of `__transaction_state` that the broker leads.
 
-`TransactionCoordinator` is a decider (`deciders/decider.py`), whose host is `broker/coordinators/transactions`.
+`TransactionCoordinator` is a decider (`deciders/decider.py`), whose host is `TransactionHost`.
 Invariants: every caller is answered exactly once. A transaction ends once, as its first committed decision says, and
 its markers are sent until every partition that it touched has one. A fenced producer changes nothing more.
 """

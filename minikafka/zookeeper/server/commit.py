@@ -25,7 +25,7 @@ FAST_FLUSHES: Final = 64
 
 
 class CommitStore(Protocol):
-    """The files of a server (`zk/store`). Each method may raise MinikafkaError."""
+    """The files of a server (`zookeeper/server/store/`). Each method may raise MinikafkaError."""
 
     notes: list[str]
     transactions_since_roll: int

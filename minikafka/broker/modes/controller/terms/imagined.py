@@ -1,8 +1,8 @@
 """An imagined ZooKeeper and imagined brokers, for a plan: reads are real, writes stay in memory.
 
-`ImaginedStore` is an overlay on the tree of a ZooKeeper server (`zk/core`). A node is read from the real ZooKeeper
-when it is first needed, and placed into the tree. The plan's writes are checked and carried out on the tree, so
-that a plan fails where a real controller's write would fail. Access control lists are not read: the plan may write
+`ImaginedStore` is an overlay on the tree of a ZooKeeper server (`zookeeper/server/core/`). A node is read from the real
+ZooKeeper when it is first needed, and placed into the tree. The plan's writes are checked and carried out on the tree,
+so that a plan fails where a real controller's write would fail. Access control lists are not read: the plan may write
 every node. `ImaginedChannels` accepts every request and answers every request with success. Invariant: nothing is
 written to ZooKeeper or to the controller's log, and nothing is sent to brokers.
 """
