@@ -29,15 +29,17 @@ from minikafka.tools.cli.arguments.options import (
 )
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client, tell_causes_of
 from minikafka.tools.cli.groups.offset_resets import (
+    PLAN,
     Scenario,
     TopicScope,
     chosen_scenario,
     parse_datetime,
     parse_duration,
     parse_scopes,
-    plan_lines,
+    plan_rows,
     write_csv,
 )
+from minikafka.tools.cli.terminal.columns import lines, objects
 from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, echo_data, json_option, show, wants_json
 from minikafka.tools.cli.terminal.topic_errors import similar_groups
@@ -277,8 +279,9 @@ def reset_offsets(
         for line in write_csv(plan, with_group=len(groups) != 1):
             echo_data(line)
     else:
-        show(_plan_rows(plan), plan_lines(plan) if any(plan.values()) else ())
-        if any(plan.values()) and not execute and not wants_json():
+        rows = plan_rows(plan)
+        show(objects(PLAN, rows), lines(PLAN, rows) if rows else ())
+        if rows and not execute and not wants_json():
             echo("Nothing was changed: --execute commits these offsets.", err=True)
     fail_unless(succeeded)
 
@@ -288,14 +291,6 @@ def _require_scope(scenario: Scenario, scopes: Sequence[TopicScope], *, all_topi
     ways = [bool(scopes), all_topics, scenario.name == "from-file"]
     if ways.count(True) != 1:
         raise click.UsageError("name the partitions: --topic T, --all-topics, or --from-file FILE")
-
-
-def _plan_rows(plan: Mapping[str, Mapping[TopicPartition, int]]) -> list[dict[str, Any]]:
-    return [
-        {"group": group, "topic": tp.topic, "partition": tp.partition, "new_offset": offset}
-        for group, offsets in plan.items()
-        for tp, offset in offsets.items()
-    ]
 
 
 @groups.command("delete-offsets", short_help="Delete committed offsets of a group.")

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
@@ -13,6 +14,7 @@ import click
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.tools.cli.records.offsets import parse_time
+from minikafka.tools.cli.terminal.columns import Column
 
 _DURATION: Final = re.compile(
     r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?", re.IGNORECASE
@@ -157,15 +159,18 @@ def clamped(
     return found
 
 
-def plan_lines(plan: Plan) -> Iterator[str]:
-    """Yield the lines of the table of new offsets, in the columns of Kafka's tool."""
-    rows = [
-        (g, tp.topic, str(tp.partition), str(at)) for g, p in plan.items() for tp, at in p.items()
-    ]
-    group_width = max([15, *(len(row[0]) for row in rows)])
-    topic_width = max([15, *(len(row[1]) for row in rows)])
-    for group, topic, partition, offset in [("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), *rows]:
-        yield f"{group:{group_width}} {topic:{topic_width}} {partition:10} {offset}"
+PLAN: Final = (
+    Column("GROUP", "group", itemgetter(0), 15),
+    Column("TOPIC", "topic", itemgetter(1), 15),
+    Column("PARTITION", "partition", itemgetter(2), 10, False),
+    Column("NEW-OFFSET", "new_offset", itemgetter(3)),
+)
+"""The columns of new offsets."""
+
+
+def plan_rows(plan: Plan) -> list[tuple[str, str, int, int]]:
+    """Return a row for each new offset: group, topic, partition, offset."""
+    return [(g, tp.topic, tp.partition, at) for g, p in plan.items() for tp, at in p.items()]
 
 
 def unknown_partitions(

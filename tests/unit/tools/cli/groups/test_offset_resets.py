@@ -11,6 +11,7 @@ from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.tools.cli.groups.groups import groups
 from minikafka.tools.cli.groups.offset_resets import (
+    PLAN,
     Scenario,
     TopicScope,
     chosen_scenario,
@@ -18,10 +19,11 @@ from minikafka.tools.cli.groups.offset_resets import (
     parse_datetime,
     parse_duration,
     parse_scopes,
-    plan_lines,
+    plan_rows,
     read_csv,
     write_csv,
 )
+from minikafka.tools.cli.terminal.columns import lines
 
 CONTEXT = click.Context(groups)
 OPTION = click.Option(["--x"])
@@ -139,7 +141,7 @@ def test_offset_outside_of_the_log_is_replaced_with_a_warning() -> None:
 
 
 def test_reset_plan_has_the_columns_of_kafkas_tool() -> None:
-    assert list(plan_lines({"a-group-with-a-long-name": {T0: 5}})) == [
+    assert list(lines(PLAN, plan_rows({"a-group-with-a-long-name": {T0: 5}}))) == [
         "GROUP                    TOPIC           PARTITION  NEW-OFFSET",
         "a-group-with-a-long-name t               0          5",
     ]
