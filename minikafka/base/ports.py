@@ -1,7 +1,7 @@
 """The ports of a broker: interfaces to the outside world, passed as arguments.
 
-Protocols only. `runtime/`, `zookeeper/` and `broker/rpc/` implement them for production; tests have their own
-implementations. Times: `now` is monotonic milliseconds (int), `wall_ms` is Unix milliseconds.
+Protocols only. `runtime/`, `zookeeper/` and `broker/rpc/` implement them for production, and `simulation/`
+in memory. Times: `now` is monotonic milliseconds (int), `wall_ms` is Unix milliseconds.
 """
 
 from __future__ import annotations
