@@ -176,6 +176,6 @@ def test_high_watermark_is_checkpointed_at_its_interval_and_survives_a_kill() ->
 def test_waits_and_the_size_of_the_queue_are_keys_with_defaults() -> None:
     keys = BrokerConfig.keys()
     names = ("election.wait.ms", "preferred.wait.ms", "queue.max")
-    found = [keys[f"minikafka.deciders.leaders.{name}"].default for name in names]
+    found = [keys[f"minikafka.leaders.{name}"].default for name in names]
     assert found == [1_000, 1_000, 10_000]
     assert keys["replica.lag.time.max.ms"].default == 30_000
