@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from support.clients.idempotent_producers import TOPIC, IdempotentProducer, JavaClient, Librdkafka
 from support.clusters.producer_storm import BROKERS, KEYS, TP, Storm, run_storm
+from support.forms import seeds
 from support.storage.logs import read_all
 from support.until import until
 
@@ -17,7 +18,7 @@ from minikafka.simulation.loop import run_seeded
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 PRODUCERS = (Librdkafka, JavaClient)
-SEEDS = range(8)
+SEEDS = seeds(3, 8)
 RECORDS = 60
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
+from support.forms import seeds
 from support.until import until
 
 from minikafka.base.coordination import MODES
@@ -205,7 +206,7 @@ SHORT = {"retention.bytes": "3000", "file.delete.delay.ms": "1000"}
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2, 4))
 def test_nothing_goes_offline_and_no_record_is_lost_while_every_third_opening_fails(
     seed: int, mode: str
 ) -> None:

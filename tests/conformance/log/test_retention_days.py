@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from support.clusters import days
 from support.clusters.days import HOUR, SECOND, STEPS
+from support.forms import seeds
 from support.storage.logs import read_all
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -149,6 +150,6 @@ async def two_days(seed: int) -> None:
                 assert len(names) < 60, (broker, names)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", seeds(1, 2))
 def test_logs_stay_within_their_retention_bounds_during_two_days(seed: int) -> None:
     run_seeded(seed, two_days(seed))

@@ -17,6 +17,7 @@ from support.clients.transactional_client import (
     MustAbort,
     TransactionalProducer,
 )
+from support.forms import seeds
 
 from minikafka.base.model import TopicPartition
 from minikafka.checks.histories import OK, UNKNOWN, Recorder, parse
@@ -155,7 +156,7 @@ def run(seed: int) -> Verdict:
     return run_seeded(seed, scene())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2, 4))
 def test_concurrent_transactions_are_isolated_while_brokers_die(seed: int) -> None:
     verdict = run(seed)
     assert list(verdict.lines()) == []

@@ -21,7 +21,7 @@ from minikafka.runtime.transport import SocketTransport
 from minikafka.zookeeper.server.core.watches import Watcher, WatchTable
 from minikafka.zookeeper.server.server import ZooKeeperServer
 
-SEQUENCES = 200
+SEQUENCES = 60
 FIRST_SEED = 0
 
 
@@ -31,7 +31,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
         yield running
 
 
-async def test_embedded_server_answers_200_random_sequences_as_apache_zookeeper(
+async def test_embedded_server_answers_random_sequences_as_apache_zookeeper(
     pair: Pair,
 ) -> None:
     comparison = Comparison(*pair.ports)
