@@ -142,8 +142,8 @@ def _print(shown: dict[str, Any]) -> None:
             paths.append(_path(found) if found else "-")
             head = ("", "", "", "")
     width = console.width if console.is_terminal else None
-    lines, _ = consoles.lay_out(_COLUMNS, rows, width, ("epoch", "rack"))
-    consoles.print_lines(console, consoles.with_last_column(lines, paths, width))
+    grid = consoles.lay_out(_COLUMNS, rows, width, ("epoch", "rack"))
+    consoles.print_lines(console, consoles.with_last_column(grid, paths, width))
 
 
 def _path(found: dict[str, Any]) -> str:

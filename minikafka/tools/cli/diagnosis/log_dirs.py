@@ -5,6 +5,7 @@ Exit code 1 if a broker does not answer, or if a named broker or topic does not 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -130,11 +131,11 @@ def _print(found: Directories, *, folds_internal: bool) -> None:
             rows += own
     console = consoles.plain_console()
     width = console.width if console.is_terminal else None
-    (titles, *cells), _ = consoles.lay_out(("replica", "size", "offset lag"), rows, width)
-    lines = [titles]
+    (titles, *replicas), _ = consoles.lay_out(("replica", "size", "offset lag"), rows, width)
+    lines = titles
     for place, count in places:
-        lines += [rich_text.Text(place, "bold"), *cells[:count]]
-        cells = cells[count:]
+        lines += [rich_text.Text(place, "bold"), *itertools.chain(*replicas[:count])]
+        replicas = replicas[count:]
     consoles.print_lines(console, lines)
 
 

@@ -78,8 +78,7 @@ def _brokers(brokers: Sequence[Row], width: int | None) -> list[Text]:
         for broker in brokers
     ]
     directories = ["log directory", *(broker["log_dir"] for broker in brokers)]
-    lines, _ = lay_out(_BROKER, rows, width, ("queued", "epoch"))
-    return with_last_column(lines, directories, width)
+    return with_last_column(lay_out(_BROKER, rows, width, ("queued", "epoch")), directories, width)
 
 
 def _partitions(found: Sequence[Row], topics: Sequence[str], width: int | None) -> list[Text]:
@@ -92,9 +91,10 @@ def _partitions(found: Sequence[Row], topics: Sequence[str], width: int | None) 
         has_compacted = any(row["compaction"] for row in own)
         titles = _PARTITION + ("dirty",) * has_compacted
         rows = [_cells(row)[: len(titles)] for row in own]
-        lines, hidden = lay_out(titles, rows, width, _OPTIONAL)
-        if hidden:
-            lines.append(Text(f"not shown in {width} columns: {', '.join(hidden)}", _FAINT))
+        grid = lay_out(titles, rows, width, _OPTIONAL)
+        lines = grid.lines
+        if grid.hidden:
+            lines.append(Text(f"not shown in {width} columns: {', '.join(grid.hidden)}", _FAINT))
     for topic in (topic for topic, folded in is_folded.items() if folded):
         lines.append(_folded(topic, [row for row in found if row["topic"] == topic]))
     return lines

@@ -101,10 +101,18 @@ _PIPE_HEAD_MAX: Final = 60
 
 
 class Grid(NamedTuple):
-    """The lines of a table, and the titles of the columns that are left out."""
+    """The rows of a table, the titles first, and the titles of the columns that are left out.
 
-    lines: list[Text]
+    A row has one line, or two if its first cell has a line of its own.
+    """
+
+    rows: list[list[Text]]
     hidden: list[str]
+
+    @property
+    def lines(self) -> list[Text]:
+        """The lines of all rows."""
+        return [line for row in self.rows for line in row]
 
 
 def lay_out(
@@ -131,28 +139,29 @@ def lay_out(
             shown.remove(titles.index(title))
     room = _PIPE_HEAD_MAX if width is None else width - _rest(widths, shown)
     widths[0] = max((size for size in heads if size <= room), default=room)
-    lines = []
+    laid_out = []
     for row in (titles, *rows):
-        cells, sizes = [row[at] for at in shown], [widths[at] for at in shown]
+        cells, sizes, lines = [row[at] for at in shown], [widths[at] for at in shown], []
         if width is not None and _width(row[0]) > widths[0]:
             lines.append(_line(cells[:1], [0]))
             cells[0] = ""
-        lines.append(_line(cells, sizes))
-    return Grid(lines, [title for title in hidden if title in titles])
+        laid_out.append([*lines, _line(cells, sizes)])
+    return Grid(laid_out, [title for title in hidden if title in titles])
 
 
-def with_last_column(lines: Sequence[Text], cells: Sequence[str], width: int | None) -> list[Text]:
+def with_last_column(grid: Grid, cells: Sequence[str], width: int | None) -> list[Text]:
     """Return the lines of a table with one more column of long cells, such as paths.
 
     If the column does not fit next to the others, each cell gets a line of its own below its row.
     """
-    start = max(line.cell_len for line in lines) + len(_GAP)
+    start = max(row[-1].cell_len for row in grid.rows) + len(_GAP)
     if width is not None and start + max(map(cell_len, cells)) > width:
         own_lines = (Text(f"{2 * _GAP}{cell}", "dim") for cell in cells)
-        return [line for pair in zip(lines, own_lines, strict=True) for line in pair]
+        return [line for row, own in zip(grid.rows, own_lines, strict=True) for line in (*row, own)]
     return [
-        Text.assemble(line, " " * (start - line.cell_len), cell)
-        for line, cell in zip(lines, cells, strict=True)
+        line
+        for (*head, last), cell in zip(grid.rows, cells, strict=True)
+        for line in (*head, Text.assemble(last, " " * (start - last.cell_len), cell))
     ]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from support.commands.scripted_admin import ScriptedAdmin
@@ -42,6 +43,23 @@ def test_replicas_are_listed_by_broker_with_internal_topics_folded(admin: Script
     ]
     assert shown[4:7] == [
         ["1", "of", "internal", "topics", "9", "B", "0"],
+        ["broker", "2", "/data"],
+        ["u-0", "3", "B", "0"],
+    ]
+
+
+def test_replica_whose_name_has_a_line_of_its_own_stays_below_its_broker(
+    admin: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = TopicPartition("w" * 30, 0)
+    admin.sizes = {(1, wide): 5, (2, U0): 3}
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    monkeypatch.setenv("COLUMNS", "30")
+    shown = [line.split() for line in click.unstyle(call().stdout).splitlines()]
+    assert shown[1:6] == [
+        ["broker", "1", "/data"],
+        [str(wide)],
+        ["5", "B", "0"],
         ["broker", "2", "/data"],
         ["u-0", "3", "B", "0"],
     ]
