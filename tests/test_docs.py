@@ -51,8 +51,12 @@ def anchors(page: Path) -> set[str]:
 @cache
 def paths() -> set[str]:
     """Return the ends of the paths of all files and folders of the repository. A folder ends with a slash."""
-    found = [path for folder in ("docs", *FOLDERS) for path in (ROOT / folder).rglob("*")]
-    names = [f"{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in [*found, *ROOT.iterdir()]]
+    found = set(ROOT.iterdir())
+    for path in (path for folder in ("docs", *FOLDERS) for path in (ROOT / folder).rglob("*")):
+        # Python leaves its caches behind where a folder has moved.
+        if path.is_file() and path.suffix != ".pyc":
+            found |= {path, *(folder for folder in path.parents if ROOT in folder.parents)}
+    names = [f"{path.relative_to(ROOT)}{'/' * path.is_dir()}" for path in found]
     return {name[at + 1 :] for name in names for at in (-1, *slashes_of(name))}
 
 
