@@ -4,14 +4,15 @@
     scripts/test FOLDER… [PYTEST OPTIONS…]        only the tests of these folders, with none of the other checks
     scripts/test --list                           the folders, what their tests need, and how long they usually take
 
-FOLDER is a folder or file below `tests/`, or `FILE::TEST`. The end of its path is enough if no other path has this end:
-`unit/storage/log`, `storage/log`, `log/test_recovery.py`. Folders come before the options of pytest.
+FOLDER is a folder or file below `tests/`, or `FILE::TEST`. The end of its path is enough if no other path has this end,
+and folders in its middle may be left out: `unit/storage/log`, `storage/log`, `log/test_recovery.py`.
+Folders come before the options of pytest.
 
 --quick   skip the tests that start servers
 -k WORD, -x, --lf, -n 0 and all other options are pytest's
 
 Examples:
-    scripts/test unit/storage/log
+    scripts/test unit/log
     scripts/test log/test_recovery.py -k torn -x
 
 The first run creates the environment in .venv. Folders that need neither Spark nor Java do without these two.
@@ -85,6 +86,7 @@ def resolve(argument: str, files: Sequence[str]) -> str:
     found = [path for path in sorted(paths) if f"/{path}".endswith(f"/{wanted}")]
     if wanted in found:
         found = [wanted]
+    found = found or [path for path in sorted(paths) if is_shortened(wanted, path)]
     if len(found) != 1:
         names = {Path(path).name for path in paths}
         like = difflib.get_close_matches(Path(wanted).name, names, n=3, cutoff=0.8)
@@ -93,6 +95,14 @@ def resolve(argument: str, files: Sequence[str]) -> str:
         advice = ". Name one: " + ", ".join(close) if close else ". scripts/test --list names all"
         raise WrongArguments(f"{argument!r} {problem}{advice}")
     return f"{found[0]}::{test}" if test else found[0]
+
+
+def is_shortened(wanted: str, path: str) -> bool:
+    """True if `wanted` has the last name of the path, after some of its other names in their order."""
+    *folders, last = path.split("/")
+    *wanted_folders, wanted_last = wanted.split("/")
+    rest = iter(folders)
+    return last == wanted_last and all(folder in rest for folder in wanted_folders)
 
 
 def needs_of(paths: Iterable[str], files: Iterable[str]) -> set[str]:

@@ -41,13 +41,15 @@ RUN_TESTS = load()
         ("./tests/unit/storage/log", "unit/storage/log"),
         (str(SCRIPT.parents[1] / "tests/unit/storage/log"), "unit/storage/log"),
         ("storage/log", "unit/storage/log"),
+        ("unit/log", "unit/storage/log"),
+        ("unit/test_index.py", "unit/storage/log/segments/test_index.py"),
         ("test_epochs.py", "unit/storage/log/test_epochs.py"),
         ("log/test_epochs.py::test_one", "unit/storage/log/test_epochs.py::test_one"),
         ("test_tidy.py", "test_tidy.py"),
         ("tests", "."),
     ],
 )
-def test_path_is_found_by_each_end_that_only_one_path_has(argument, path):
+def test_path_is_found_by_its_end_or_by_some_of_its_folders_if_no_other_path_fits(argument, path):
     assert RUN_TESTS.resolve(argument, FILES) == path
 
 
@@ -55,7 +57,10 @@ def test_path_is_found_by_each_end_that_only_one_path_has(argument, path):
     ("argument", "message"),
     [
         ("log", "'log' names several paths. Name one: conformance/log, unit/storage/log"),
-        ("unit/log", "'unit/log' names no folder or file of tests. Name one: conformance/log, "),
+        (
+            "unit/x/log",
+            "'unit/x/log' names no folder or file of tests. Name one: conformance/log, ",
+        ),
         ("test_epoch.py", "'test_epoch.py' names no .*unit/storage/log/test_epochs.py"),
         ("zzzzzzzz", "'zzzzzzzz' names no folder or file of tests. scripts/test --list names all"),
     ],
