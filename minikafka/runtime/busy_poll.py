@@ -4,6 +4,11 @@ Waking a sleeping processor costs as much as a broker's whole work for one recor
 wakes four processes one after the other (docs/performance.md has the figures). Busy polling uses only idle
 processor time: the process yields the processor before each check of the sockets. A long yield means that
 another process needed the processor, and stops the polling for the next `HELD_READS` reads.
+
+Three additions were measured and removed. A polling follower that avoids the leader's processor: a quarter more
+requests per second with one in flight, but a system call at each change of role and rules for each thread. A growing
+wait instead of `HELD_READS`: an eighth more with 64 in flight, but four constants. Brokers at equal addresses: no gain,
+and known addresses help an attacker.
 """
 
 from __future__ import annotations

@@ -1,8 +1,16 @@
 """The markers that end transactions: coordinators send them to leaders, and leaders append them.
 
 Invariants of the coordinator's side (`MarkerSender`): after `send`, each partition is reported as written once, or the
-transaction is reported as fenced, or its markers are dropped. A partition counts as written when its leader has
-committed the marker, and, as in Kafka, when the partition was deleted. Nothing is reported after `drop`.
+transaction is reported as fenced, or its markers are dropped. Nothing is reported after `drop`. The answer of the
+partition's leader, or the metadata, decide:
+
+    the marker is committed                     the partition is reported as written
+    TRANSACTION_COORDINATOR_FENCED,
+    INVALID_PRODUCER_EPOCH                      the transaction is reported as fenced: another coordinator has ended it
+    any other error, no answer, no leader       the marker is sent again after a wait, to the leader of that time
+    the partition does not exist                the partition is reported as written, as in Kafka
+
+Only metadata that are newer than the command to send can show that a partition does not exist (S101).
 
 Invariants of the leader's side (`MarkerAppends`): a marker gets the error 0 only if the high watermark has passed it.
 While a marker is in the log but not committed, the same marker of the same coordinator is not appended again.

@@ -77,7 +77,11 @@ class InternalAppends:
         The batch is in the log when `append` returns, so batches are appended in the order of the calls. It can be
         called at any time, even while received requests are being handled. The future raises KafkaError with a produce
         error code, such as NOT_LEADER_OR_FOLLOWER (also when leadership ends before the batch is committed). It has
-        no timeout. `guard`: see `Partition.verification_of`.
+        no timeout: the batch may still be committed later, also after the future was cancelled. `guard`: see
+        `Partition.verification_of`.
+
+        The records are not checked, as those of clients are: the caller passes a batch that consumers can read, with
+        keys for a compacted topic. The topic's own codec is not applied.
         """
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         partition = self._lookup(tp)

@@ -1,9 +1,21 @@
 """The compaction of one broker's logs (Kafka's LogCleaner).
 
 This module chooses the log to clean next. The Cleaners port makes compacted copies of the log's segments outside
-the event loop, and this module replaces the segments by the copies. Invariants: a log has at most one cleaning in
-progress, a broker at most `log.cleaner.threads`. A copy replaces segments only if the log was neither truncated nor
-deleted since the cleaning began.
+the event loop, and this module replaces the segments by the copies:
+
+    broker     chooses the log with the largest share of dirty bytes, and sends a `CleaningTask`
+    process    maps the key of each dirty record to the key's last offset
+    process    copies a group of segments to one file `….log.cleaned`, fsyncs it, and sends a `CleanedGroup`
+    broker     before the first copy: writes the log's entry in `cleaner-offset-checkpoint` (`storage/log/gaps.py`)
+    broker     replaces the segments of the group (`storage/log/replacement.py`); then the process copies the next group
+    process    sends the `CleaningOutcome`
+    broker     writes the end of the clean part to `cleaner-offset-checkpoint`
+
+The process only reads and writes files: the broker decides whether a copy may be used. When the role of the partition
+changes, its cleaning is aborted and the process is killed.
+
+Invariants: a log has at most one cleaning in progress, a broker at most `log.cleaner.threads`. A copy replaces segments
+only if the log was neither truncated nor deleted since the cleaning began.
 """
 
 from __future__ import annotations

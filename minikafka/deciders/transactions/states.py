@@ -1,5 +1,14 @@
 """The states of a transactional id, the legal moves between them, and the records that store them.
 
+    Empty, CompleteCommit, CompleteAbort -> Ongoing     AddPartitionsToTxn
+    Ongoing -> PrepareCommit                            EndTxn
+    Ongoing -> PrepareAbort                             EndTxn
+    Ongoing -> PrepareEpochFence -> PrepareAbort        the timeout of the transaction, or InitProducerId
+    PrepareCommit -> CompleteCommit                     every partition has its marker
+    PrepareAbort -> CompleteAbort                       every partition has its marker
+    CompleteCommit, CompleteAbort -> Empty              InitProducerId
+    Empty, CompleteCommit, CompleteAbort -> Dead        the id has expired
+
 Source: Kafka's `TransactionState` and `TransactionMetadata`. Invariant: each function that returns the next record
 checks the move of the state.
 """

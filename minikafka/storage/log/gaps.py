@@ -2,7 +2,13 @@
 
 A compacted log has an entry in `cleaner-offset-checkpoint`, Kafka's file of the offsets at which the next compaction
 begins. The entry is written before the log gets its first gap. The entry stays when `compact` is removed from the
-topic's `cleanup.policy`, because the gaps stay too.
+topic's `cleanup.policy`, because the gaps stay too. Recovery runs before the settings of the topic are known, so it
+decides by this entry and the broker's `log.cleanup.policy`.
+
+A log that accepts gaps takes a batch above the expected offset, and a read in a gap returns the next batch. In any
+other log a gap means that a segment file is missing, and the loss must not spread without a report: a follower
+truncates its log to the first missing offset and fetches again. A leader serves consumers, but answers a follower
+that fetches a missing offset with CORRUPT_MESSAGE.
 """
 
 from __future__ import annotations

@@ -19,6 +19,9 @@ class PartitionReader:
     Each chunk contains whole batches. `offset` is the next offset to be read; the next batch may begin below `offset`.
     A reader can be used only in the leader epoch in which it was created. `on_storage_failed(partition, failure)`
     takes the log directory offline.
+
+    The records include those of open and aborted transactions. The CRC of batches is not checked. After DeleteRecords
+    the first chunk may begin with records below the log start offset.
     """
 
     __slots__ = (

@@ -143,6 +143,7 @@ def _kept_end(log: Log) -> int:
 
     A follower's log ends after the last batch that the follower copied, and the follower joins the ISR only when
     it reaches the leader's log end. Therefore the batch before an empty active segment stays, even without records.
+    Kafka removes such a batch: only in this case, a compacted log ends at another offset than Kafka's.
     """
     is_empty = log.log_end_offset == log.segments[-1].base_offset
     return log.log_end_offset - 1 if is_empty else -1
