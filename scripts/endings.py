@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from closed_pipe import ending_with_reader
 from confluent_kafka import KafkaException
 
 from minikafka.base.errors import MinikafkaError
@@ -24,7 +25,8 @@ def run(name: str, job: Callable[[], bool]) -> NoReturn:
     signal.signal(signal.SIGTERM, interrupt)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        code = 0 if job() else 1
+        with ending_with_reader():
+            code = 0 if job() else 1
     except KeyboardInterrupt:
         code = INTERRUPTED
     except (KafkaException, MinikafkaError, OSError, RuntimeError) as error:

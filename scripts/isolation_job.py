@@ -62,4 +62,7 @@ def events_of(paths: Iterable[str]) -> Iterator[Event]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    from closed_pipe import ending_with_reader
+
+    with ending_with_reader():
+        sys.exit(main(sys.argv[1:]))

@@ -389,7 +389,10 @@ def _as_json(outcome: Outcome) -> str:
 
 
 if __name__ == "__main__":
+    from closed_pipe import ending_with_reader
+
     try:
-        sys.exit(main())
+        with ending_with_reader():
+            sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(130)

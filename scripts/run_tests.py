@@ -208,4 +208,7 @@ def main() -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    from closed_pipe import ending_with_reader
+
+    with ending_with_reader():
+        main()

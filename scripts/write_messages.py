@@ -124,4 +124,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    from closed_pipe import ending_with_reader
+
+    with ending_with_reader():
+        main()

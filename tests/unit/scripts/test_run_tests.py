@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -166,3 +168,17 @@ def test_help_and_list_need_no_environment(project):
     (project / ".venv" / "minikafka.stamp").unlink()
     assert "scripts/test FOLDER" in "\n".join(run(project, "--help")[1])
     assert run(project, "--list")[1][1].split() == [".", "1", "5", "s"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("option", ["--help", "--list"])
+def test_script_ends_by_sigpipe_without_a_message_when_nobody_reads_its_output(option, unbuffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as closed:
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        command = [sys.executable, str(SCRIPT), option]
+        ended = subprocess.run(
+            command, stdout=closed, stderr=subprocess.PIPE, env=environment, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (-signal.SIGPIPE, b"")
