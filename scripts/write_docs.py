@@ -1,4 +1,4 @@
-"""Generates pages of docs/ from the code: configuration.md, protocol.md, conformance.md and clients.md.
+"""Generates the pages of docs/ that are made from the code. `PAGES` lists them.
 
     .venv/bin/python scripts/write_docs.py
 
@@ -24,6 +24,8 @@ from minikafka.broker import apis
 from minikafka.broker.settings.dynamic_config import DYNAMIC, THROTTLES
 from minikafka.kafka.wire.codec import is_flexible
 from minikafka.kafka.wire.versions import NAMES, NOT_SERVED, SERVED
+from minikafka.spark.sink import options as sink_options
+from minikafka.spark.source import options as source_options
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -162,6 +164,22 @@ them passed, unless the row is *later* in all its modes.
 A line is one test: its level, the modes of its clusters if they are not only *controller*, and the rows that it proves.
 
 {tests}
+"""
+
+SPARK_OPTIONS = """\
+# Options of the Spark data source
+
+{generated}
+The options of reads and writes with `format("minikafka")` ([Spark](spark.md)), and of sources and sinks of
+[pipelines](pipelines.md).
+
+## Reads
+
+{reads}
+
+## Writes
+
+{writes}
 """
 
 CLIENTS = """\
@@ -416,6 +434,21 @@ def _key_cells(key: Key) -> list[str]:
     return [key.kind.name.lower(), default, key.bounds(), doc]
 
 
+def spark_options() -> str:
+    """Return the text of spark-options.md, the page about the options of the Spark data source."""
+    tables = [
+        _table(
+            ("option", "default", "meaning"),
+            [
+                (f"`{name}`", f"`{default}`" if default else "", options.MEANINGS[name])
+                for name, default in options.DEFAULTS.items()
+            ],
+        )
+        for options in (source_options, sink_options)
+    ]
+    return SPARK_OPTIONS.format(generated=GENERATED, reads=tables[0], writes=tables[1])
+
+
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     cells = list(head)
     lines = [cells, ["---"] * len(cells), *rows]
@@ -457,6 +490,7 @@ PAGES = {
     "configuration.md": configuration,
     "protocol.md": protocol,
     "conformance.md": conformance,
+    "spark-options.md": spark_options,
 }
 
 

@@ -157,7 +157,8 @@ def test_every_config_key_has_a_description_that_ends_with_a_full_stop():
 
 
 @pytest.mark.parametrize(
-    "page", ["clients.md", "configuration.md", "protocol.md", "conformance.md"]
+    "page",
+    ["clients.md", "configuration.md", "protocol.md", "conformance.md", "spark-options.md"],
 )
 def test_generated_pages_are_up_to_date(page):
     """If this test fails, run: .venv/bin/python scripts/write_docs.py"""

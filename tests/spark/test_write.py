@@ -20,7 +20,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.client import Client, NewTopic
 from minikafka.client.partitioner import partition_for_key
 from minikafka.kafka.records.batch import Record
-from minikafka.spark.records.compression import CODECS
+from minikafka.kafka.records.header import CODECS
 from minikafka.spark.sink.options import parse
 from minikafka.spark.sink.writers import write_rows
 from minikafka.tools.cluster import LocalCluster

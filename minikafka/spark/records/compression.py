@@ -15,10 +15,9 @@ from typing import Any, Final
 import pyarrow as pa
 
 from minikafka.base.errors import CorruptBatch
+from minikafka.kafka.records.header import CODECS
 from minikafka.kafka.records.varints import read_uvarint
 
-CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""The values of `compression.type`, with the codec numbers in the attributes of a batch."""
 _NAMES: Final = {number: name for name, number in CODECS.items()}
 _GZIP, _SNAPPY, _LZ4 = CODECS["gzip"], CODECS["snappy"], CODECS["lz4"]
 _LZ4_HEAD: Final = b"\x04\x22\x4d\x18\x60\x40\x82"

@@ -13,8 +13,8 @@ from typing import Final
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.known_cluster import Address
+from minikafka.kafka.records.header import CODECS
 from minikafka.spark.option_map import IGNORED_BY_WRITES, PREFIX, SERVERS, OptionMap
-from minikafka.spark.records.compression import CODECS
 from minikafka.spark.source import options as source_options
 
 TOPIC: Final = "topic"
@@ -49,6 +49,35 @@ DEFAULTS: Final[dict[str, str | None]] = {
     TRANSACTION_TIMEOUT: "60000",
 }
 """Every option and its default value. None: the option is required, or has no default."""
+
+MEANINGS: Final[dict[str, str]] = {
+    "topic": "The topic of all rows; without this option, the column `topic` is required.",
+    SERVERS: "Required: `host:port,…` of one or more brokers.",
+    "originHeader": "The key of a header that names the origin of each record.",
+    "createTopics": "`true`: a write to a topic that does not exist asks the brokers to create it, "
+    "with their defaults (`num.partitions`, `default.replication.factor`), if their "
+    "`auto.create.topics.enable` is true. `false`: the task fails.",
+    "exactlyOnce": "`true`: readers with `read_committed` see each micro-batch, or each table, "
+    "[exactly once](spark.md#exactly-once).",
+    "exactlyOnceFrom": "The number of a micro-batch that is written although the brokers have no "
+    "[marker](spark.md#exactly-once) of the query; needed only after an error that names it.",
+    "transactionalIdPrefix": "The beginning of each transactional id. Several writes of one "
+    "`foreachBatch` need different prefixes.",
+    "kafka.transaction.timeout.ms": "Maximum time to write the rows of a micro-batch or table after "
+    "the transaction has begun. At most `transaction.max.timeout.ms` of the brokers.",
+    "kafka.compression.type": "`none`, `gzip`, `snappy`, `lz4` or `zstd`.",
+    "kafka.batch.size": "Approximate size of a batch in bytes, before compression.",
+    "kafka.max.in.flight.requests.per.connection": "Maximum number of requests that a task sends to "
+    "a broker before it receives the answer to the first one. Values above 5 count as 5.",
+    "kafka.client.id": "The client id in requests to brokers.",
+    "kafka.acks": "No other value is allowed, except `-1`, which means the same.",
+    "kafka.enable.idempotence": "No other value is allowed.",
+    "kafka.partitioner.ignore.keys": "No other value is allowed.",
+    "kafka.request.timeout.ms": "Maximum time to wait for the response of a broker.",
+    "kafka.delivery.timeout.ms": "Maximum time in which no batch is acknowledged; then the task "
+    "fails.",
+}
+"""The meaning of every option, for docs/spark-options.md."""
 
 _REFUSED: Final = {
     "kafka.transactional.id": f"the sink names its transactions itself: set {ONCE} to true to write in transactions,"

@@ -54,6 +54,55 @@ Kafka's consumer waits 30 s for a response. The default here is 10 s, which is l
 a new leader.
 """
 
+MEANINGS: Final[dict[str, str]] = {
+    SERVERS: "Required: `host:port,…` of one or more brokers.",
+    SUBSCRIBE: "Topics, separated by commas. One of `subscribe`, `subscribePattern` and `assign` "
+    "is required.",
+    PATTERN: "A regular expression of Python; topics are read if a part of their name "
+    "matches. Internal topics never match.",
+    ASSIGN: 'Partitions, `{"topic":[0,1]}`.',
+    "startingTimestamp": "Unix milliseconds: start at the first record at or after this time.",
+    "startingOffsetsByTimestamp": "The same, with a time for each partition: "
+    '`{"topic":{"0":1700000000000}}`.',
+    "startingOffsets": "`earliest`, `latest` (only for a stream), or JSON that names every "
+    'partition: `{"topic":{"0":23,"1":-2}}`. -2 is the earliest offset; -1 is the latest (only for a '
+    "stream). The default is `earliest`, of a stream `latest`.",
+    "startingOffsetsByTimestampStrategy": "What to do if a partition has no record at or after the "
+    "starting time: `error` fails, `latest` starts at the end of the partition.",
+    "endingTimestamp": "Unix milliseconds: end before the first record at or after this time.",
+    "endingOffsetsByTimestamp": "The same, with a time for each partition.",
+    "endingOffsets": "`latest`, or JSON as for `startingOffsets`; -1 is the latest offset, -2 is not "
+    "allowed. The default is `latest`.",
+    "maxOffsetsPerTrigger": "Approximate maximum number of offsets in a micro-batch.",
+    "minOffsetsPerTrigger": "Number of offsets for which a micro-batch waits.",
+    "maxTriggerDelay": "Maximum time for which a micro-batch waits for `minOffsetsPerTrigger`; units "
+    "`ms`, `s`, `m`, `h`, `d`.",
+    "minPartitions": "Approximate number of tasks to plan if there would be fewer.",
+    "maxRecordsPerPartition": "Maximum number of offsets of one task.",
+    "maxTasks": "Maximum number of tasks, unless `maxRecordsPerPartition` needs more. Without this "
+    "option there are two tasks per core, one for few offsets, more for many.",
+    "includeKey": "`false`: no column `key`.",
+    "includeValue": "`false`: no column `value`.",
+    "includeHeaders": "A column `headers` of (key, value) pairs.",
+    "pushFilters": "`true`: a batch read fetches only offsets that the filters of the query may "
+    "select. Read [the limits](spark.md#filters) first.",
+    "failOnDataLoss": "`true`: fail if records that should be read are no longer in the log; "
+    "`false`: log a warning and continue.",
+    "failOnTimestampOverflow": "`true`: fail at a record's timestamp that does not fit into 64 bits "
+    "of microseconds; `false`: the timestamp is null.",
+    "kafka.isolation.level": "`read_committed` skips the records of aborted transactions, and ends "
+    "before the first open transaction.",
+    "kafkaConsumer.pollTimeoutMs": "Maximum time for which a task waits without a new record.",
+    "kafka.client.id": "The client id in requests to brokers.",
+    "kafka.request.timeout.ms": "Maximum time to wait for the response of a broker.",
+    "kafka.default.api.timeout.ms": "Maximum time to find leaders and offsets when a batch or "
+    "micro-batch is planned.",
+    "kafka.max.partition.fetch.bytes": "Maximum number of bytes in one Fetch response; a larger "
+    "batch is still read. The default is `4194304`, without values `16777216`.",
+    "kafka.check.crcs": "Check the CRC-32C of every batch; a task fails if a checksum is wrong.",
+}
+"""The meaning of every option, for docs/spark-options.md."""
+
 _REFUSED: Final = {
     "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.enable.auto.commit": "the checkpoint keeps the offsets; remove it",

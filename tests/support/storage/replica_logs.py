@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from minikafka.base.model import TopicPartition
+from minikafka.kafka.records.header import CODECS
 from minikafka.spark.records import checksum
-from minikafka.spark.records.compression import CODECS
 from minikafka.spark.records.encode import Producer, Rows, encode
 from minikafka.storage.log import checkpoints
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
+from minikafka.kafka.records.header import CODECS
 from minikafka.spark.records import checksum, varints
 from minikafka.spark.records.batches import sections
-from minikafka.spark.records.compression import CODECS
 from minikafka.spark.records.decode import decode
 from minikafka.spark.records.encode import Producer, Rows, cut, encode, sizes
 
