@@ -127,7 +127,7 @@ class Files(MutableMapping[str, bytearray]):
 
 
 def find(root: Folder, path: str) -> Content | Folder | None:
-    """Return the file or directory at a path, None if there is none."""
+    """Return the file or directory at a path, None if the path does not exist."""
     node: Content | Folder | None = root
     for name in path.split("/"):
         if name:

@@ -1,7 +1,7 @@
 """What the design's own rules do where this mode decided otherwise: the records that they lose, the topic they delete.
 
 Each test runs one schedule with the rules of the design page, as a variant that exists in this file only, and with the
-rules of the product. The numbers of the rows are those of the deviations in `docs/two-designs.md`.
+rules of the product. The rows of docs/conformance.md name the deviations.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def acknowledged(replicas: ReplicasInMemory, leader: int) -> int:
 def test_new_leader_that_raises_its_high_watermark_keeps_a_record_instead_of_an_acknowledged_one(
     monkeypatch: pytest.MonkeyPatch, rules: type[Partition], kept: list[bytes]
 ) -> None:
-    """Row 3. Broker 1 has the uncommitted b, and leads for a moment: with hw := leo, b stays when it follows again.
+    """Broker 1 has the uncommitted b, and leads for a moment: with hw := leo, b stays when it follows again.
 
     The next leader, 2, has c in the place of b. Broker 1 fetches behind both, so that c counts as committed.
     """
@@ -131,7 +131,7 @@ def test_new_leader_that_raises_its_high_watermark_keeps_a_record_instead_of_an_
 def test_follower_that_truncates_to_its_high_watermark_loses_an_acknowledged_record(
     monkeypatch: pytest.MonkeyPatch, rules: type[Partition], kept: list[bytes]
 ) -> None:
-    """Row 4. The in-sync follower starts again before it has learned that b is committed; then the leader dies."""
+    """The in-sync follower starts again before it has learned that b is committed; then the leader dies."""
     monkeypatch.setattr(replication, "Partition", rules)
     r = ReplicasInMemory((0, 1))
     r.elect(0)
@@ -208,7 +208,7 @@ def close_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_close_request_without_a_fence_deletes_a_topic_that_was_created_again(
     monkeypatch: pytest.MonkeyPatch, rules: str
 ) -> None:
-    """Row 8. The sender of the earlier topic's close requests got no answer, and adds them again."""
+    """The sender of the earlier topic's close requests got no answer, and adds them again."""
     if rules == PAGE:
         close_without_a_fence(monkeypatch)
 
@@ -248,7 +248,7 @@ def shrink_without_a_rescan(
 def test_start_request_that_a_full_queue_drops_leaves_a_record_with_one_copy_instead_of_two(
     monkeypatch: pytest.MonkeyPatch, rules: str
 ) -> None:
-    """Row 9. A slow broker never learns of its replica; then the disk of the only other one is lost."""
+    """A slow broker never learns of its replica; then the disk of the only other one is lost."""
     if rules == PAGE:
         monkeypatch.setattr(shrinking, "shrink", shrink_without_a_rescan)
     is_fast = asyncio.Event()
@@ -303,9 +303,9 @@ def complete_in_the_order_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_replica_that_is_closed_before_it_leaves_the_assigned_ones_loses_every_record(
     monkeypatch: pytest.MonkeyPatch, rules: str
 ) -> None:
-    """Row 10. Broker 1 has deleted its log, and is still in AR and ISR when the leader dies: it leads without a record.
+    """Broker 1 has deleted its log, and is still in AR and ISR when the leader dies: it leads without a record.
 
-    The page's close requests have no fence (row 8).
+    The page's close requests have no fence.
     """
     if rules == PAGE:
         close_without_a_fence(monkeypatch)

@@ -41,14 +41,6 @@ def test_every_rule_and_every_safety_row_has_a_planted_bug() -> None:
     assert {*rules, *SAFETY_ROWS} - broken == set()
 
 
-def test_page_of_the_rules_names_the_areas_in_which_bugs_break_them() -> None:
-    page = (ROOT / "docs" / "rules.md").read_text()
-    rows = re.findall(r"^\| ([SU]\d+) \|.*\| (.+) \|$", page, re.MULTILINE)
-    for rule, areas in rows:
-        breaking = {plant.area for plant in PLANTS if rule in plant.rules}
-        assert breaking == set(areas.split(", ")), rule
-
-
 def project(root: Path) -> Path:
     """Write a module and its test below `root`; return the module."""
     file = root / "minikafka" / "a.py"
