@@ -109,10 +109,10 @@ def locate(plant: Plant, root: Path) -> Place:
 def _find_module(at: str, package: Path) -> Path:
     """Return the only module below `package` that has the name `at`."""
     qualifier, _, name = at.rpartition(":")
-    having = [file for file in _modules(package) if name in _names_of(file)]
-    if not having:
-        every = {name for file in _modules(package) for name in _names_of(file)}
-        raise MisfitError(f"minikafka has no {name}{_closest(name, every)}")
+    modules = _modules_by_name(package)
+    if name not in modules:
+        raise MisfitError(f"minikafka has no {name}{_closest(name, modules)}")
+    having = modules[name]
     chosen = [file for file in having if _is_in(file.relative_to(package), qualifier)]
     if len(chosen) != 1:
         modules = ", ".join(str(file.relative_to(package)) for file in chosen or having)
@@ -126,8 +126,13 @@ def _is_in(file: Path, qualifier: str) -> bool:
 
 
 @cache
-def _modules(package: Path) -> list[Path]:
-    return sorted(package.rglob("*.py"))
+def _modules_by_name(package: Path) -> dict[str, list[Path]]:
+    """Return the modules that define each qualified name."""
+    found: dict[str, list[Path]] = {}
+    for file in sorted(package.rglob("*.py")):
+        for name in _names_of(file):
+            found.setdefault(name, []).append(file)
+    return found
 
 
 @cache

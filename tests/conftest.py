@@ -19,27 +19,32 @@ from typing import Any
 import hypothesis
 import pytest
 from support.clients.client_outcomes import MatrixOutcomes
-from support.clusters.running_cluster import cluster, shared_cluster, stop_shared_cluster
 from support.rows import proof
 from support.rows.conformance_rows import RowOutcomes
 from support.zookeeper.cache import ZooKeeperCache
 from xdist.scheduler import LoadFileScheduling
 
 from minikafka.base.zookeeper import EMBEDDED, OWN
-from minikafka.simulation.zookeeper import close_all
-
-__all__ = ["cluster", "shared_cluster"]
 
 TESTS = Path(__file__).parent
 YOUNG_OBJECTS = 20_000
 """Number of new objects after which Python collects garbage while tests run."""
 TIERS = ("conformance", "cluster", "clients", "spark")
+ON_SHARED_CLUSTER = ("cluster", "clients", "spark")
+SHARED_CLUSTER = "support.clusters.running_cluster"
+"""The plugin with the fixtures `cluster` and `shared_cluster`."""
 OWN_SPARK = (
     "tests/spark/test_connect.py",
     "tests/spark/test_deaths.py",
     "tests/spark/test_standalone.py",
 )
 """Files whose tests start their own Java processes instead of the shared session; any worker may run them."""
+
+RULES = tuple(
+    f"tests/test_{name}.py"
+    for name in ("conformance", "docs", "docstrings", "glossary", "imports", "support", "tidy")
+)
+"""Files with rules about the sources (`support.source_files`)."""
 
 # On a busy machine one example may take longer than Hypothesis's default of 200 ms.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -75,7 +80,6 @@ def pytest_configure(config: pytest.Config) -> None:
     accept_interrupts()
     keep_compiled_modules()
     start_java_fast()
-    proof.note_simulated_brokers()
     config.pluginmanager.register(RowOutcomes(), RowOutcomes.NAME)
     config.pluginmanager.register(MatrixOutcomes())
     if "PYTEST_XDIST_WORKER" not in os.environ and config.getoption("numprocesses", None):
@@ -111,10 +115,17 @@ def start_java_fast() -> None:
 
 
 class SchedulingByFile(LoadFileScheduling):
-    """Schedule whole files, as `--dist loadfile` does. One worker gets all files that share the Spark session."""
+    """Schedule whole files, as `--dist loadfile` does. Files of one worker are those that share the Spark session, and
+    those with rules about the sources, which read and parse each source once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/spark" if shares_spark(nodeid) else super()._split_scope(nodeid)
+        if shares_spark(nodeid):
+            return "tests/spark"
+        return "tests" if reads_sources(nodeid) else super()._split_scope(nodeid)
+
+
+def reads_sources(nodeid: str) -> bool:
+    return nodeid.startswith(RULES)
 
 
 def shares_spark(nodeid: str) -> bool:
@@ -135,6 +146,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         tier = item.path.relative_to(TESTS).parts[0]
         if tier in TIERS:
             item.add_marker(tier)
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> None:
+    """Load the fixtures of the shared cluster, which import a broker, only for the folders whose tests use them."""
+    if path.parent == TESTS and path.name in ON_SHARED_CLUSTER:
+        parent.config.pluginmanager.import_plugin(SHARED_CLUSTER)
+
+
+def pytest_collection_finish() -> None:
+    proof.note_simulated_brokers()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -162,8 +183,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     tier = item.path.relative_to(TESTS).parts[0]
     if tier in ("cluster", "clients"):
         proof.note(proof.Level.REAL)
-    elif tier != "spark":
-        stop_shared_cluster()
+    elif tier != "spark" and (shared := item.config.pluginmanager.get_plugin(SHARED_CLUSTER)):
+        shared.stop_shared_cluster()
 
 
 @pytest.fixture
@@ -187,7 +208,8 @@ async def watched_loop() -> AsyncIterator[None]:
     loop.set_exception_handler(lambda _, context: swallowed.append(context))
     mine = asyncio.all_tasks()
     yield
-    await close_all()
+    if simulated := sys.modules.get("minikafka.simulation.zookeeper"):
+        await simulated.close_all()
     for _ in range(3):
         await asyncio.sleep(0)
     left = asyncio.all_tasks() - mine - {asyncio.current_task()}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-import tokenize
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain
 from pathlib import Path
 
 import pytest
+from support.source_files import ROOT, classes_of, files_below, prose_of, text_of
 
-ROOT = Path(__file__).parent.parent
 FOLDERS = ("minikafka", "tests", "scripts", "benchmarks")
 PAGES = sorted(
     path
@@ -66,8 +65,7 @@ def slashes_of(name: str) -> list[int]:
 
 @cache
 def sources() -> dict[Path, str]:
-    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    return {path: path.read_text() for path in files}
+    return {path: text_of(path) for folder in FOLDERS for path in files_below(ROOT / folder)}
 
 
 @cache
@@ -75,10 +73,10 @@ def members(class_name: str) -> set[str]:
     """Return the members of all classes with this name. The names of base classes begin with `<`."""
     return {
         member
-        for text in sources().values()
+        for path, text in sources().items()
         if f"class {class_name}" in text
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ClassDef) and node.name == class_name
+        for node in classes_of(path)
+        if node.name == class_name
         for member in members_of(node)
     }
 
@@ -127,17 +125,6 @@ def has_module(dotted: str) -> bool:
 def keys() -> set[str]:
     """Return the names of all configuration keys."""
     return set(CODE.findall((ROOT / "docs" / "configuration.md").read_text()))
-
-
-def prose_of(path: Path) -> Iterator[str]:
-    """Yield the docstrings and the comments of a source file."""
-    for node in ast.walk(ast.parse(sources()[path])):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            yield str(node.value.value)
-    with path.open("rb") as source:
-        for token in tokenize.tokenize(source.readline):
-            if token.type == tokenize.COMMENT:
-                yield token.string
 
 
 def dead_references(text: str) -> Iterator[str]:
@@ -207,7 +194,7 @@ def test_docstrings_and_comments_name_existing_files_classes_and_methods(folder:
         f"{path.relative_to(ROOT)}: {name}"
         for path in sources()
         if path.is_relative_to(ROOT / folder)
-        for text in prose_of(path)
+        for text in prose_of(sources()[path])
         for name in dead_references(text)
     ]
     assert dead == []

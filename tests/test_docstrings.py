@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from support.source_files import PACKAGE, ROOT, classes_of, files_below
+
 Methods = dict[str, ast.FunctionDef | ast.AsyncFunctionDef]
 Classes = dict[str, list[ast.ClassDef]]
-
-
-def classes_of(path: Path) -> Iterator[ast.ClassDef]:
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
-        if isinstance(node, ast.ClassDef):
-            yield node
 
 
 @cache
@@ -64,7 +58,7 @@ def is_setter(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def test_every_public_method_or_the_protocol_that_declares_it_has_a_docstring():
     classes: Classes = defaultdict(list)
     where: dict[ast.ClassDef, Path] = {}
-    for path in sorted((ROOT / "minikafka").rglob("*.py")):
+    for path in files_below(PACKAGE):
         for node in classes_of(path):
             classes[node.name].append(node)
             where[node] = path.relative_to(ROOT)

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import ast
 import inspect
-import io
 import re
-import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
+from support.source_files import PACKAGE, ROOT, classes_of, code_of, files_below, text_of, tree_of
 
 from minikafka.deciders.controller.machine import ControllerMachine
 from minikafka.deciders.groups.coordinator import GroupCoordinator
 from minikafka.deciders.leaders.machine import LeadersMachine
 from minikafka.deciders.transactions.coordinator import TransactionCoordinator
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "minikafka"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+MODULES = files_below(PACKAGE)
 ROWS_MAX = 20
 DECIDERS = ("controller", "leaders", "groups", "transactions")
 SHARED = {
@@ -39,11 +35,6 @@ RETIRED_IN_DECIDERS = re.compile(r"effects?(?![a-z])", re.IGNORECASE)
 CHARTS = PACKAGE / "spark" / "pipelines"
 """Pipelines draw pictures."""
 FILES_NAMED_TRANSACTIONS_MAX = 3
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), str(path))
 
 
 def glossary() -> list[tuple[str, list[str], list[str]]]:
@@ -73,16 +64,15 @@ def defined_in(path: Path) -> set[str]:
 def public_classes() -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for path in MODULES:
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        for node in classes_of(path):
+            if not node.name.startswith("_"):
                 found[node.name].append(str(path.relative_to(PACKAGE)))
     return found
 
 
 def identifiers(path: Path) -> Iterator[tuple[int, str]]:
-    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
-        if token.type == tokenize.NAME:
-            yield token.start[0], token.string
+    for number, line in enumerate(code_of(text_of(path)).split("\n"), 1):
+        yield from ((number, name) for name in re.findall(r"[^\W\d]\w*", line))
 
 
 def test_glossary_has_at_most_twenty_different_words():

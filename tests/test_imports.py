@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from support.commands.base_install import make_base_environment, without_java
+from support.source_files import PACKAGE, ROOT, files_below, functions_of, nodes_of, text_of
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "minikafka"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WITH_SPARK = ("minikafka/spark/", "minikafka/checks/replicas/")
 """The packages whose modules may import what only the extra [spark] installs."""
@@ -71,7 +70,7 @@ def test_package_imports_local_cluster_on_first_use():
 
 def third_party_imports(file: Path) -> Iterator[str]:
     """Yield the top-level names of the packages from outside of Python's library that a file imports."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for name in (name.partition(".")[0] for name in names):
@@ -83,7 +82,7 @@ def third_party_imports(file: Path) -> Iterator[str]:
 def imports() -> tuple[set[str], set[str]]:
     """Return what all modules but the Spark packages import, and what the Spark packages import."""
     found: tuple[set[str], set[str]] = set(), set()
-    for file in (ROOT / "minikafka").rglob("*.py"):
+    for file in files_below(PACKAGE):
         path = str(file.relative_to(ROOT))
         if path not in FOR_TESTS:
             found[path.startswith(WITH_SPARK)].update(third_party_imports(file))
@@ -196,14 +195,9 @@ LOCAL_IMPORTS = {
 
 def local_imports(file: Path) -> int:
     """Return the number of imports inside of functions."""
-    functions = [
-        node
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
     found = {
         node.lineno
-        for function in functions
+        for function in functions_of(file)
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
@@ -212,15 +206,15 @@ def local_imports(file: Path) -> int:
 
 def test_an_import_inside_a_function_has_a_reason():
     """In `tools/cli` the top of a file may import anything: see `tools/cli/lazy.py`."""
-    counts = {str(path.relative_to(ROOT)): local_imports(path) for path in PACKAGE.rglob("*.py")}
+    counts = {str(path.relative_to(ROOT)): local_imports(path) for path in files_below(PACKAGE)}
     assert {name: count for name, count in counts.items() if count} == {
         name: count for name, (count, _) in LOCAL_IMPORTS.items()
     }
 
 
 def test_command_line_has_no_imports_for_the_type_checker_alone():
-    files = (PACKAGE / "tools" / "cli").rglob("*.py")
-    assert [path for path in files if "TYPE_CHECKING" in path.read_text()] == []
+    files = files_below(PACKAGE / "tools" / "cli")
+    assert [path for path in files if "TYPE_CHECKING" in text_of(path)] == []
 
 
 def test_import_of_a_spark_session_without_spark_names_the_extra(base_python: Path):
@@ -232,7 +226,5 @@ def test_import_of_a_spark_session_without_spark_names_the_extra(base_python: Pa
 
 def test_only_the_modules_of_znodes_encode_and_decode_their_json():
     nodes = PACKAGE / "zookeeper" / "nodes"
-    outside = (path for path in PACKAGE.rglob("*.py") if nodes not in path.parents)
-    assert [
-        path for path in outside if re.search(r"\blayout\.(en|de)code_", path.read_text())
-    ] == []
+    outside = (path for path in files_below(PACKAGE) if nodes not in path.parents)
+    assert [path for path in outside if re.search(r"\blayout\.(en|de)code_", text_of(path))] == []

@@ -1,22 +1,23 @@
-"""The map of the support modules of the tests (`support/README.md`)."""
+"""The map of the support modules of the tests (`support/README.md`), and the parts of a source file."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections import defaultdict
-from pathlib import Path
 
-SUPPORT = Path(__file__).parent / "support"
+from support.source_files import ROOT, code_of, files_below, prose_of, tree_of
+
+SUPPORT = ROOT / "tests" / "support"
 ROOM_MODULES_MAX = 15
 
 
 def modules() -> dict[str, dict[str, str]]:
     """Return the modules of each room, with the first line of their docstrings. Modules in no room have the room ""."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for path in sorted(SUPPORT.rglob("*.py")):
+    for path in files_below(SUPPORT):
         room = "" if path.parent == SUPPORT else path.parent.name
-        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        text = ast.get_docstring(tree_of(path)) or ""
         found[room][path.name] = text.partition("\n")[0]
     return found
 
@@ -35,3 +36,24 @@ def test_map_has_a_line_for_each_support_module():
 def test_no_room_of_support_modules_is_crowded():
     crowded = {room: len(names) for room, names in modules().items()}
     assert {room for room, count in crowded.items() if count > ROOM_MODULES_MAX} == set()
+
+
+SOURCE = '''"""A module."""
+x = "no # comment"  # a 'comment'
+def f():
+    r"""A "docstring"
+    of two lines."""
+    g("""no docstring""", 'it\\'s')
+'''
+
+
+def test_prose_of_a_source_file_is_its_docstrings_and_comments():
+    assert list(prose_of(SOURCE)) == [
+        "A module.",
+        "# a 'comment'",
+        'A "docstring"\n    of two lines.',
+    ]
+
+
+def test_code_of_a_source_file_has_its_line_breaks_but_no_strings_and_comments():
+    assert code_of(SOURCE) == "\nx =   \ndef f():\n    r\n\n    g(, )\n"

@@ -6,12 +6,22 @@ import ast
 import re
 import runpy
 import sys
-import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from support import source_files
+from support.source_files import (
+    PACKAGE,
+    ROOT,
+    Function,
+    files_below,
+    functions_of,
+    nodes_of,
+    text_of,
+    tree_of,
+)
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.cluster import ClusterConfig
@@ -20,32 +30,15 @@ from minikafka.base.errors import ErrorCode
 from minikafka.broker.settings.dynamic_config import THROTTLES
 from minikafka.kafka.wire.versions import NAMES, SERVED
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "minikafka"
-SOURCES = sorted(
-    path
-    for folder in ("minikafka", "scripts", "benchmarks")
-    for path in (ROOT / folder).rglob("*.py")
-)
+SOURCES = [
+    path for folder in ("minikafka", "scripts", "benchmarks") for path in files_below(ROOT / folder)
+]
 CITATION = re.compile(r"\b[A-Z]\d{1,2}\b|\btraps? \d+|§ ?\d[\d.]*")
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 600
 
 
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), str(path))
-
-
-def functions_of(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return [
-        node
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-
-
-def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+def body_lines(function: Function) -> int:
     """Return the number of lines from the first statement after the docstring to the last statement."""
     body = function.body
     first = body[0]
@@ -76,8 +69,8 @@ def test_no_module_is_longer_than_six_hundred_lines():
 
 def code_lines(path: Path) -> int:
     """Return the number of lines of a module without comments and assertions."""
-    lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
-    assertions = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Assert)]
+    lines = [line for line in text_of(path).splitlines() if not line.lstrip().startswith("#")]
+    assertions = [node for node in nodes_of(path) if isinstance(node, ast.Assert)]
     return len(lines) - sum((node.end_lineno or 0) - node.lineno + 1 for node in assertions)
 
 
@@ -89,8 +82,8 @@ def test_tasks_are_created_in_one_module():
     makers = {"create_task", "ensure_future"}
     found = [
         named(path, node)
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(tree_of(path))
+        for path in files_below(PACKAGE)
+        for node in nodes_of(path)
         if isinstance(node, ast.Attribute) and node.attr in makers
         if path not in (PACKAGE / "runtime" / "tasks.py", PACKAGE / "simulation" / "loop.py")
         if ast.unparse(node) != "group.create_task"  # allowed: a TaskGroup waits for its tasks
@@ -102,17 +95,19 @@ def test_no_except_clause_catches_everything():
     found = [
         named(path, node)
         for path in SOURCES
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ExceptHandler) and node.type is None
     ]
     assert found == []
 
 
 def test_every_error_code_is_used():
-    used = set(
-        re.findall(r"ErrorCode\.([A-Z_]+)", "".join(map(Path.read_text, PACKAGE.rglob("*.py"))))
-    )
+    used = set(re.findall(r"ErrorCode\.([A-Z_]+)", "".join(map(text_of, files_below(PACKAGE)))))
     assert sorted({code.name for code in ErrorCode} - used) == []
+
+
+def files_of_tests() -> list[Path]:
+    return [path for path in files_below(ROOT / "tests") if path.name.startswith("test_")]
 
 
 def keys() -> dict[str, Key]:
@@ -126,7 +121,7 @@ def keys() -> dict[str, Key]:
 def test_every_config_key_is_used_in_the_code_unless_its_feature_is_missing():
     """A configuration key that no code reads would have no effect."""
     tables = [PACKAGE / "base" / "config" / name for name in ("broker.py", "topic.py")]
-    text = "".join(path.read_text() for path in PACKAGE.rglob("*.py") if path not in tables)
+    text = "".join(text_of(path) for path in files_below(PACKAGE) if path not in tables)
     checked = {**BrokerConfig.keys(), **TopicConfig.keys()}
     unread = {
         name
@@ -143,7 +138,7 @@ def test_every_config_key_is_used_in_the_code_unless_its_feature_is_missing():
 
 
 def test_every_config_key_has_a_test_of_its_effect_unless_its_feature_is_missing():
-    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    sources = "".join(map(text_of, files_of_tests()))
     marks = re.findall(r"pytest\.mark\.key\(([^)]*)\)", sources)
     shown = set(re.findall(r'"([a-z0-9.]+)"', "".join(marks)))
 
@@ -156,15 +151,21 @@ def test_every_config_key_has_a_description_that_ends_with_a_full_stop():
         assert [name for name, key in keys.items() if not key.doc.endswith(".")] == []
 
 
+@cache
+def generated_pages() -> dict[str, Callable[[], str]]:
+    pages: dict[str, Callable[[], str]] = runpy.run_path(str(ROOT / "scripts/write_docs.py"))[
+        "PAGES"
+    ]
+    return pages
+
+
 @pytest.mark.parametrize(
     "page",
     ["clients.md", "configuration.md", "protocol.md", "conformance.md", "spark-options.md"],
 )
 def test_generated_pages_are_up_to_date(page):
     """If this test fails, run: .venv/bin/python scripts/write_docs.py"""
-    pages = runpy.run_path(str(ROOT / "scripts" / "write_docs.py"))["PAGES"]
-
-    assert (ROOT / "docs" / page).read_text() == pages[page]()
+    assert (ROOT / "docs" / page).read_text() == generated_pages()[page]()
 
 
 def test_every_served_api_is_listed_with_its_number_on_the_protocol_page():
@@ -176,15 +177,8 @@ def test_every_served_api_is_listed_with_its_number_on_the_protocol_page():
 
 def prose_of(path: Path) -> Iterator[str]:
     """Yield the texts of a source file that may contain ids such as R71: comments, docstrings and test names."""
-    with path.open("rb") as source:
-        for token in tokenize.tokenize(source.readline):
-            if token.type == tokenize.COMMENT:
-                yield token.string
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            yield str(node.value.value)
-    for function in functions_of(path):
-        yield re.sub(r"^test_([a-z]\d\d?)_.*", lambda found: found[1].upper(), function.name)
+    yield from source_files.prose_of(text_of(path))
+    yield from map(str.upper, re.findall(r"\bdef test_([a-z]\d\d?)_", text_of(path)))
 
 
 def ids_of(page: str) -> set[str]:
@@ -192,19 +186,12 @@ def ids_of(page: str) -> set[str]:
     return set(re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "docs" / page).read_text(), re.MULTILINE))
 
 
-def all_citations(text: str) -> set[str]:
-    """Return everything in a source file that looks like an id, even in code. `prose_of` is more exact but slower."""
-    names = re.findall(r"\btest_([a-z]\d\d?)_", text)
-    return {*CITATION.findall(text), *map(str.upper, names)}
-
-
 def test_every_cited_conformance_or_rule_id_is_defined_in_the_docs():
     known = ids_of("conformance.md") | ids_of("rules.md")
     cited = {
         (str(path.relative_to(ROOT)), reference)
         for folder in ("minikafka", "tests")
-        for path in (ROOT / folder).rglob("*.py")
-        if not all_citations(path.read_text()) <= known
+        for path in files_below(ROOT / folder)
         for text in prose_of(path)
         for reference in CITATION.findall(text)
     }
@@ -255,7 +242,7 @@ def test_aiohttp_aiozk_msgpack_and_uvloop_are_required_and_imported():
     imported = {
         name.split(".")[0]
         for path in SOURCES
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in (
             [node.module or ""]
@@ -340,8 +327,8 @@ def test_contributing_page_names_every_rule():
     """If this test fails, name the rule in docs/contributing.md, with its reason in one line."""
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "contributing.md").read_text()))
     tests = {
-        path: set(re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE))
-        for path in (ROOT / "tests").rglob("test_*.py")
+        path: set(re.findall(r"^(?:async )?def (test_\w+)", text_of(path), re.MULTILINE))
+        for path in files_of_tests()
     }
     rules = {name for file in RULE_FILES for name in tests[ROOT / "tests" / f"{file}.py"]}
 

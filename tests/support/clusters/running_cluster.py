@@ -1,7 +1,8 @@
 """A real cluster shared by all tests of a worker. It is healed after each test; ledgers are checked at the end.
 
-`tests/conftest.py` imports the fixtures `cluster` and `shared_cluster`, so that each worker starts only one such
-cluster. Topics and groups of all tests in `cluster`, `clients` and `spark` need distinct names.
+`tests/conftest.py` loads this module as a plugin, so that each worker has the fixtures `cluster` and `shared_cluster`
+once and starts only one such cluster. Topics and groups of all tests in `cluster`, `clients` and `spark` need distinct
+names.
 """
 
 from __future__ import annotations

@@ -19,9 +19,11 @@ from support.deciders.transcripts import rows_of
 from support.rows import proof, row_results
 from support.rows.proof import Level
 from support.rows.row_results import FAILED, PASSED, SKIPPED, Result
+from support.source_files import files_below, text_of, tree_of
 
 TESTS = Path(__file__).resolve().parents[2]
 SCENARIOS = "transcripts"
+MARK = "pytest.mark.row"
 _LEVEL = "level of the proof"
 _MODES = "modes of the proof"
 
@@ -88,9 +90,11 @@ def claims() -> dict[str, tuple[str, ...]]:
     its transcript.
     """
     found: dict[str, list[str]] = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
+    for path in files_below(TESTS):
+        if not path.name.startswith("test_") or MARK not in text_of(path):
+            continue
         module = path.relative_to(TESTS.parent).as_posix()
-        for test, rows in claims_in(ast.parse(path.read_text())):
+        for test, rows in claims_in(tree_of(path)):
             for row in rows:
                 found.setdefault(row, []).append(f"{module}::{test}")
     for name in sorted(_transcripts_with_rows()):
@@ -135,7 +139,7 @@ def _rows_in(expression: ast.expr) -> list[str]:
         argument.value
         for call in ast.walk(expression)
         if isinstance(call, ast.Call)
-        if ast.unparse(call.func) == "pytest.mark.row"
+        if ast.unparse(call.func) == MARK
         for argument in call.args
         if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
     ]

@@ -7,11 +7,13 @@ A test has level TABLE if nothing that it used notes a higher level.
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from minikafka.broker.broker import BrokerServer
-from minikafka.simulation.cluster import MemoryCluster
+if TYPE_CHECKING:
+    from minikafka.broker.broker import BrokerServer
+    from minikafka.simulation import MemoryCluster
 
 
 class Level(IntEnum):
@@ -60,14 +62,22 @@ def note_imitated_death() -> None:
 
 
 def note_simulated_brokers() -> None:
-    """Make each start of a broker of a `MemoryCluster` note the level MEMORY and the cluster's mode."""
-    start = MemoryCluster.start
+    """Make each start of a broker of a `MemoryCluster` note the level MEMORY and the cluster's mode.
+
+    Called when all tests are imported. If none of them imports `MemoryCluster`, nothing is to be done, and the half
+    second that the import of a broker takes is saved.
+    """
+    simulation = sys.modules.get("minikafka.simulation.cluster")
+    if simulation is None:
+        return
+    memory_cluster = simulation.MemoryCluster
+    start = memory_cluster.start
 
     async def noting(cluster: MemoryCluster, number: int) -> BrokerServer:
         note(Level.MEMORY, cluster.coordination)
         return await start(cluster, number)
 
-    MemoryCluster.start = noting  # type: ignore[method-assign]
+    memory_cluster.start = noting
 
 
 def modes() -> tuple[str, ...]:
