@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from support.clusters.running_cluster import create_topic
-from support.commands.commands import ENVIRONMENT, Ended, call
+from support.commands.commands import ENVIRONMENT, NEW_INTERPRETER, Ended, call
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
@@ -234,7 +233,7 @@ class Program:
 @asynccontextmanager
 async def started(cluster: LocalCluster, *arguments: str) -> AsyncIterator[Program]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "minikafka", *arguments, "--bootstrap", cluster.bootstrap),
+        *(*NEW_INTERPRETER, *arguments, "--bootstrap", cluster.bootstrap),
         env={**ENVIRONMENT, "PYTHONUNBUFFERED": "1"},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

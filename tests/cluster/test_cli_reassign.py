@@ -6,14 +6,13 @@ import asyncio
 import json
 import shlex
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.clusters.running_cluster import KEYS, eventually
-from support.commands.commands import ENVIRONMENT, Ended, call
+from support.commands.commands import ENVIRONMENT, NEW_INTERPRETER, Ended, call
 
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic, Record
@@ -147,7 +146,7 @@ async def test_reassign_through_zookeeper_moves_the_partitions(cluster: LocalClu
 async def test_interrupted_reassign_withdraws_its_request(cluster: LocalCluster) -> None:
     await create(cluster, "taken-back", (1, 2))
     await cluster.hold("reassignment.U1")
-    command = [sys.executable, "-m", "minikafka", "reassign", *move("taken-back", 0, 2, 3)]
+    command = [*NEW_INTERPRETER, "reassign", *move("taken-back", 0, 2, 3)]
     process = await asyncio.create_subprocess_exec(
         *command,
         f"--via-zookeeper={cluster.zookeeper}",
@@ -173,7 +172,7 @@ async def test_reassign_command_that_was_killed_is_resumed_by_the_same_command(
 ) -> None:
     await create(cluster, "resumed", (1, 2))
     through = f"--via-zookeeper={cluster.zookeeper}"
-    words = [sys.executable, "-m", "minikafka", "reassign", *move("resumed", 0, 2, 3), through]
+    words = [*NEW_INTERPRETER, "reassign", *move("resumed", 0, 2, 3), through]
     pipe = asyncio.subprocess.PIPE
     await cluster.hold("reassignment.A2")
     processes = []
@@ -207,7 +206,7 @@ async def test_interrupted_reassign_reports_what_completed(cluster: LocalCluster
     await create(cluster, "halfway", (first, second), (first, second))
     await cluster.pause(slow)
     arguments = [*move("halfway", 0, first, slow), *move("halfway", 1, second, first)]
-    command = [sys.executable, "-m", "minikafka", "reassign", *arguments]
+    command = [*NEW_INTERPRETER, "reassign", *arguments]
     process = await asyncio.create_subprocess_exec(
         *command,
         "--bootstrap",

@@ -17,33 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands.commands import ENVIRONMENT, NEW_INTERPRETER, run
 
-import minikafka
 from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cluster import ClusterError, LocalCluster, processes
 from minikafka.tools.cluster.processes import ProcessId, identify, is_alive, send_signal
 
 POLL_SECONDS = 0.02
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(minikafka.__file__).parents[1])}
-
-
-def run(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "minikafka", *arguments],
-        cwd=cwd,
-        env=ENVIRONMENT,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def ok(*arguments: str, cwd: Path, stdin: str = "") -> str:
     done = run(*arguments, cwd=cwd, stdin=stdin)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert done.code == 0, done.err
+    return done.out
 
 
 def status(cwd: Path) -> dict[str, Any]:
@@ -68,9 +54,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_up_of_a_running_cluster_changes_nothing(here: Path) -> None:
     before = status(here)
     again = run("up", "--json", cwd=here)
-    assert again.returncode == 0
-    assert "already running" in again.stderr
-    shown = json.loads(again.stdout)
+    assert again.code == 0
+    assert "already running" in again.err
+    shown = json.loads(again.out)
     assert (shown.pop("changes"), shown.pop("postponed"), shown.pop("kept")) == ([], [], [])
     assert shown.pop("coordination") == "controller"
     assert shown.pop("zookeeper_kind") == "embedded"
@@ -84,7 +70,7 @@ def test_up_of_a_running_cluster_changes_nothing(here: Path) -> None:
         assert Path(broker["log_dir"], "meta.properties").exists()
         with urllib.request.urlopen(broker["metrics_url"], timeout=10) as answer:
             assert b"kafka_server_replicamanager_leadercount " in answer.read()
-        assert broker["metrics_url"] in again.stderr
+        assert broker["metrics_url"] in again.err
 
 
 def test_consume_returns_produced_records_in_order(here: Path) -> None:
@@ -124,11 +110,60 @@ def test_topics_are_listed_described_and_deleted(here: Path) -> None:
     assert ok("topics", "describe", "short", cwd=here).startswith("Topic: short\tTopicId: ")
     assert json.loads(ok("topics", "describe", "short", "--json", cwd=here))[0]["topic"] == "short"
     twice = run("topics", "create", "short", cwd=here)
-    assert (twice.returncode, twice.stderr.count("\n")) == (1, 1)
-    assert "TOPIC_ALREADY_EXISTS" in twice.stderr
+    assert (twice.code, twice.err.count("\n")) == (1, 1)
+    assert "TOPIC_ALREADY_EXISTS" in twice.err
     ok("topics", "delete", "short", cwd=here)
     missing = run("topics", "describe", "never-made", cwd=here)
-    assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+    assert (missing.code, missing.err.count("\n")) == (1, 1)
+
+
+@pytest.fixture(scope="module")
+def alike(here: Path) -> None:
+    """A topic with this name."""
+    ok("topics", "create", "alike", "--replication-factor", "3", cwd=here)
+
+
+@pytest.mark.usefixtures("alike")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "up",
+        "status",
+        "start 1",
+        "stop 9",
+        "logs 1",
+        "zk recover",
+        "topics describe alike",
+        "reassign --list",
+        "elect --preferred --topic alike --partition 0",
+        "brokers add 4",
+        "cluster describe",
+        "log-dirs",
+        "configs describe --broker 1",
+        "groups list",
+        "transactions list",
+        "produce alike",
+        "consume alike --exit",
+        "trace alike-0",
+        "why alike-0",
+        "plan elect alike-0 --json",
+    ],
+)
+def test_command_ends_alike_in_a_new_interpreter_and_in_a_forked_process(
+    here: Path, words: str
+) -> None:
+    """The other tests fork. A user starts an interpreter, which imports only the modules of this command."""
+    forked = run(*words.split(), cwd=here)
+    new = subprocess.run(
+        [*NEW_INTERPRETER, *words.split()],
+        cwd=here,
+        env=ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (new.returncode, new.stdout, new.stderr) == forked
 
 
 def test_broker_started_by_hand_keeps_its_id_and_port(here: Path) -> None:
@@ -138,7 +173,7 @@ def test_broker_started_by_hand_keeps_its_id_and_port(here: Path) -> None:
     assert (gone["state"], gone["pid"]) == ("down", None)
     log = (here / "by-hand.log").open("wb")
     with log:
-        command = [sys.executable, "-m", "minikafka", "broker", "--config", "broker-1.toml"]
+        command = [*NEW_INTERPRETER, "broker", "--config", "broker-1.toml"]
         by_hand = subprocess.Popen(
             command, cwd=here / "data", env=ENVIRONMENT, stdout=log, stderr=log
         )
@@ -159,8 +194,8 @@ def test_broker_started_by_hand_keeps_its_id_and_port(here: Path) -> None:
 
 def wait_until_healthy(cwd: Path) -> None:
     deadline = time.monotonic() + 60
-    while (done := run("cluster", "health", cwd=cwd)).returncode:
-        assert time.monotonic() < deadline, done.stdout + done.stderr
+    while (done := run("cluster", "health", cwd=cwd)).code:
+        assert time.monotonic() < deadline, done.out + done.err
         time.sleep(POLL_SECONDS)
 
 
@@ -196,8 +231,8 @@ def test_health_names_a_broker_right_after_its_fault(
 
 def unhealthy(cwd: Path, *where: str) -> dict[str, Any]:
     done = run("cluster", "health", "--json", "--timeout", "60", *where, cwd=cwd)
-    assert done.returncode == 1, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    assert done.code == 1, done.err
+    found: dict[str, Any] = json.loads(done.out)
     return found
 
 
@@ -223,17 +258,17 @@ def test_doctors_name_a_paused_zookeeper_and_up_lets_it_continue(here: Path) -> 
 
 def test_broker_is_paused_resumed_and_killed_by_commands(here: Path) -> None:
     before = status(here)["brokers"][2]
-    assert run("pause", "3", cwd=here).stderr == "broker 3 is paused\n"
+    assert run("pause", "3", cwd=here).err == "broker 3 is paused\n"
     assert status(here)["brokers"][2]["state"] == "paused"
     refused = run("start", "3", cwd=here)
-    assert refused.returncode == 1
-    assert "minikafka resume 3 lets it continue" in refused.stderr
-    assert run("resume", "3", cwd=here).stderr == "broker 3 continues\n"
+    assert refused.code == 1
+    assert "minikafka resume 3 lets it continue" in refused.err
+    assert run("resume", "3", cwd=here).err == "broker 3 continues\n"
     assert status(here)["brokers"][2]["pid"] == before["pid"]
-    assert run("kill", "3", cwd=here).stderr == "broker 3 was killed\n"
+    assert run("kill", "3", cwd=here).err == "broker 3 was killed\n"
     assert identify(before["pid"]) is None
     for command in ("kill", "pause", "resume"):
-        assert run(command, "3", cwd=here).stderr == "minikafka: broker 3 is not running\n"
+        assert run(command, "3", cwd=here).err == "minikafka: broker 3 is not running\n"
     ok("start", "3", cwd=here)
     log = ok("logs", "3", cwd=here)
     assert log.count("broker 3 serves on") >= 2
@@ -278,20 +313,20 @@ def test_produce_names_the_line_that_is_too_large_and_stores_the_others(
     ok("topics", "create", "narrow", "--config", "max.message.bytes=300", cwd=here)
     text = "".join(f"{i}\n" for i in range(99)) + "x" * 1000 + "\n"
     done = run("produce", "narrow", cwd=here, stdin=text)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "MESSAGE_TOO_LARGE: line 100 is larger than max.message.bytes" in done.stderr
-    assert "99 records were stored" in done.stderr
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "MESSAGE_TOO_LARGE: line 100 is larger than max.message.bytes" in done.err
+    assert "99 records were stored" in done.err
     assert ok("consume", "narrow", "-e", cwd=here).splitlines() == [str(i) for i in range(99)]
     beyond = run("consume", "narrow", "-o", "99999999", "--exit", cwd=here)
-    assert beyond.returncode == 1
-    assert "OFFSET_OUT_OF_RANGE" in beyond.stderr
-    assert "valid offsets are 0 to 99" in beyond.stderr
+    assert beyond.code == 1
+    assert "OFFSET_OUT_OF_RANGE" in beyond.err
+    assert "valid offsets are 0 to 99" in beyond.err
 
 
 def test_consume_to_a_full_disk_fails_and_to_a_closed_pipe_ends_by_sigpipe(here: Path) -> None:
     ok("topics", "create", "shown", cwd=here)
     ok("produce", "shown", cwd=here, stdin="one\ntwo\nthree\n")
-    command = [sys.executable, "-m", "minikafka", "consume", "shown"]
+    command = [*NEW_INTERPRETER, "consume", "shown"]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             command, cwd=here, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, check=False
@@ -314,7 +349,7 @@ def test_leader_of_wait_for_isr_and_consume_fail_at_once_for_an_unknown_topic(he
     with pytest.raises(ClusterError, match=r"there is no topic never-made$"):
         asyncio.run(cluster.wait_for_isr("never-made", timeout_ms=5_000))
     missing = run("consume", "never-made", "-e", cwd=here)
-    assert "UNKNOWN_TOPIC_OR_PARTITION: never-made: no such topic" in missing.stderr
+    assert "UNKNOWN_TOPIC_OR_PARTITION: never-made: no such topic" in missing.err
 
 
 def test_growing_cluster_keeps_the_ports_of_its_brokers(
@@ -323,12 +358,12 @@ def test_growing_cluster_keeps_the_ports_of_its_brokers(
     try:
         first = ok("up", "--data", "D", "--port", "0", "--brokers", "1", cwd=tmp_path)
         grown = run("up", "--data", "D", "--brokers", "2", cwd=tmp_path)
-        assert grown.returncode == 0, grown.stderr
-        assert "started broker 2, already running: ZooKeeper, broker 1," in grown.stderr
-        assert grown.stdout.startswith(first.strip() + ",")
+        assert grown.code == 0, grown.err
+        assert "started broker 2, already running: ZooKeeper, broker 1," in grown.err
+        assert grown.out.startswith(first.strip() + ",")
         ok("stop", "2", "--data", "D", cwd=tmp_path)
         assert ok("up", "--data", "D", "--brokers", "1", cwd=tmp_path) == first
-        assert ok("up", "--data", "D", "--brokers", "2", cwd=tmp_path) == grown.stdout
+        assert ok("up", "--data", "D", "--brokers", "2", cwd=tmp_path) == grown.out
     finally:
         run("down", "--data", "D", cwd=tmp_path)
 
@@ -341,8 +376,8 @@ def test_up_with_an_edited_configuration_reports_and_applies_the_changes(tmp_pat
         ok("topics", "create", "t", "--replication-factor", "2", cwd=tmp_path)
         file.write_text(CONFIGURATION.format(brokers=3, partitions=6, retention=80_000))
         edited = run("up", cwd=tmp_path)
-        assert edited.returncode == 0, edited.stderr
-        lines = [line for line in edited.stderr.splitlines() if not line.startswith("waiting for")]
+        assert edited.code == 0, edited.err
+        lines = [line for line in edited.err.splitlines() if not line.startswith("waiting for")]
         assert "started broker 3, already running: ZooKeeper, brokers 1, 2," in lines[0]
         assert "num.partitions = 6 (was 3) on brokers 1, 2: takes effect at the next start" in lines
         now = "log.retention.ms = 80000 (was 70000) on brokers 1, 2: in effect now"
@@ -359,8 +394,8 @@ def test_up_with_an_edited_configuration_reports_and_applies_the_changes(tmp_pat
             ("transaction.state.log.min.isr", [1, 2]),
         ]
         rolled = run("restart", "1", "2", "--rolling", cwd=tmp_path)
-        assert rolled.returncode == 0, rolled.stderr
-        assert rolled.stderr.splitlines()[-1] == "all replicas are in sync"
+        assert rolled.code == 0, rolled.err
+        assert rolled.err.splitlines()[-1] == "all replicas are in sync"
         assert json.loads(ok("up", "--json", cwd=tmp_path))["changes"] == []
         ok("restart", cwd=tmp_path)
         assert [b["state"] for b in status(tmp_path)["brokers"]] == ["up", "up", "up"]
@@ -385,14 +420,14 @@ def test_up_with_port_0_after_a_failed_up_or_a_down_chooses_new_ports(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         failed = run("up", *options, "--port", str(port), cwd=tmp_path)
-        assert failed.returncode == 1
-        assert f"port {port} of broker 1 is in use" in failed.stderr
+        assert failed.code == 1
+        assert f"port {port} of broker 1 is in use" in failed.err
         try:
             first = ok("up", *options, "--port", "0", cwd=tmp_path)
             assert first != f"127.0.0.1:{port}\n"
             assert ok("up", *options, "--port", "0", cwd=tmp_path) == first
             made = run("produce", "made", "--data", "D", cwd=tmp_path, stdin="x\n")
-            assert made.stderr == "created topic made: 1 partition, replication factor 1\n"
+            assert made.err == "created topic made: 1 partition, replication factor 1\n"
             ok("down", "--data", "D", cwd=tmp_path)
             assert ok("up", *options, cwd=tmp_path) == first
             ok("down", "--data", "D", cwd=tmp_path)
@@ -403,7 +438,7 @@ def test_up_with_port_0_after_a_failed_up_or_a_down_chooses_new_ports(
 
 def test_interrupted_up_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text("[cluster]\nport = 0\n")
-    command = [sys.executable, "-m", "minikafka", "up"]
+    command = [*NEW_INTERPRETER, "up"]
     up = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
     cluster = LocalCluster(data=tmp_path / "data", attached=False)
     while cluster.directory.read() is None or not cluster.is_running():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -27,6 +26,7 @@ from support.clusters.kafka_42 import (
 )
 from support.clusters.operations import NOT_STARTING, Cast, missing_replicas
 from support.clusters.stage import RealStage, eventually, running_stage
+from support.commands.commands import NEW_INTERPRETER
 from support.ledger.invariants import check_ledgers
 
 
@@ -72,7 +72,7 @@ def start_command(stage: RealStage, move: Move) -> subprocess.Popen[str]:
     replicas = ",".join(map(str, move.target))
     words = ["reassign", "-t", "t", "-p", "0", "--replicas", replicas]
     return subprocess.Popen(
-        [sys.executable, "-m", "minikafka", *words, "--bootstrap", stage.cluster.bootstrap],
+        [*NEW_INTERPRETER, *words, "--bootstrap", stage.cluster.bootstrap],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
 from support.clusters.running_cluster import eventually, heal, kill
+from support.commands.commands import run
 from support.ledger.invariants import check_ledgers
 
 from minikafka.base.model import TopicPartition
@@ -228,15 +227,10 @@ async def test_ledger_lines_with_the_cause_of_a_broker_death_run_from_event_to_e
 
 def minikafka(cluster: LocalCluster, *arguments: str) -> Any:
     """Return the JSON that a command prints."""
-    command = [sys.executable, "-m", "minikafka", *arguments, "--json"]
-    done = subprocess.run(
-        [*command, "--data", str(cluster.directory.path)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return json.loads(done.stdout)
+    where = cluster.directory.path
+    done = run(*arguments, "--json", "--data", str(where), cwd=where)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
 
 
 async def test_why_and_trace_answer_while_the_cluster_runs_and_after_it_died(
