@@ -54,11 +54,11 @@ SENT = -100
 """Instead of an epoch: the close requests are sent."""
 
 
-# ---- rows 3 and 4: the high watermark of a new leader, and the truncation of a new follower
+# ---- the high watermark of a new leader, and the truncation of a new follower
 
 
 class TruncatingToTheHighWatermark(Partition):
-    """Row 4 of the page: a new follower truncates its log to its high watermark; epochs are not compared."""
+    """The page: a new follower truncates its log to its high watermark; epochs are not compared."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class TruncatingToTheHighWatermark(Partition):
 
 
 class RaisingTheHighWatermark(TruncatingToTheHighWatermark):
-    """Rows 3 and 4 of the page: besides, the high watermark of a new leader is its log end."""
+    """The page: the high watermark of a new leader is its log end."""
 
     __slots__ = ()
 
@@ -148,7 +148,7 @@ def test_follower_that_truncates_to_its_high_watermark_loses_an_acknowledged_rec
     assert r[1].values() == kept
 
 
-# ---- rows 8 to 10, on whole brokers
+# ---- requests and reassignments, on whole brokers
 
 
 class PageCluster(LeadersCluster):
@@ -191,7 +191,7 @@ def run_page(
 
 
 def close_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 8 of the page: a close request closes and deletes the replica, whatever topic and replicas there are now."""
+    """The page: a close request closes and deletes the replica, whatever topic and replicas there are now."""
 
     async def close(self: OwnReplicas, lease: Lease, command: CloseReplica) -> bool:
         self.orders.end_roles([command.tp])
@@ -233,7 +233,7 @@ def test_close_request_without_a_fence_deletes_a_topic_that_was_created_again(
 def shrink_without_a_rescan(
     entries: Mapping[str, StateChange | None], sender: BrokerId
 ) -> Shrinking:
-    """Row 9 of the page: of each partition the close request with the latest epoch stays, and no start request."""
+    """The page: of each partition the close request with the latest epoch stays, and no start request."""
     kept: dict[TopicPartition, str] = {}
     for name, request in entries.items():
         if request is not None and request.operation is Operation.CLOSE:
@@ -282,7 +282,7 @@ def test_start_request_that_a_full_queue_drops_leaves_a_record_with_one_copy_ins
 
 
 def complete_in_the_order_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Row 10 of the page: close requests are sent as soon as RAR has caught up; AR is written when they have left.
+    """The page: close requests are sent as soon as RAR has caught up; AR is written when they have left.
 
     The writes that follow are not made: in this schedule, the leader dies before them.
     """
