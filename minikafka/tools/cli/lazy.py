@@ -15,7 +15,15 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any, Final
 
-_LAZY: Final = ("asyncio", "difflib", "rich.console", "rich.live", "rich.text")
+_LAZY: Final = (
+    "asyncio",
+    "difflib",
+    "rich.cells",
+    "rich.console",
+    "rich.live",
+    "rich.table",
+    "rich.text",
+)
 """The lazy modules that are not minikafka's own; those are all lazy."""
 
 _loading: Final = threading.RLock()

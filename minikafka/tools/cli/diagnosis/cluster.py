@@ -6,7 +6,8 @@ with `--bootstrap` they are null.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import click
@@ -27,6 +28,7 @@ from minikafka.tools.cli.arguments.options import (
 from minikafka.tools.cli.diagnosis.health import health
 from minikafka.tools.cli.diagnosis.views import coordination_of
 from minikafka.tools.cli.execution.running import run_with_client
+from minikafka.tools.cli.terminal.columns import Column, lay_out, or_dash
 from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 
@@ -117,7 +119,15 @@ def _directory(found: administration.LogDir) -> dict[str, Any]:
     }
 
 
-_COLUMNS: Final = ("broker", "address", "rack", "epoch", "partitions", "size")
+_COLUMNS: Final = (
+    Column("broker", "", itemgetter(0)),
+    Column("address", "", itemgetter(1)),
+    Column("rack", "", itemgetter(2), drop=2),
+    Column("epoch", "", itemgetter(3), drop=1),
+    Column("partitions", "", itemgetter(4)),
+    Column("size", "", itemgetter(5)),
+    Column("log directory", "", itemgetter(6), is_below=True),
+)
 
 
 def _print(shown: dict[str, Any]) -> None:
@@ -126,32 +136,24 @@ def _print(shown: dict[str, Any]) -> None:
     if shown["coordination"] == LEADERS:
         echo("controller  none: the leaders of the partitions coordinate (mode leaders)")
     else:
-        epoch = _or_dash(shown["controller_epoch"])
-        echo(f"controller  {_or_dash(shown['controller'])}  epoch {epoch}")
-    rows: list[tuple[str, ...]] = []
-    paths = ["log directory"]
-    for broker in shown["brokers"]:
-        name = f"{broker['id']}{' *' if broker['controller'] else ''}"
-        address = f"{broker['host']}:{broker['port']}" if broker["alive"] else "not alive"
-        head = (name, address, _or_dash(broker["rack"]), _or_dash(broker["broker_epoch"]))
-        for found in broker["log_dirs"] or [None]:
-            counted = (
-                (str(found["partitions"]), displays.size(found["size"])) if found else ("-", "-")
-            )
-            rows.append((*head, *counted))
-            paths.append(_path(found) if found else "-")
-            head = ("", "", "", "")
+        epoch = or_dash(shown["controller_epoch"])
+        echo(f"controller  {or_dash(shown['controller'])}  epoch {epoch}")
+    rows = [row for broker in shown["brokers"] for row in _rows(broker)]
     width = console.width if console.is_terminal else None
-    grid = consoles.lay_out(_COLUMNS, rows, width, ("epoch", "rack"))
-    consoles.print_lines(console, consoles.with_last_column(grid, paths, width))
+    consoles.print_lines(console, lay_out(_COLUMNS, rows, width).lines)
 
 
-def _path(found: dict[str, Any]) -> str:
-    return f"{found['path']} {found['error']}" if found["error"] else str(found["path"])
-
-
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)
+def _rows(broker: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each log directory of a broker; only the first one names the broker."""
+    name = f"{broker['id']}{' *' if broker['controller'] else ''}"
+    address = f"{broker['host']}:{broker['port']}" if broker["alive"] else "not alive"
+    head = (name, address, broker["rack"], broker["broker_epoch"])
+    for found in broker["log_dirs"]:
+        error = f" {found['error']}" if found["error"] else ""
+        yield *head, found["partitions"], displays.size(found["size"]), f"{found['path']}{error}"
+        head = ("", "", "", "")
+    if not broker["log_dirs"]:
+        yield *head, None, None, None
 
 
 cluster.add_command(health)

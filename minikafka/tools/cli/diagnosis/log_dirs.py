@@ -6,8 +6,9 @@ Exit code 1 if a broker does not answer, or if a named broker or topic does not 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 import click
 import rich.text as rich_text
@@ -28,6 +29,7 @@ from minikafka.tools.cli.arguments.options import (
     topics_argument,
 )
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client
+from minikafka.tools.cli.terminal.columns import Column, lay_out, objects
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
 
@@ -92,6 +94,29 @@ async def _read(
     return found, sorted(set(asked) - found.keys())
 
 
+class _Row(NamedTuple):
+    """A replica, or a remark in its place."""
+
+    name: str
+    size: int | None = None
+    offset_lag: int | None = None
+    is_future: bool = False
+
+
+_COLUMNS: Final = (
+    Column("replica", "", lambda row: f"{row.name} (future)" if row.is_future else row.name),
+    Column("", "partition", attrgetter("name")),
+    Column(
+        "size",
+        "size",
+        attrgetter("size"),
+        text=lambda size: "-" if size is None else displays.size(size),
+    ),
+    Column("offset lag", "offsetLag", attrgetter("offset_lag")),
+    Column("", "isFuture", attrgetter("is_future")),
+)
+
+
 def as_json_object(found: Directories) -> dict[str, Any]:
     """Return the JSON object of Kafka's tool. An error is the name of its code, null without an error."""
     return {
@@ -103,15 +128,7 @@ def as_json_object(found: Directories) -> dict[str, Any]:
                     {
                         "logDir": directory.path,
                         "error": None if directory.outcome.ok else directory.outcome.code.name,
-                        "partitions": [
-                            {
-                                "partition": str(replica.tp),
-                                "size": replica.size,
-                                "offsetLag": replica.offset_lag,
-                                "isFuture": replica.is_future,
-                            }
-                            for replica in sorted(directory.replicas)
-                        ],
+                        "partitions": objects(_COLUMNS, _rows(directory.replicas)),
                     }
                     for directory in directories
                 ],
@@ -126,12 +143,12 @@ def _print(found: Directories, *, folds_internal: bool) -> None:
     places, rows = [], []
     for broker, directories in sorted(found.items()):
         for directory in directories:
-            own = _rows(directory, folds_internal=folds_internal)
+            own = _shown_rows(directory, folds_internal=folds_internal)
             places.append((f"broker {broker}  {directory.path}", len(own)))
             rows += own
     console = consoles.plain_console()
     width = console.width if console.is_terminal else None
-    (titles, *replicas), _ = consoles.lay_out(("replica", "size", "offset lag"), rows, width)
+    (titles, *replicas), _ = lay_out(_COLUMNS, rows, width)
     lines = titles
     for place, count in places:
         lines += [rich_text.Text(place, "bold"), *itertools.chain(*replicas[:count])]
@@ -139,29 +156,17 @@ def _print(found: Directories, *, folds_internal: bool) -> None:
     consoles.print_lines(console, lines)
 
 
-def _rows(directory: administration.LogDir, *, folds_internal: bool) -> list[tuple[str, str, str]]:
-    folded = [
-        replica
-        for replica in directory.replicas
-        if folds_internal and is_internal(replica.tp.topic)
-    ]
-    rows = [
-        (
-            str(one.tp) + (" (future)" if one.is_future else ""),
-            displays.size(one.size),
-            str(one.offset_lag),
-        )
-        for one in sorted(set(directory.replicas) - set(folded))
-    ]
+def _rows(replicas: Iterable[administration.StoredReplica]) -> list[_Row]:
+    return [_Row(str(one.tp), one.size, one.offset_lag, one.is_future) for one in sorted(replicas)]
+
+
+def _shown_rows(directory: administration.LogDir, *, folds_internal: bool) -> list[_Row]:
+    """Return the rows of the text: the replicas of internal topics may be one row, and an error is the last row."""
+    folded = [one for one in directory.replicas if folds_internal and is_internal(one.tp.topic)]
+    rows = _rows(set(directory.replicas) - set(folded))
     if folded:
-        total = sum(one.size for one in folded)
-        rows.append(
-            (f"{len(folded)} of internal topics", displays.size(total), str(_largest_lag(folded)))
-        )
+        total, lag = sum(one.size for one in folded), max(one.offset_lag for one in folded)
+        rows.append(_Row(f"{len(folded)} of internal topics", total, lag))
     if not directory.outcome.ok:
-        rows.append((str(directory.outcome), "-", "-"))
-    return rows or [("no replicas", "-", "-")]
-
-
-def _largest_lag(replicas: Sequence[administration.StoredReplica]) -> int:
-    return max(replica.offset_lag for replica in replicas)
+        rows.append(_Row(str(directory.outcome)))
+    return rows or [_Row("no replicas")]

@@ -6,7 +6,8 @@ about the group was refused. The reason is printed, and the other groups are sti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ from minikafka.tools.cli.groups.offset_resets import (
     plan_rows,
     write_csv,
 )
-from minikafka.tools.cli.terminal.columns import lines, objects
+from minikafka.tools.cli.terminal.columns import Column, failure, lines, objects
 from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, echo_data, json_option, show, wants_json
 from minikafka.tools.cli.terminal.topic_errors import similar_groups
@@ -80,11 +81,13 @@ def list_(states: str | None, bootstrap: str | None, data: str | None) -> None:
         return await client.groups.list_groups(wanted)
 
     found = run_with_client(work, bootstrap_servers(bootstrap, data))
-    width = max([15, *(len(g.group) for g in found)]) + 10
-    text = [g.group if states is None else f"{g.group:{width}} {g.state}" for g in found]
-    if states is not None:
-        text.insert(0, f"{'GROUP':{width}} STATE")
-    show([{"group": g.group, "state": g.state} for g in found], text)
+    width = max([15, *(len(listing.group) for listing in found)]) + 10
+    columns = (
+        Column("GROUP", "group", attrgetter("group"), width),
+        Column("STATE", "state", attrgetter("state")),
+    )
+    names = [listing.group for listing in found]
+    show(objects(columns, found), names if states is None else lines(columns, found))
 
 
 def _states(text: str | None) -> list[str]:
@@ -176,7 +179,8 @@ def delete(
         return found
 
     outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
-    show([{"group": name, **_error(outcome)} for name, outcome in outcomes.items()])
+    columns = (Column("", "group", itemgetter(0)), *failure(itemgetter(1), _reason))
+    show(objects(columns, outcomes.items()))
     for name, outcome in outcomes.items():
         if not outcome.ok:
             _complain(outcome.code, name, similar.get(name, ""))
@@ -318,20 +322,26 @@ def delete_offsets(
         outcomes = run_with_client(work, bootstrap_servers(bootstrap, data))
     except KafkaError as error:
         raise _explained(error, group) from error
-    rows = [
-        {"topic": tp.topic, "partition": tp.partition, **_error(outcome)}
-        for tp, outcome in outcomes.items()
-    ]
-    show(rows, lambda: _print_deleted(outcomes))
+    show(objects(_DELETED, outcomes.items()), lines(_DELETED, sorted(outcomes.items())))
     fail_unless(all(outcome.ok for outcome in outcomes.values()))
 
 
-def _print_deleted(outcomes: Mapping[TopicPartition, clients.Outcome]) -> None:
-    width = max([15, *(len(tp.topic) for tp in outcomes)])
-    echo(f"{'TOPIC':{width}} {'PARTITION':10} STATUS")
-    for tp, outcome in sorted(outcomes.items()):
-        status = "Successful" if outcome.ok else f"Error: {_reason(outcome.code)}"
-        echo(f"{tp.topic:{width}} {tp.partition:<10} {status}")
+def _reason(outcome: clients.Outcome) -> str:
+    return REASONS.get(outcome.code) or outcome.reason
+
+
+def _status(outcome: clients.Outcome) -> str:
+    if outcome.ok:
+        return "Successful"
+    return f"Error: {outcome.code.name}: {REASONS.get(outcome.code) or meaning(outcome.code)}"
+
+
+_DELETED: Final = (
+    Column("TOPIC", "topic", lambda row: row[0].topic, 15),
+    Column("PARTITION", "partition", lambda row: row[0].partition, 10, False),
+    Column("STATUS", "", itemgetter(1), text=_status),
+    *failure(itemgetter(1), _reason),
+)
 
 
 async def named(client: clients.Client, groups: Sequence[str]) -> list[str]:
@@ -345,17 +355,6 @@ def _explained(error: KafkaError, group: str) -> MinikafkaError:
     if error.detail == f"group {group}":
         return KafkaError(error.code, f"{group}: {REASONS.get(error.code) or meaning(error.code)}")
     return error
-
-
-def _reason(code: ErrorCode) -> str:
-    return f"{code.name}: {REASONS.get(code) or meaning(code)}"
-
-
-def _error(outcome: clients.Outcome) -> dict[str, str | None]:
-    return {
-        "error": None if outcome.ok else outcome.code.name,
-        "message": None if outcome.ok else REASONS.get(outcome.code) or outcome.reason,
-    }
 
 
 def _complain(code: ErrorCode, name: str, more: str = "") -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Self
+
+from rich.table import Table as RichTable
 
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.pipelines.session.report import Bar, Fact, Summary, Table
-from minikafka.tools.cli.terminal.console import EscapedTable, plain_console
+from minikafka.tools.cli.terminal.columns import Column, fold
+from minikafka.tools.cli.terminal.console import plain_console
 from minikafka.tools.cli.terminal.echo import echo
 from minikafka.tools.cli.terminal.progress import Amount, Progress
 
@@ -44,7 +48,7 @@ class TerminalDisplay:
         """Print a table of the user's data, with the names and values unchanged."""
         console = plain_console()
         console.stderr = self._as_json
-        console.print(_grid(table, table.columns, _data))
+        console.print(_folded(table, _data))
         console.file.flush()
 
 
@@ -57,18 +61,22 @@ def print_summary(summary: Summary) -> None:
     console = plain_console()
     for table in summary.tables:
         echo()
-        names = [column.replace("_", " ") for column in table.columns]
-        console.print(_grid(table, names, _text))
+        console.print(_folded(table, _text, between=" "))
 
 
-def _grid(table: Table, names: Sequence[str], text: Callable[[Fact], str]) -> EscapedTable:
-    grid = EscapedTable(title=table.name.replace("_", " "), title_justify="left")
-    for index, name in enumerate(names):
-        numbers = all(isinstance(row[index], int | float) for row in table.rows)
-        grid.add_column(name, justify="right" if numbers else "left", overflow="fold")
-    for row in table.rows:
-        grid.add_row(*map(text, row))
-    return grid
+def _folded(table: Table, text: Callable[[Fact], str], between: str = "_") -> RichTable:
+    """Return a table for the terminal. `between`: separates the words of the titles."""
+    columns = [
+        Column(
+            name.replace("_", between),
+            name,
+            itemgetter(index),
+            text=text,
+            is_right=all(isinstance(row[index], int | float) for row in table.rows),
+        )
+        for index, name in enumerate(table.columns)
+    ]
+    return fold(table.name.replace("_", " "), columns, table.rows)
 
 
 def _data(fact: Fact) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Final
 
 import click
@@ -39,6 +40,7 @@ from minikafka.tools.cli.arguments.partition_arguments import (
 )
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client, tell_causes_of
 from minikafka.tools.cli.execution.waiting import WORK_MS, Blocked
+from minikafka.tools.cli.terminal.columns import Column, failure, labelled, objects
 from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, json_option, show, wants_json
 from minikafka.tools.cli.terminal.topic_errors import require_partitions, with_similar_topics
@@ -84,8 +86,7 @@ def delete_records(
         return await client.admin.delete_records(before)
 
     results = run_with_client(work, bootstrap_servers(bootstrap, data))
-    rows = [_row(tp, deleted) for tp, deleted in sorted(results.items())]
-    show(rows, lambda: _print(results, before))
+    show(objects(_DELETED, sorted(results.items())), lambda: _print(results, before))
     tell_causes_of(deleted.outcome for deleted in results.values())
     fail_unless(all(deleted.outcome.ok for deleted in results.values()))
 
@@ -103,15 +104,17 @@ def _check(named: Named, before_offset: int | None, file: str | None) -> None:
         )
 
 
-def _row(tp: TopicPartition, deleted: administration.DeletedRecords) -> dict[str, object]:
-    outcome = deleted.outcome
-    return {
-        "topic": tp.topic,
-        "partition": tp.partition,
-        "low_watermark": deleted.low_watermark if outcome.ok else None,
-        "error": None if outcome.ok else outcome.code.name,
-        "message": None if outcome.ok else outcome.reason,
-    }
+_DELETED: Final = (
+    Column("partition", "", itemgetter(0)),
+    Column("", "topic", lambda row: row[0].topic),
+    Column("", "partition", lambda row: row[0].partition),
+    Column(
+        "low_watermark",
+        "low_watermark",
+        lambda row: row[1].low_watermark if row[1].outcome.ok else None,
+    ),
+    *failure(lambda row: row[1].outcome),
+)
 
 
 def _print(
@@ -122,11 +125,12 @@ def _print(
 
     `before`: the requested offsets.
     """
-    for tp, (outcome, low_watermark) in sorted(results.items()):
+    for tp, deleted in sorted(results.items()):
+        outcome, low_watermark = deleted
         if not outcome.ok:
             echo(f"minikafka: {outcome.code.name}: {_reason(tp, outcome)}", err=True)
             continue
-        echo(f"partition: {tp}\tlow_watermark: {low_watermark}")
+        echo(labelled(_DELETED, (tp, deleted)))
         if before[tp] != _HIGH_WATERMARK and before[tp] < low_watermark:
             remark = f"nothing was deleted: its log begins at offset {low_watermark} already"
             echo(f"minikafka: {tp}: {remark}", err=True)
@@ -429,21 +433,16 @@ async def _replica_counts(admin: clients.Admin, names: list[str]) -> dict[str, i
     return counts
 
 
+_OUTCOME: Final = (Column("", "topic", itemgetter(0)), *failure(itemgetter(1)))
+
+
 def _report(outcomes: Mapping[str, clients.Outcome], success: str) -> None:
     """Print one line per topic or one JSON array, failures on standard error.
 
     Exit with code 1 if there is a failure. `success`: the text for a topic without failure, with `{}` in
     place of the topic name.
     """
-    rows = [
-        {
-            "topic": name,
-            "error": None if outcome.ok else outcome.code.name,
-            "message": None if outcome.ok else outcome.reason,
-        }
-        for name, outcome in outcomes.items()
-    ]
-    show(rows)
+    show(objects(_OUTCOME, outcomes.items()))
     for name, outcome in outcomes.items():
         if not outcome.ok:
             reason = outcome.message or _REASONS.get(outcome.code, outcome.reason)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.names import ids
 from minikafka.client import PartitionInfo, TopicInfo
 from minikafka.client.administration.admin import Admin
 from minikafka.client.administration.results import ConfigSource, Resource, ResourceType
+from minikafka.tools.cli.terminal.columns import Column, labelled, objects
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
 
 NOT_MOVING = ReplicaAssignment(())
@@ -84,46 +86,75 @@ def topic_id(topic: TopicInfo) -> str:
     return base64.urlsafe_b64encode(topic.topic_id).decode().rstrip("=")
 
 
+class _Row(NamedTuple):
+    """A row of `topics describe`."""
+
+    topic: str
+    info: PartitionInfo
+    moving: ReplicaAssignment
+
+
+def _partitions(topic: TopicInfo, view: TopicsView) -> list[_Row]:
+    return [
+        _Row(topic.name, one, view.reassignment_of(topic.name, number))
+        for number, one in sorted(topic.partitions.items())
+    ]
+
+
+_MOVE: Final = (
+    Column("Adding Replicas", "adding", lambda row: list(row.moving.adding), text=ids),
+    Column("Removing Replicas", "removing", lambda row: list(row.moving.removing), text=ids),
+)
+_PARTITION: Final = (
+    Column("Topic", "", attrgetter("topic")),
+    Column("Partition", "partition", attrgetter("info.partition")),
+    Column(
+        "Leader",
+        "leader",
+        lambda row: None if row.info.leader < 0 else row.info.leader,
+        text=lambda leader: "none" if leader is None else str(leader),
+    ),
+    Column("", "leader_epoch", attrgetter("info.leader_epoch")),
+    Column("Replicas", "replicas", lambda row: list(row.info.replicas), text=ids),
+    Column("Isr", "isr", lambda row: list(row.info.isr), text=ids),
+)
+
+
+def _topic(view: TopicsView) -> tuple[Column, ...]:
+    """Return the columns of topics. A row is a `TopicInfo`."""
+    return (
+        Column("Topic", "topic", attrgetter("name")),
+        Column("TopicId", "topic_id", topic_id),
+        Column("", "internal", attrgetter("is_internal")),
+        Column("PartitionCount", "", lambda topic: len(topic.partitions)),
+        Column(
+            "ReplicationFactor",
+            "",
+            lambda topic: max((len(one.replicas) for one in topic.partitions.values()), default=0),
+        ),
+        Column(
+            "Configs",
+            "configs",
+            lambda topic: dict(view.configs.get(topic.name, {})),
+            text=lambda configs: ",".join(f"{key}={value}" for key, value in configs.items()),
+        ),
+        Column(
+            "",
+            "partitions",
+            lambda topic: objects((*_PARTITION, *_MOVE), _partitions(topic, view)),
+        ),
+    )
+
+
 def as_json_topic(topic: TopicInfo, view: TopicsView) -> dict[str, Any]:
     """Return the JSON object of one topic; `leader` is null in partitions without a leader."""
-    return {
-        "topic": topic.name,
-        "topic_id": topic_id(topic),
-        "internal": topic.is_internal,
-        "configs": dict(view.configs.get(topic.name, {})),
-        "partitions": [
-            {
-                "partition": number,
-                "leader": partition.leader if partition.leader >= 0 else None,
-                "leader_epoch": partition.leader_epoch,
-                "replicas": list(partition.replicas),
-                "isr": list(partition.isr),
-                "adding": list(view.reassignment_of(topic.name, number).adding),
-                "removing": list(view.reassignment_of(topic.name, number).removing),
-            }
-            for number, partition in sorted(topic.partitions.items())
-        ],
-    }
+    return objects(_topic(view), [topic])[0]
 
 
 def lines(topic: TopicInfo, view: TopicsView, *, with_header: bool) -> Iterator[str]:
     """Yield lines in the format of kafka-topics.sh, so that existing scripts can parse the lines."""
     if with_header:
-        factor = max((len(p.replicas) for p in topic.partitions.values()), default=0)
-        configs = ",".join(f"{k}={v}" for k, v in view.configs.get(topic.name, {}).items())
-        yield (
-            f"Topic: {topic.name}\tTopicId: {topic_id(topic)}"
-            f"\tPartitionCount: {len(topic.partitions)}\tReplicationFactor: {factor}"
-            f"\tConfigs: {configs}"
-        )
-    for number, partition in sorted(topic.partitions.items()):
-        moving = view.reassignment_of(topic.name, number)
-        text = (
-            f"\tTopic: {topic.name}\tPartition: {number}"
-            f"\tLeader: {partition.leader if partition.leader >= 0 else 'none'}"
-            f"\tReplicas: {ids(partition.replicas)}\tIsr: {ids(partition.isr)}"
-        )
-        if moving.is_being_reassigned:
-            text += f"\tAdding Replicas: {ids(moving.adding)}"
-            text += f"\tRemoving Replicas: {ids(moving.removing)}"
-        yield text
+        yield labelled(_topic(view), topic)
+    for row in _partitions(topic, view):
+        move = _MOVE if row.moving.is_being_reassigned else ()
+        yield "\t" + labelled((*_PARTITION, *move), row)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from operator import itemgetter
 from typing import Final
 
 import click
@@ -27,7 +28,7 @@ from minikafka.tools.cli.arguments.options import bootstrap_option, data_option,
 from minikafka.tools.cli.arguments.partition_arguments import partition_argument
 from minikafka.tools.cli.arguments.placement import parse_partition
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client
-from minikafka.tools.cli.terminal.columns import lines, objects
+from minikafka.tools.cli.terminal.columns import Column, failure, lines, objects
 from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 from minikafka.tools.cli.terminal.topic_errors import (
@@ -198,14 +199,8 @@ def fence(ids: tuple[str, ...], bootstrap: str | None, data: str | None) -> None
         return outcomes, await _similar(client, unknown)
 
     results, similar = run_with_client(work, bootstrap_servers(bootstrap, data))
-    rows = [
-        {
-            "transactional_id": name,
-            "error": None if outcome.ok else outcome.code.name,
-            "message": None if outcome.ok else outcome.reason,
-        }
-        for name, outcome in results.items()
-    ]
+    columns = (Column("", "transactional_id", itemgetter(0)), *failure(itemgetter(1)))
+    rows = objects(columns, results.items())
     fenced = [name for name, outcome in results.items() if outcome.ok]
     show(rows, [f"{name} has no open transaction, and its producer is fenced." for name in fenced])
     _print_failures(results, similar)

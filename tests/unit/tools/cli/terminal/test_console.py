@@ -11,13 +11,8 @@ import pytest
 from rich.text import Text
 
 from minikafka.tools.cli.diagnosis import cluster, status
-from minikafka.tools.cli.terminal.console import (
-    EscapedTable,
-    escaped,
-    lay_out,
-    plain_console,
-    with_last_column,
-)
+from minikafka.tools.cli.terminal.columns import Column, fold
+from minikafka.tools.cli.terminal.console import escaped, plain_console
 
 ODD = "/data[bold]/[red]x[/red]/:warning:/[/]"
 
@@ -88,11 +83,9 @@ def test_cells_headers_and_lines_are_escaped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     evil, safe = "g\n\x1b[2J\x9b\u2028[red]", r"g\n\u001b[2J\u009b\u2028[red]"
-    grid = EscapedTable(evil, title=safe)
-    grid.add_column(evil)
-    grid.add_row(evil, Text(evil, "bold"))
+    columns = [Column(evil, "", str), Column(evil, "", str)]
     console = plain_console()
-    console.print(grid)
+    console.print(fold(evil, columns, [evil]))
     console.print(evil)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [[safe], [safe, safe], [safe, safe], [safe]]
@@ -103,21 +96,3 @@ def test_styled_text_is_escaped_and_keeps_its_styles() -> None:
     assert text.plain == "a\\nb\\u001bc"
     assert {text.plain[span.start : span.end] for span in text.spans} <= {"b", "\\u001b"}
     assert {str(span.style) for span in text.spans} == {"red"}
-
-
-def test_each_last_cell_follows_its_row_when_first_cells_have_lines_of_their_own() -> None:
-    grid = lay_out(("id", "address"), [("1", "127.0.0.1:9092")], 12)
-    lines = with_last_column(grid, ["directory", "/data"], 12)
-    assert [line.plain.split() for line in lines] == [
-        [word] for word in ("id", "address", "directory", "1", "127.0.0.1:9092", "/data")
-    ]
-
-
-def test_last_column_stands_beside_the_last_line_of_each_row_if_it_fits() -> None:
-    topic = "a" * 38
-    lines = with_last_column(lay_out(("topic", "size"), [(topic, "5 B")], 40), ["p", "/data"], 40)
-    assert [line.plain.split() for line in lines] == [
-        ["topic", "size", "p"],
-        [topic],
-        ["5", "B", "/data"],
-    ]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from minikafka.tools import cli
-from minikafka.tools.cli.terminal.console import EscapedTable, plain_console
+from minikafka.tools.cli.terminal.columns import Column, fold
+from minikafka.tools.cli.terminal.console import plain_console
 from minikafka.tools.cli.terminal.echo import echo, echo_data, escape_unencodable
 
 EVIL = "g\x1b[2J\n% forged\r\x9b31m\u2028\u202e[red]"
@@ -56,7 +57,7 @@ def test_characters_that_the_encoding_lacks_are_escaped_in_lines_tables_and_erro
     escape_unencodable()
     echo("café — 😀")
     echo("café — 😀", err=True)
-    table = EscapedTable("café — 😀")
+    table = fold("", [Column("café — 😀", "", str)], [])
     plain_console().print(table)
     for stream in streams:
         stream.flush()
