@@ -21,6 +21,7 @@ import pytest
 from support.clients.client_outcomes import MatrixOutcomes
 from support.rows import proof
 from support.rows.conformance_rows import RowOutcomes
+from support.source_files import forget_trees
 from support.zookeeper.cache import ZooKeeperCache
 from xdist.scheduler import LoadFileScheduling
 
@@ -185,6 +186,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         proof.note(proof.Level.REAL)
     elif tier != "spark" and (shared := item.config.pluginmanager.get_plugin(SHARED_CLUSTER)):
         shared.stop_shared_cluster()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if reads_sources(item.nodeid) and not (nextitem and reads_sources(nextitem.nodeid)):
+        forget_trees()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The map of the support modules of the tests (`support/README.md`), and the parts of a source file."""
+"""The map of the support modules of the tests (`support/README.md`), and modules that all tests share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import re
 from collections import defaultdict
 
+import pytest
+from support.cases import for_each
 from support.source_files import ROOT, code_of, files_below, prose_of, tree_of
 
 SUPPORT = ROOT / "tests" / "support"
@@ -57,3 +59,22 @@ def test_prose_of_a_source_file_is_its_docstrings_and_comments():
 
 def test_code_of_a_source_file_has_its_line_breaks_but_no_strings_and_comments():
     assert code_of(SOURCE) == "\nx =   \ndef f():\n    r\n\n    g(, )\n"
+
+
+def test_failure_names_the_case_of_a_test_with_many_cases():
+    tried = []
+
+    @for_each({"small": (1, 2), "wrong": (2, 1), "last": (3, 4)})
+    def check(low: int, high: int) -> None:
+        tried.append(low)
+        assert low < high
+
+    with pytest.raises(AssertionError) as failed:
+        check()
+    assert failed.value.__notes__ == ["in the case 'wrong'"]
+    assert tried == [1, 2]
+
+
+def test_test_without_cases_is_refused():
+    with pytest.raises(AssertionError, match="cannot fail"):
+        for_each([])

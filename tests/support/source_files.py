@@ -45,6 +45,12 @@ def nodes_of(path: Path) -> Sequence[ast.AST]:
     return list(ast.walk(tree_of(path)))
 
 
+def forget_trees() -> None:
+    """Release all syntax trees: each full garbage collection of a later test would visit their million nodes."""
+    nodes_of.cache_clear()
+    tree_of.cache_clear()
+
+
 def functions_of(path: Path) -> list[Function]:
     return [node for node in nodes_of(path) if isinstance(node, Function)]
 

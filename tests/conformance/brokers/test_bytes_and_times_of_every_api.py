@@ -6,6 +6,7 @@ The test encodes each request itself, and chooses the bytes of each string and t
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from support.kafka.raw_answers import answer
 
 from minikafka.client import NewTopic
 from minikafka.kafka.messages import table
+from minikafka.kafka.messages.source import FORMATS
 from minikafka.kafka.messages.table import Field, Structure
 from minikafka.kafka.records.varints import uvarint
 from minikafka.kafka.wire.codec import decode_response, is_flexible
@@ -28,8 +30,6 @@ from minikafka.kafka.wire.versions import (
     SERVED,
 )
 from minikafka.simulation.cluster import MemoryCluster
-
-SIZES = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def value(item: Field, flexible: bool, filling: Filling) -> bytes:
     if item.type == "uuid":
         return bytes(16)
     number = filling.numbers.get(item.name, filling.number)
-    return number.to_bytes(SIZES[item.type], "big", signed=True)
+    return struct.pack(f">{FORMATS[item.type]}", number)
 
 
 def names_of(api: int, version: int, kind: str) -> set[str]:

@@ -71,7 +71,7 @@ def batches() -> dict[str, tuple[bytes, bool]]:
     found = dict(_uncompressed())
     for name, codec in CODECS.items():
         if codec:
-            found |= {f"{name}: {case}": rest for case, *rest in _compressed(codec)}
+            found |= {f"{name}: {case}": tuple(rest) for case, *rest in _compressed(codec)}
     return found | dict(_special())
 
 

@@ -248,8 +248,10 @@ class RowOutcomes:
 
         A parametrized test passed if at least one of its cases passed and none of them failed.
         """
-        found = _claims_in_scope() if self._claims is None else self._claims
         proofs = self._passed - self._failed
+        if self._ran <= proofs:
+            return []  # reading the claims takes a second
+        found = _claims_in_scope() if self._claims is None else self._claims
         return [
             row
             for row, tests in found.items()

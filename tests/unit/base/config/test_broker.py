@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from support.cases import for_each
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.keys import ConfigType
@@ -73,7 +74,7 @@ KAFKA_DEFAULTS = {
 }
 
 
-@pytest.mark.parametrize(("name", "default"), KAFKA_DEFAULTS.items())
+@for_each(KAFKA_DEFAULTS.items())
 def test_config_defaults_equal_kafkas(name, default):
     assert BrokerConfig.keys()[name].default == default
 
@@ -119,7 +120,7 @@ def kafkas_special_values() -> list[tuple[str, str, str]]:
     return [(kind, name, accepted) for kind, name, accepted in rows]
 
 
-@pytest.mark.parametrize(("kind", "name", "accepted"), kafkas_special_values())
+@for_each(kafkas_special_values())
 def test_key_accepts_minus_1_0_1_and_the_largest_integers_as_in_kafka(kind, name, accepted):
     keys = {"broker": BrokerConfig, "topic": TopicConfig}[kind].keys()
     refused_here = NARROWER.get(name, "").split()

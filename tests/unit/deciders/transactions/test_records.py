@@ -7,6 +7,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import for_each
 
 from minikafka.base.model import TopicPartition
 from minikafka.deciders.transactions.records import (
@@ -74,7 +75,7 @@ def test_flexible_version_is_read_with_its_tagged_fields():
     assert read_transaction_value(value) == EXAMPLE
 
 
-@pytest.mark.parametrize("size", range(len(transaction_value(EXAMPLE))))
+@for_each(range(len(transaction_value(EXAMPLE))))
 def test_value_that_is_cut_off_is_refused(size):
     with pytest.raises(ValueError, match=r"cut off|exceeds the message|must begin with a version"):
         read_transaction_value(transaction_value(EXAMPLE)[:size])

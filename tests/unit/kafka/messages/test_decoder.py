@@ -9,6 +9,8 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from support.cases import for_each
+from support.forms import seeds
 from support.kafka import kio_oracle
 from support.kafka.kio_oracle import plain, request_schema, response_schema
 from support.kafka.random_messages import MESSAGES, message, values_of
@@ -45,7 +47,7 @@ def request(api: int, version: int, data: bytes, elements_max: int = MANY) -> An
     return decode(table.request(api), version, data, 0, elements_max)
 
 
-@pytest.mark.parametrize(("api", "version", "is_request"), MESSAGES)
+@for_each(MESSAGES)
 def test_random_message_is_decoded_as_by_kio(api: int, version: int, is_request: bool) -> None:
     schema = (request_schema if is_request else response_schema)(api, version)
     found = message(api, is_request)
@@ -60,7 +62,7 @@ def test_random_message_is_decoded_as_by_kio(api: int, version: int, is_request:
         assert finished(decode_in_steps(found, version, view, 3, MANY))[0] == entity
 
 
-@pytest.mark.parametrize(("api", "version", "is_request"), MESSAGES)
+@for_each(MESSAGES)
 def test_truncated_message_raises_a_protocol_violation(
     api: int, version: int, is_request: bool
 ) -> None:
@@ -74,18 +76,18 @@ def test_truncated_message_raises_a_protocol_violation(
             decode(found, version, data[:end], 0, MANY)
 
 
-@pytest.mark.parametrize(("api", "version", "is_request"), MESSAGES)
+@for_each(MESSAGES)
 def test_damaged_message_is_decoded_or_raises_a_protocol_violation(
     api: int, version: int, is_request: bool
 ) -> None:
     found = message(api, is_request)
     rng = random.Random(f"{api} {version} {is_request}")
-    for _ in range(30):
+    for _ in seeds(10, 30):
         data = bytearray(encode(found, version, values_of(found.structure, version, rng)))
         for _ in range(rng.randrange(1, 4) if data else 0):
             data[rng.randrange(len(data))] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
         assert_decoded_or_refused(found, version, bytes(data))
-    for _ in range(100):
+    for _ in seeds(30, 100):
         head = rng.choice([b"", b"\0", b"\0\0\0\x01", b"\x02", b"\0\x02", b"\0\0\0\0\x01\0\x01t"])
         assert_decoded_or_refused(found, version, head + rng.randbytes(rng.randrange(40)))
 
@@ -100,7 +102,7 @@ def assert_decoded_or_refused(found: table.Message, version: int, data: bytes) -
     assert repr(decode(found, version, again, 0, MANY)) == repr(entity)  # a float may be NaN
 
 
-@pytest.mark.parametrize(("api", "version", "is_request"), MESSAGES)
+@for_each(MESSAGES)
 def test_message_full_of_large_counts_allocates_little(
     api: int, version: int, is_request: bool
 ) -> None:

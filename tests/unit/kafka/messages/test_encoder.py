@@ -7,6 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from support.cases import for_each
 from support.kafka import kio_oracle
 from support.kafka.kio_oracle import request_schema, response_schema
 from support.kafka.random_messages import MESSAGES, message, values_of
@@ -26,7 +27,7 @@ def finished(steps: Generator[int, None, bytes]) -> tuple[bytes, list[int]]:
             return done.value, yielded
 
 
-@pytest.mark.parametrize(("api", "version", "is_request"), MESSAGES)
+@for_each(MESSAGES)
 def test_random_values_are_encoded_as_by_kio(api: int, version: int, is_request: bool) -> None:
     schema = (request_schema if is_request else response_schema)(api, version)
     found = message(api, is_request)
@@ -41,7 +42,7 @@ def test_random_values_are_encoded_as_by_kio(api: int, version: int, is_request:
         assert all(size <= len(expected) for size in sizes)
 
 
-@pytest.mark.parametrize(("api", "version", "is_request"), MESSAGES)
+@for_each(MESSAGES)
 def test_missing_values_have_kafkas_defaults(api: int, version: int, is_request: bool) -> None:
     schema = (request_schema if is_request else response_schema)(api, version)
     values = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
-import pytest
+from support.cases import for_each
 from support.kafka.kio_oracle import (
     array_element,
     default_of,
@@ -40,7 +40,7 @@ def test_table_has_every_served_api_and_version() -> None:
     assert all(table.record(name).structure.name == name for name in RECORDS)
 
 
-@pytest.mark.parametrize(("api", "version", "is_request"), MESSAGES)
+@for_each(MESSAGES)
 def test_fields_of_every_message_equal_those_of_kio(
     api: int, version: int, is_request: bool
 ) -> None:
@@ -90,7 +90,7 @@ def test_field_that_a_version_lacks_has_kafkas_default() -> None:
     assert commit.member_id == ""
 
 
-@pytest.mark.parametrize(("api", "version", "is_request"), MESSAGES)
+@for_each(MESSAGES)
 def test_default_of_every_structure_equals_that_of_kio(
     api: int, version: int, is_request: bool
 ) -> None:

@@ -9,6 +9,7 @@ from kafka.protocol.admin import CreateTopicsRequest, DeleteTopicsRequest, Descr
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochResponse
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataRequest
 from kafka.protocol.producer import InitProducerIdResponse
+from support.cases import for_each
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.kafka.messages import table
@@ -30,7 +31,7 @@ def body_of(frame: bytes) -> memoryview:
     return memoryview(bytearray(frame))[BODY:]
 
 
-@pytest.mark.parametrize(("api", "version"), COLD)
+@for_each(COLD)
 def test_requests_and_responses_of_every_version_survive_a_round_trip(
     api: int, version: int
 ) -> None:
@@ -148,7 +149,7 @@ def test_every_error_code_can_be_encoded() -> None:
         assert codec.decode_response(versions.API_VERSIONS, 0, bytes(4) + body).error_code == code
 
 
-@pytest.mark.parametrize(("api", "version"), COLD)
+@for_each(COLD)
 def test_truncated_request_raises_a_protocol_violation(api: int, version: int) -> None:
     body = bytes(
         body_of(codec.encode_request(api, version, 7, CLIENT, codec.request(api, version)))

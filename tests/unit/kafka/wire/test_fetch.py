@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
+from support.cases import for_each
 
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.fetch_rows import PartitionData
@@ -150,8 +153,7 @@ def test_response_of_any_version_is_decoded_from_the_table(version: int) -> None
     assert parts[0].high_watermark == 50
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("aborted", [None, (), [(7, 40)], [(7, 40), (8, 2**40)]])
+@for_each(product(VERSIONS, [None, (), [(7, 40)], [(7, 40), (8, 2**40)]]))
 def test_response_distinguishes_null_and_empty_aborted_transactions(
     version: int, aborted: list[tuple[int, int]] | None
 ) -> None:

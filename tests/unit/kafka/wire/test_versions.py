@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+from support.cases import for_each
 
 from minikafka.kafka.wire import codec, versions
 
@@ -57,7 +58,7 @@ KAFKA_39 = {
 """The highest version of each API in Apache Kafka 3.9, by name. The lowest version is always 0."""
 
 
-@pytest.mark.parametrize("api", versions.SERVED)
+@for_each(versions.SERVED.keys())
 def test_every_version_of_kafka_is_served_or_listed_with_a_reason(api: int) -> None:
     listed = {
         version

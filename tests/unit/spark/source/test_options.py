@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.cases import for_each
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
@@ -151,7 +152,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("given", "message"), REFUSED.values(), ids=REFUSED)
+@for_each(REFUSED)
 def test_invalid_options_are_refused(given, message):
     with pytest.raises(ConfigError, match=message):
         parse(LEAST | given, Mode.BATCH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-import pytest
+from support.cases import for_each
 
 from minikafka.base.model import TopicPartition
 from minikafka.spark.source.ranges import OffsetRange, default_tasks, grouped, split
@@ -45,7 +45,7 @@ def test_range_is_never_cut_into_more_pieces_than_offsets():
     assert split([of(0, 7, 9)], None, 50) == [of(0, 7, 8), of(0, 8, 9)]
 
 
-@pytest.mark.parametrize("seed", range(50))
+@for_each(range(50))
 def test_split_ranges_cover_the_same_offsets_in_order(seed):
     rng = random.Random(seed)
     ranges = [of(index, 10, 10 + rng.randrange(200)) for index in range(rng.randrange(1, 6))]
@@ -86,7 +86,7 @@ def test_default_number_of_tasks_grows_with_the_cores_and_the_offsets():
     assert default_tasks([of(0, 0, 10_000_000)], 8) == 40
 
 
-@pytest.mark.parametrize("seed", range(200))
+@for_each(range(200))
 def test_grouped_ranges_keep_every_offset_and_the_bounds_of_tasks(seed):
     rng = random.Random(seed)
     sizes = [rng.choice([1, 10, 1_000]) * rng.randrange(1, 9) for _ in range(rng.randrange(1, 60))]

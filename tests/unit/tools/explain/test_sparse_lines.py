@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.cases import for_each
 from support.ledger.sparse_lines import sparse
 
 from minikafka.base.model import TopicPartition
@@ -37,9 +38,10 @@ LINES = dict(every_line())
 OF_GROUPS = [name for name, line in LINES.items() if line["kind"] == GROUP]
 
 
-@pytest.mark.parametrize("name", LINES)
-def test_partition_is_explained_by_a_line_with_only_the_fields_of_its_form(name: str) -> None:
-    line = LINES[name]
+@for_each(LINES)
+def test_partition_is_explained_by_a_line_with_only_the_fields_of_its_form(
+    line: dict[str, Any],
+) -> None:
     assert misfit(line["kind"], line) == ""
     started = sparse("event", {"event": str, "brokers": dict}, event="BrokersChanged", cause="1-0")
     lines = merged([[started, line, {**line, "n": 2}]])
@@ -65,9 +67,8 @@ def test_group_is_explained_by_a_line_with_only_the_fields_of_its_form(name: str
         assert entry.as_json()["lines"]
 
 
-@pytest.mark.parametrize("name", LINES)
-def test_line_without_a_field_of_its_form_does_not_fit(name: str) -> None:
-    line = LINES[name]
+@for_each(LINES)
+def test_line_without_a_field_of_its_form_does_not_fit(line: dict[str, Any]) -> None:
     kind = FORMS[line["kind"]]
     for field in {**kind.fields, **kind.variants.get(line.get(kind.by, ""), {})}:
         without = {one: value for one, value in line.items() if one != field}
