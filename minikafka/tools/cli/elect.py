@@ -15,20 +15,14 @@ import minikafka.client as clients
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.tools.cli.arguments import placement
-from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
-from minikafka.tools.cli.arguments.options import (
-    EXISTING_FILE,
-    bootstrap_option,
-    data_option,
-    timeout_option,
-)
+from minikafka.tools.cli.arguments.options import EXISTING_FILE, client_options
 from minikafka.tools.cli.arguments.partition_arguments import (
     Named,
     partitions_argument,
     partitions_of,
 )
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client, tell_causes_of
-from minikafka.tools.cli.terminal.echo import echo, json_option, show
+from minikafka.tools.cli.terminal.echo import echo, show
 from minikafka.tools.cli.terminal.topic_errors import with_similar_topics
 
 
@@ -51,19 +45,8 @@ from minikafka.tools.cli.terminal.topic_errors import with_similar_topics
     metavar="FILE",
     help="JSON file in the format of Kafka's election tool.",
 )
-@bootstrap_option
-@data_option
-@timeout_option
-@json_option
-def elect(
-    preferred: bool,
-    unclean: bool,
-    named: Named,
-    all_: bool,
-    file: str | None,
-    bootstrap: str | None,
-    data: str | None,
-) -> None:
+@client_options
+def elect(preferred: bool, unclean: bool, named: Named, all_: bool, file: str | None) -> None:
     """Elect leaders of partitions: the preferred ones, or any live replica (--unclean)."""
     if preferred == unclean:
         raise click.UsageError("give exactly one of --preferred and --unclean")
@@ -77,7 +60,7 @@ def elect(
         found = await client.admin.elect_leaders(whole, unclean=unclean)
         return await with_similar_topics(client.admin, found)
 
-    found = run_with_client(work, bootstrap_servers(bootstrap, data))
+    found = run_with_client(work)
     outcomes = dict(sorted(found.items()))
     kind = "preferred" if preferred else "unclean"
     rows = [as_row(tp, outcome) for tp, outcome in outcomes.items()]

@@ -45,7 +45,7 @@ _COMMANDS: Final = {
         "processes.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
     ),
     "zk": Entry("zk", "Rebuild ZooKeeper's data, or move them elsewhere."),
-    "topics": Entry("topics.topics", "Create, list, describe, alter and delete topics."),
+    "topics": Entry("topics", "Create, list, describe, alter and delete topics."),
     "reassign": Entry("reassign.reassign", "Move partitions to other brokers."),
     "elect": Entry("elect", "Elect leaders of partitions."),
     "brokers": Entry("brokers", "Add or remove brokers of a cluster without a controller."),
@@ -54,14 +54,14 @@ _COMMANDS: Final = {
         "diagnosis.log_dirs", "Show the log directories of brokers and their replicas."
     ),
     "configs": Entry("configs", "Show and change settings of topics and brokers."),
-    "groups": Entry("groups.groups", "Show consumer groups and their lag, reset offsets."),
-    "transactions": Entry("transactions.commands", "Show, find and abort transactions."),
+    "groups": Entry("groups", "Show consumer groups and their lag, reset offsets."),
+    "transactions": Entry("transactions", "Show, find and abort transactions."),
     "produce": Entry("records.produce", "Send each line of standard input as a record."),
     "consume": Entry("records.consume", "Print the records of a topic, alone or in a group."),
     "trace": Entry("diagnosis.trace", "Show the history of a partition from the brokers' ledgers."),
     "why": Entry("diagnosis.why", "Explain what is wrong with a partition."),
     "plan": Entry("diagnosis.plan", "Show what the controller would do, without doing it."),
-    "pipeline": Entry("pipeline.group", "Run Spark jobs over topics."),
+    "pipeline": Entry("pipeline", "Run Spark jobs over topics."),
 }
 """Every command by its name, in the order of `--help`."""
 

@@ -14,8 +14,7 @@ from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
 from minikafka.spark.pipelines.session import context
 from minikafka.spark.pipelines.session.failures import explain
-from minikafka.tools.cli.pipeline import launch
-from minikafka.tools.cli.pipeline.group import pipeline
+from minikafka.tools.cli.pipeline import launch, pipeline
 
 FILE = """
 [pipeline]

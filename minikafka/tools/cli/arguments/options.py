@@ -12,7 +12,9 @@ from typing import Any, Final
 import click
 
 from minikafka.tools.cli.arguments import completion
+from minikafka.tools.cli.terminal.echo import json_option
 
+_CLUSTER: Final = f"{__name__}.cluster"
 _TIME_LIMIT: Final = f"{__name__}.time_limit"
 
 
@@ -158,6 +160,27 @@ timeout_option = click.option(
     help="Fail if the command has not ended after this time.",
 )
 """The option `--timeout`. `execution.run` enforces the limit, so commands need not handle it."""
+
+
+def client_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command that calls `run_with_client` with --bootstrap, --data, --timeout and --json."""
+
+    @bootstrap_option
+    @data_option
+    @timeout_option
+    @json_option
+    @wraps(command)
+    def with_client(bootstrap: str | None, data: str | None, **rest: object) -> None:
+        click.get_current_context().meta[_CLUSTER] = bootstrap, data
+        command(**rest)
+
+    return with_client
+
+
+def named_cluster() -> tuple[str | None, str | None]:
+    """Return the `--bootstrap` and the `--data` of the running command."""
+    found: tuple[str | None, str | None] = click.get_current_context().meta[_CLUSTER]
+    return found
 
 
 def time_limit() -> float | None:

@@ -21,16 +21,10 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import is_internal
 from minikafka.tools.cli.arguments import placement
-from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
-from minikafka.tools.cli.arguments.options import (
-    bootstrap_option,
-    data_option,
-    timeout_option,
-    topics_argument,
-)
+from minikafka.tools.cli.arguments.options import client_options, topics_argument
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client
 from minikafka.tools.cli.terminal.columns import Column, lay_out, objects
-from minikafka.tools.cli.terminal.echo import echo, json_option, show
+from minikafka.tools.cli.terminal.echo import echo, show
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
 
 _VERSION: Final = 1
@@ -42,16 +36,8 @@ Directories = Mapping[int, Sequence["administration.LogDir"]]
 @click.command("log-dirs", short_help="Show the replicas in the log directories of brokers.")
 @topics_argument(required=False)
 @click.option("--brokers", metavar="1,2,3", help="Brokers to ask (default: all).")
-@bootstrap_option
-@data_option
-@timeout_option
-@json_option
-def log_dirs(
-    topics: tuple[str, ...],
-    brokers: str | None,
-    bootstrap: str | None,
-    data: str | None,
-) -> None:
+@client_options
+def log_dirs(topics: tuple[str, ...], brokers: str | None) -> None:
     """Show the log directories of all brokers, and the size of each replica in them.
 
     With TOPIC, show only the replicas of these topics. The JSON of --json is that of kafka-log-dirs --describe.
@@ -61,7 +47,7 @@ def log_dirs(
     async def work(client: clients.Client) -> tuple[Directories, list[int]]:
         return await _read(client, topics, chosen)
 
-    found, silent = run_with_client(work, bootstrap_servers(bootstrap, data))
+    found, silent = run_with_client(work)
     show(as_json_object(found), lambda: _print(found, folds_internal=not topics))
     for broker in silent:
         echo(f"minikafka: broker {broker} did not answer", err=True)

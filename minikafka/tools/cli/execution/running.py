@@ -17,7 +17,8 @@ import click
 import minikafka.client as clients
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.tools.cli.arguments.options import time_limit
+from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
+from minikafka.tools.cli.arguments.options import named_cluster, time_limit
 from minikafka.tools.cli.execution.waiting import (
     WORK_MS,
     ClientWaits,
@@ -176,7 +177,7 @@ def _unknown(error: KafkaError) -> Sequence[str]:
 
 def run_with_client(
     work: Callable[[clients.Client], Coroutine[Any, Any, T]],
-    servers: str,
+    servers: str | None = None,
     *,
     limit: float | None = None,
     late: str | None = None,
@@ -184,11 +185,13 @@ def run_with_client(
 ) -> T:
     """Connect a client to the brokers `servers`, run `work` with it, and return the result.
 
-    `limit`: maximum time in seconds (default: the value of `--timeout`), which also replaces the client's own time
-    limits. After this time, MinikafkaError is raised. `late`: the first words of the error's text.
-    `read_committed`: the client reads only committed records. Raises UsageError if `servers` is malformed.
+    `servers`: by default those that the options of `client_options` name. `limit`: maximum time in seconds (default:
+    the value of `--timeout`), which also replaces the client's own time limits. After this time, MinikafkaError is
+    raised. `late`: the first words of the error's text. `read_committed`: the client reads only committed records.
+    Raises UsageError if `servers` is malformed.
     """
     limit = limit or time_limit()
+    servers = servers or bootstrap_servers(*named_cluster())
     waits = ClientWaits(servers)
 
     options: dict[str, Any] = {"read_committed": True} if read_committed else {}

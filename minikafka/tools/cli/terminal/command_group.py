@@ -37,7 +37,7 @@ class CommandGroup(click.Group):
 class Entry(NamedTuple):
     """One command: the module of the group's package that defines it, and its line in `--help`.
 
-    The function has the name of the command, with `_` in place of `-`.
+    The function has the name of the command, with `_` in place of `-`, and a `_` after the name of a Python function.
     """
 
     module: str
@@ -62,7 +62,8 @@ class LazyGroup(CommandGroup):
         if entry is None:
             return None
         module = importlib.import_module(f"{self._package}.{entry.module}")
-        command = getattr(module, cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        command = getattr(module, name, None) or getattr(module, f"{name}_")
         assert isinstance(command, click.Command)
         return command
 

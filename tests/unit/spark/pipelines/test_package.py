@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.pipelines.package import Package, write_libraries
-from minikafka.tools.cli.pipeline.group import pipeline
+from minikafka.tools.cli.pipeline import pipeline
 
 
 def test_package_command_writes_the_archive_and_prints_how_to_submit(tmp_path):

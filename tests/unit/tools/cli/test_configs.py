@@ -16,7 +16,8 @@ from minikafka.client.administration.results import (
     Setting,
     Synonym,
 )
-from minikafka.tools.cli import configs as module
+from minikafka.tools.cli.configs import configs
+from minikafka.tools.cli.configs.describe import line
 
 TOPIC = Resource(ResourceType.TOPIC, "t")
 
@@ -29,7 +30,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
 
 
 def call(*arguments: str) -> Result:
-    return CliRunner().invoke(module.configs, [*arguments, "--bootstrap", "h:1"])
+    return CliRunner().invoke(configs, [*arguments, "--bootstrap", "h:1"])
 
 
 def test_configs_set_and_configs_delete_change_only_the_named_keys(admin: ScriptedAdmin) -> None:
@@ -97,11 +98,11 @@ def test_described_setting_lists_every_source_and_hides_a_secret_value() -> None
         Synonym("log.retention.ms", "9", ConfigSource.STATIC_BROKER_CONFIG),
     )
     source = ConfigSource.DYNAMIC_TOPIC_CONFIG
-    assert module.line(Setting("retention.ms", "5", source, False, False, synonyms)) == (
+    assert line(Setting("retention.ms", "5", source, False, False, synonyms)) == (
         "  retention.ms=5 source=DYNAMIC_TOPIC_CONFIG synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5,"
         " STATIC_BROKER_CONFIG:log.retention.ms=9}"
     )
-    secret = module.line(Setting("s", None, ConfigSource.DEFAULT_CONFIG, True, True, ()))
+    secret = line(Setting("s", None, ConfigSource.DEFAULT_CONFIG, True, True, ()))
     assert secret == "  s=(sensitive) read-only source=DEFAULT_CONFIG synonyms={}"
 
 

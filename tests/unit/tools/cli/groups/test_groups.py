@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from minikafka.tools.cli.groups.groups import groups
+from minikafka.tools.cli.groups import groups
 from minikafka.tools.cli.records.consume import consume
 
 SCOPE = ("--topic", "t")

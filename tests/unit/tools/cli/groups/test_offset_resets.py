@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.tools.cli.groups.groups import groups
+from minikafka.tools.cli.groups import groups
 from minikafka.tools.cli.groups.offset_resets import (
     PLAN,
     Scenario,

@@ -15,7 +15,7 @@ from minikafka.spark.pipelines.session import context
 from minikafka.spark.pipelines.session.report import Summary
 from minikafka.tools.cli.main import main
 from minikafka.tools.cli.pipeline import launch as module
-from minikafka.tools.cli.pipeline.group import pipeline
+from minikafka.tools.cli.pipeline import pipeline
 from minikafka.tools.cli.pipeline.launch import Launch, launch_options
 
 
@@ -226,7 +226,7 @@ def test_help_of_every_command_loads_no_spark():
     program = (
         "import sys; from click.testing import CliRunner\n"
         "from minikafka.tools.cli.lazy import import_lazily; import_lazily()\n"
-        "from minikafka.tools.cli.pipeline.group import pipeline\n"
+        "from minikafka.tools.cli.pipeline import pipeline\n"
         "for name in ['', *pipeline.list_commands(None)]:\n"
         "    assert CliRunner().invoke(pipeline, [*filter(None, [name]), '--help']).exit_code == 0\n"
         "print([one for one in ('pyspark', 'numpy', 'pyarrow', 'rich.console') if one in sys.modules])"

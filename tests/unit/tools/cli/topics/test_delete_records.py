@@ -13,7 +13,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.client.administration.results import DeletedRecords, Outcome
-from minikafka.tools.cli.topics.topics import topics
+from minikafka.tools.cli.topics import topics
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -13,7 +13,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic, Outcome
 from minikafka.client.administration.results import Resource, ResourceType
-from minikafka.tools.cli.topics import topics as module
+from minikafka.tools.cli.topics import topics
 
 T0 = TopicPartition("t", 0)
 T = Resource(ResourceType.TOPIC, "t")
@@ -27,7 +27,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
 
 
 def call(*arguments: str) -> Result:
-    return CliRunner().invoke(module.topics, [*arguments, "--bootstrap", "h:1"])
+    return CliRunner().invoke(topics, [*arguments, "--bootstrap", "h:1"])
 
 
 def test_create_accepts_settings_and_a_replica_assignment(admin: ScriptedAdmin) -> None:

@@ -15,7 +15,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.kafka.wire import versions
 from minikafka.runtime.clock import SystemClock
 from minikafka.simulation.transport import MemoryTransport
-from minikafka.tools.cli.transactions.commands import transactions
+from minikafka.tools.cli.transactions import transactions
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

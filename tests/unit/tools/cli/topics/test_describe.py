@@ -9,7 +9,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import PartitionInfo, TopicInfo
 from minikafka.client.administration.results import Resource, ResourceType
-from minikafka.tools.cli.topics.view import TopicsView, as_json_topic, lines, read_topics
+from minikafka.tools.cli.topics.describe import TopicsView, as_json_topic, lines, read_topics
 
 TOPIC = TopicInfo(
     "t",

@@ -1,4 +1,4 @@
-"""The output of `groups describe`: in the columns of kafka-consumer-groups.sh, or as JSON.
+"""`groups describe`: in the columns of kafka-consumer-groups.sh, or as JSON.
 
 A missing value is None in a row, and "-" in the output. Values are missing if a partition has no committed
 offset, no leader, or no member that reads it. With `--watch` the output is printed again after each interval.
@@ -12,20 +12,30 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn
 
+import click
 import rich.text as rich_text
 
+import minikafka.client as clients
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client
 from minikafka.client.administration.group_admin import GroupDescription, MemberDescription
 from minikafka.client.log_offsets import LATEST
+from minikafka.tools.cli.arguments.options import client_options, groups_argument
+from minikafka.tools.cli.execution.running import fail_unless, run_with_client
 from minikafka.tools.cli.terminal.columns import Column, lines, objects
-from minikafka.tools.cli.terminal.echo import wants_json
+from minikafka.tools.cli.terminal.echo import echo, show, wants_json
 from minikafka.tools.cli.terminal.topic_errors import similar_groups
-from minikafka.tools.cli.terminal.watch import watch_lines
+from minikafka.tools.cli.terminal.watch import watch_lines, watch_options
 
 DEAD: Final = "Dead"
+
+
 EMPTY: Final = "Empty"
+
+
 REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance")
+
+
 _WIDTH: Final = 15
 
 
@@ -130,6 +140,8 @@ _PARTITION: Final = (
     Column("", "topic", attrgetter("topic")),
     Column("", "partition", attrgetter("partition")),
 )
+
+
 STATE: Final = (
     Column("GROUP", "group", attrgetter("group"), _WIDTH),
     Column(
@@ -229,6 +241,49 @@ class GroupSelection:
             key, columns = "members", member_columns(group, verbose=self.verbose)
         head = {"group": group.group, "state": group.state, key: objects(columns, rows)}
         return head, list(lines(columns, rows)) if rows else []
+
+
+@click.command()
+@groups_argument
+@click.option(
+    "--offsets", is_flag=True, help="Show each partition with its offsets and lag (default)."
+)
+@click.option("--members", is_flag=True, help="Show the members.")
+@click.option("--state", is_flag=True, help="Show coordinator, assignor, state and size.")
+@click.option("--verbose", is_flag=True, help="With --members: show the partitions of each.")
+@watch_options
+@client_options
+def describe(
+    groups: tuple[str, ...],
+    all_groups: bool,
+    offsets: bool,
+    members: bool,
+    state: bool,
+    verbose: bool,
+    watch: float | None,
+) -> None:
+    """Show the partitions of each GROUP: committed offset, log end offset, lag, and the member that reads them.
+
+    With --json, print one line: an array with an object for each group. With --json and --watch, print such a
+    line at each interval.
+    """
+    if [offsets, members, state].count(True) > 1:
+        raise click.UsageError("choose one of --offsets, --members and --state")
+    if verbose and not members:
+        raise click.UsageError("--verbose can only be used with --members")
+    aspect = Aspect.MEMBERS if members else Aspect.STATE if state else Aspect.OFFSETS
+    look = GroupSelection(groups, aspect, verbose)
+
+    async def work(client: clients.Client) -> bool:
+        if watch is not None:
+            await watch_groups(client, look, watch)
+        found = await look.read(client)
+        for line in found.remarks:
+            echo(line, err=True)
+        show(found.result, found.lines)
+        return found.has_all
+
+    fail_unless(run_with_client(work))
 
 
 async def watch_groups(client: Client, look: GroupSelection, interval_seconds: float) -> NoReturn:

@@ -6,7 +6,7 @@ import pytest
 
 from minikafka.base.model import Node, TopicPartition
 from minikafka.client.administration.group_admin import GroupDescription, MemberDescription
-from minikafka.tools.cli.groups.view import (
+from minikafka.tools.cli.groups.describe import (
     STATE,
     OffsetRow,
     assignment_text,

@@ -1,4 +1,4 @@
-"""The output of `topics describe`: lines in the format of kafka-topics.sh, or JSON.
+"""`topics describe`: partitions in the format of kafka-topics.sh, or as JSON.
 
 A partition is under-replicated if a replica is not in the ISR. Replicas that a reassignment is still adding are
 ignored.
@@ -11,12 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+import click
+
+import minikafka.client as clients
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.names import ids
 from minikafka.client import PartitionInfo, TopicInfo
 from minikafka.client.administration.admin import Admin
 from minikafka.client.administration.results import ConfigSource, Resource, ResourceType
+from minikafka.tools.cli.arguments.options import client_options, topics_argument
+from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.terminal.columns import Column, labelled, objects
+from minikafka.tools.cli.terminal.echo import show
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
 
 NOT_MOVING = ReplicaAssignment(())
@@ -105,6 +111,8 @@ _MOVE: Final = (
     Column("Adding Replicas", "adding", lambda row: list(row.moving.adding), text=ids),
     Column("Removing Replicas", "removing", lambda row: list(row.moving.removing), text=ids),
 )
+
+
 _PARTITION: Final = (
     Column("Topic", "", attrgetter("topic")),
     Column("Partition", "partition", attrgetter("info.partition")),
@@ -139,9 +147,7 @@ def _topic(view: TopicsView) -> tuple[Column, ...]:
             text=lambda configs: ",".join(f"{key}={value}" for key, value in configs.items()),
         ),
         Column(
-            "",
-            "partitions",
-            lambda topic: objects((*_PARTITION, *_MOVE), _partitions(topic, view)),
+            "", "partitions", lambda topic: objects((*_PARTITION, *_MOVE), _partitions(topic, view))
         ),
     )
 
@@ -158,3 +164,26 @@ def lines(topic: TopicInfo, view: TopicsView, *, with_header: bool) -> Iterator[
     for row in _partitions(topic, view):
         move = _MOVE if row.moving.is_being_reassigned else ()
         yield "\t" + labelled((*_PARTITION, *move), row)
+
+
+@click.command()
+@topics_argument(required=False)
+@click.option(
+    "--under-replicated", is_flag=True, help="Only partitions with a replica outside the ISR."
+)
+@click.option("--unavailable", is_flag=True, help="Only partitions without a leader.")
+@client_options
+def describe(topics: tuple[str, ...], under_replicated: bool, unavailable: bool) -> None:
+    """Show partitions, leaders, replicas and ISRs of each TOPIC (default: all)."""
+
+    async def work(client: clients.Client) -> TopicsView:
+        return await read_topics(client.admin, topics)
+
+    view = run_with_client(work)
+    filtered = under_replicated or unavailable
+    if filtered:
+        view = view.only(under_replicated=under_replicated, unavailable=unavailable)
+    show(
+        [as_json_topic(topic, view) for topic in view.topics],
+        (line for t in view.topics for line in lines(t, view, with_header=not filtered)),
+    )
