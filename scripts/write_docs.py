@@ -7,6 +7,7 @@ Invariant (checked by tests/test_tidy.py): the committed pages are equal to the 
 
 from __future__ import annotations
 
+import ast
 import importlib
 import itertools
 import pkgutil
@@ -181,6 +182,30 @@ The options of reads and writes with `format("minikafka")` ([Spark](spark.md)), 
 
 {writes}
 """
+
+CHECKS = """\
+# Rules of the repository
+
+{generated}
+These tests check rules that no linter has. The text of each is its reason ([contributing](contributing.md)).
+
+{tables}
+"""
+RULE_FILES = ("tidy", "imports", "docs", "docstrings", "glossary")
+"""The files `tests/test_….py` in which each test is a rule."""
+OTHER_RULES = {
+    "conformance": (
+        "test_every_conformance_row_in_scope_is_named_by_the_mark_of_a_test",
+        "test_every_row_mark_of_a_test_names_a_row_of_the_conformance_table",
+        "test_every_conformance_row_has_a_recorded_pass_in_each_of_its_modes",
+    ),
+    "unit/scripts/planted": (
+        "test_planted_bug_fits_the_code_and_has_existing_tests",
+        "test_every_rule_and_every_safety_row_has_a_planted_bug",
+    ),
+    "unit/scripts/run_tests": ("test_every_row_of_the_folders_has_tests_and_every_test_has_a_row",),
+}
+"""The rules in other files, by file."""
 
 CLIENTS = """\
 # Clients
@@ -485,7 +510,29 @@ def _outcome(outcome: str, notes: Mapping[str, str]) -> str:
     return f"skipped ({notes[outcome]})" if outcome in notes else outcome or "not run"
 
 
+def checks() -> str:
+    """Return the text of checks.md, the page about the tests that check rules of the repository."""
+    tables = [_rules(name, None) for name in RULE_FILES]
+    tables += [_rules(name, tests) for name, tests in OTHER_RULES.items()]
+    return CHECKS.format(generated=GENERATED, tables="\n\n".join(tables))
+
+
+def _rules(name: str, tests: Container[str] | None) -> str:
+    """Return the table of the tests in a file, or of these tests, each with the first paragraph of its docstring."""
+    folder, _, stem = name.rpartition("/")
+    path = Path("tests", folder, f"test_{stem}.py")
+    rows = [
+        (f"`{node.name}`", " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split()))
+        for node in ast.parse((ROOT / path).read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and (tests is None or node.name in tests)
+    ]
+    return _table((f"`{path}`", "why"), rows)
+
+
 PAGES = {
+    "checks.md": checks,
     "clients.md": clients,
     "configuration.md": configuration,
     "protocol.md": protocol,

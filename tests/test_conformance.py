@@ -40,11 +40,13 @@ def collected(request: pytest.FixtureRequest) -> dict[str, set[str]]:
 
 
 def test_every_conformance_row_in_scope_is_named_by_the_mark_of_a_test():
+    """A requirement without a test is a claim."""
     in_scope = [row for row in catalogue().values() if row.modes_in_scope]
     assert [f"{row.id}: {row.what}" for row in in_scope if row.id not in claims()] == []
 
 
 def test_every_row_mark_of_a_test_names_a_row_of_the_conformance_table(collected):
+    """A test with a misspelled id would prove no row."""
     assert sorted((set(claims()) | set(collected)) - set(catalogue())) == []
 
 
@@ -276,6 +278,7 @@ def test_conformance_page_lists_each_test_once_in_the_order_of_names(tmp_path):
 
 
 def test_every_conformance_row_has_a_recorded_pass_in_each_of_its_modes():
+    """A test that is always skipped proves nothing."""
     recorded = row_results.read()
     unproved = [
         f"{row.id} ({mode})"

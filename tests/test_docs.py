@@ -156,11 +156,13 @@ def is_known(text: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page_names_existing_files_classes_and_methods(page: Path):
+    """Names in pages outlive what they name."""
     assert sorted({text for text in CODE.findall(page.read_text()) if not is_known(text)}) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path):
+    """Links in pages outlive the files and headings to which they lead."""
     broken = [
         link
         for link in LINK.findall(page.read_text())
@@ -185,11 +187,13 @@ def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path):
     ],
 )
 def test_names_are_looked_up_in_the_repository(text: str, known: bool):
+    """The checks above can fail."""
     assert is_known(text) == known
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_docstrings_and_comments_name_existing_files_classes_and_methods(folder: str):
+    """A package that moves leaves its old name behind in docstrings."""
     dead = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in sources()
@@ -211,4 +215,5 @@ def test_docstrings_and_comments_name_existing_files_classes_and_methods(folder:
     ],
 )
 def test_dead_reference_of_a_docstring_is_found(text: str):
+    """The checks above can fail."""
     assert len(list(dead_references(text))) == 1

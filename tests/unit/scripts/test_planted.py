@@ -17,7 +17,10 @@ SAFETY_ROWS = {f"R{number}" for number in range(26, 46)}
 
 
 def test_planted_bug_fits_the_code_and_has_existing_tests() -> None:
-    """If this test fails, adapt the file in `scripts/plants` that the message begins with."""
+    """A planted bug whose text or tests are gone no longer checks anything.
+
+    If this test fails, adapt the file in `scripts/plants` that the message begins with.
+    """
     problems = [
         f"{plant.area}: {plant.what}: {problem}" for plant in PLANTS for problem in misfits(plant)
     ]
@@ -56,6 +59,7 @@ def exists(test: str) -> bool:
 
 
 def test_every_rule_and_every_safety_row_has_a_planted_bug() -> None:
+    """A rule without a bug has tests that may be unable to fail."""
     rules = re.findall(r"^\| ([SU]\d+) \|", (ROOT / "docs" / "rules.md").read_text(), re.MULTILINE)
     broken = {rule for plant in PLANTS for rule in plant.rules}
     assert len(rules) > 20

@@ -87,7 +87,10 @@ def test_needs_of_a_path_are_those_of_all_folders_in_it(path, needs):
 
 
 def test_every_row_of_the_folders_has_tests_and_every_test_has_a_row():
-    """If this test fails, mend tests/folders.toml."""
+    """`scripts/test` knows what a folder needs.
+
+    If this test fails, mend tests/folders.toml.
+    """
     rows, files = RUN_TESTS.folders(), RUN_TESTS.test_files()
     homes = {file: RUN_TESTS.row_of(file, rows) for file in files}
 
