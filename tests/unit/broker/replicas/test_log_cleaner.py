@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from support.forms import seeds
 from support.storage.cleaning import latest
 from support.storage.logs import read_all
 
@@ -219,7 +220,7 @@ def test_next_cleaning_uses_settings_that_were_altered_at_run_time() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2, 8))
 def test_no_update_is_lost_when_brokers_are_killed_in_the_middle_of_cleanings(seed: int) -> None:
     """Each broker is killed once while its cleaner is running, and started again."""
 
