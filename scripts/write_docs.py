@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import itertools
 import pkgutil
 import sys
@@ -27,6 +28,7 @@ from minikafka.kafka.wire.codec import is_flexible
 from minikafka.kafka.wire.versions import NAMES, NOT_SERVED, SERVED
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.source import options as source_options
+from minikafka.tools.cluster.local import BlockingCluster, LocalCluster
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -531,6 +533,36 @@ def _rules(name: str, tests: Container[str] | None) -> str:
     return _table((f"`{path}`", "why"), rows)
 
 
+def testing() -> str:
+    """Return the text of testing.md, in which the table of the methods of `LocalCluster` is generated."""
+    page = (DOCS / "testing.md").read_text()
+    head, _, rest = page.partition("<!-- methods -->\n")
+    names = [name for name in vars(BlockingCluster) if not name.startswith("_")]
+    rows = [
+        (f"`{_call(name)}`", _first_paragraph(getattr(LocalCluster, name)))
+        for name in (*names, "hold", "held", "release")
+        if name not in ("open", "close", "record", "directory")
+    ]
+    table = _table(("method", "effect"), rows)
+    return f"{head}<!-- methods -->\n{table}\n{rest[rest.index('<!-- end -->') :]}"
+
+
+def _call(name: str) -> str:
+    """Return a method of `LocalCluster` with the names of its arguments, or the name of a property."""
+    method = getattr(LocalCluster, name)
+    if isinstance(method, property):
+        return name
+    arguments = [
+        each for each in inspect.signature(method).parameters if each not in ("self", "timeout_ms")
+    ]
+    return f"{name}({', '.join(arguments)})"
+
+
+def _first_paragraph(documented: Any) -> str:
+    """Return the first paragraph of a docstring as one line."""
+    return " ".join((inspect.getdoc(documented) or "").partition("\n\n")[0].split())
+
+
 PAGES = {
     "checks.md": checks,
     "clients.md": clients,
@@ -538,6 +570,7 @@ PAGES = {
     "protocol.md": protocol,
     "conformance.md": conformance,
     "spark-options.md": spark_options,
+    "testing.md": testing,
 }
 
 

@@ -181,6 +181,7 @@ def generated_pages() -> dict[str, Callable[[], str]]:
         "protocol.md",
         "conformance.md",
         "spark-options.md",
+        "testing.md",
     ],
 )
 def test_generated_pages_are_up_to_date(page):
