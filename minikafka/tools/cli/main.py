@@ -49,7 +49,7 @@ _COMMANDS: Final = {
     "reassign": Entry("reassign.reassign", "Move partitions to other brokers."),
     "elect": Entry("elect", "Elect leaders of partitions."),
     "brokers": Entry("brokers", "Add or remove brokers of a cluster without a controller."),
-    "cluster": Entry("diagnosis.cluster", "Describe the cluster, or check its health."),
+    "cluster": Entry("cluster", "Describe the cluster, or check its health."),
     "log-dirs": Entry(
         "diagnosis.log_dirs", "Show the log directories of brokers and their replicas."
     ),
@@ -60,7 +60,7 @@ _COMMANDS: Final = {
     "consume": Entry("records.consume", "Print the records of a topic, alone or in a group."),
     "trace": Entry("diagnosis.trace", "Show the history of a partition from the brokers' ledgers."),
     "why": Entry("diagnosis.why", "Explain what is wrong with a partition."),
-    "plan": Entry("diagnosis.plan", "Show what the controller would do, without doing it."),
+    "plan": Entry("plan", "Show what the controller would do, without doing it."),
     "pipeline": Entry("pipeline", "Run Spark jobs over topics."),
 }
 """Every command by its name, in the order of `--help`."""

@@ -49,10 +49,7 @@ def partition_or_group(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     @click.argument(
-        "named",
-        metavar="[TOPIC-PARTITION]",
-        required=False,
-        shell_complete=completion.partitions,
+        "named", metavar="[TOPIC-PARTITION]", required=False, shell_complete=completion.partitions
     )
     @topic_of_partition
     @number_of_partition
@@ -83,10 +80,7 @@ def partition_argument(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command with TOPIC-PARTITION (or `-t TOPIC -p N`), which is passed as `tp`."""
 
     @click.argument(
-        "named",
-        metavar="[TOPIC-PARTITION]",
-        required=False,
-        shell_complete=completion.partitions,
+        "named", metavar="[TOPIC-PARTITION]", required=False, shell_complete=completion.partitions
     )
     @topic_of_partition
     @number_of_partition

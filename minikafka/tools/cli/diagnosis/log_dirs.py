@@ -33,7 +33,7 @@ _VERSION: Final = 1
 Directories = Mapping[int, Sequence["administration.LogDir"]]
 
 
-@click.command("log-dirs", short_help="Show the replicas in the log directories of brokers.")
+@click.command("log-dirs")
 @topics_argument(required=False)
 @click.option("--brokers", metavar="1,2,3", help="Brokers to ask (default: all).")
 @client_options

@@ -17,11 +17,7 @@ import minikafka.tools.cluster.observation.state as cluster_state
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
-from minikafka.tools.cli.arguments.options import (
-    data_option,
-    timeout_option,
-    topics_argument,
-)
+from minikafka.tools.cli.arguments.options import data_option, timeout_option, topics_argument
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.processes.start_stop import describe
 from minikafka.tools.cli.terminal.echo import json_option, show

@@ -36,12 +36,7 @@ from minikafka.tools.cli.terminal.topic_errors import similar_local_group, simil
 @data_option
 @timeout_option
 @json_option
-def why(
-    tp: TopicPartition | None,
-    group: str | None,
-    offset: int | None,
-    data: str | None,
-) -> None:
+def why(tp: TopicPartition | None, group: str | None, offset: int | None, data: str | None) -> None:
     """Explain why TOPIC-PARTITION is offline, under-replicated, not writable, not moved or not deleted.
 
     With --group, explain what blocks a consumer group: a member that does not rejoin, a rebalance loop, a

@@ -14,7 +14,7 @@ from minikafka.tools.cli.pipeline.launch import (
 )
 
 
-@click.command(short_help="Write topics to Parquet files, each record once.")
+@click.command()
 @topics_argument(required=True)
 @click.option(
     "--to",

@@ -18,7 +18,7 @@ _NOT_CHECKED: Final = 2
 """Exit code if the check could not be made: a script must not mistake a wrong path for a lost record."""
 
 
-@click.command(short_help="Check producers' histories against the logs of all replicas.")
+@click.command()
 @click.option(
     "--replicas",
     multiple=True,

@@ -18,7 +18,7 @@ from minikafka.tools.cli.pipeline.launch import (
 )
 
 
-@click.command(short_help="Copy topics to a topic, of this cluster or another.")
+@click.command()
 @click.argument(
     "topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=completion.topics
 )

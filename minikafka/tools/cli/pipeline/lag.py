@@ -31,7 +31,7 @@ async def _require(client: clients.Client, names: Sequence[str]) -> None:
             raise MinikafkaError(f"{text}; name groups that `minikafka groups list` lists")
 
 
-@click.command(short_help="Measure the lag of consumer groups over time.")
+@click.command()
 @groups_argument
 @click.option(
     "--for",

@@ -10,7 +10,7 @@ from minikafka.tools.cli.arguments.find_cluster import data_directory
 from minikafka.tools.cli.pipeline.launch import Launch, launch_options, plot_option, usage_errors
 
 
-@click.command(short_help="Count elections, ISR changes and controller terms in ledgers.")
+@click.command()
 @click.argument(
     "ledgers", nargs=-1, type=click.Path(exists=True, file_okay=False), metavar="[DIR...]"
 )

@@ -11,7 +11,7 @@ from minikafka.base.errors import MinikafkaError
 from minikafka.tools.cli.terminal.echo import echo
 
 
-@click.command(short_help="Write the archives for jobs on a Spark cluster.")
+@click.command()
 @click.option(
     "-o",
     "--output",

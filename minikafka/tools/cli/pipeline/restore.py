@@ -11,7 +11,7 @@ from minikafka.tools.cli.pipeline.launch import Launch, launch_options
 from minikafka.tools.cli.terminal.echo import echo
 
 
-@click.command(short_help="Write an archived topic into a topic, and check it.")
+@click.command()
 @topic_argument
 @click.option(
     "--from",

@@ -14,7 +14,7 @@ from minikafka.tools.cli.arguments.options import EXISTING_FILE, not_blank
 from minikafka.tools.cli.pipeline.launch import Launch, launch_options, usage_errors
 
 
-@click.command(short_help="Run the pipeline that a TOML file describes.")
+@click.command()
 @click.argument("file", metavar="FILE", type=EXISTING_FILE)
 @click.option(
     "--checkpoint",

@@ -22,7 +22,7 @@ from minikafka.tools.cli.pipeline.launch import (
 )
 
 
-@click.command(short_help="Count records per window of time, in total or by key.")
+@click.command()
 @topics_argument(required=True)
 @click.option(
     "--size", default="1m", show_default=True, metavar="DURATION", help="Length of a window."

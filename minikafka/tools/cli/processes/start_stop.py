@@ -118,11 +118,7 @@ def up(
     )
     before, failure = _running(wanted), zookeeper_failure(wanted)
     with config_files.errors_name_file(config_files.find_cluster_file(config)):
-        differences = run(
-            _start(wanted),
-            late=_LATE,
-            reason=until_serving(wanted, data),
-        )
+        differences = run(_start(wanted), late=_LATE, reason=until_serving(wanted, data))
     echo(f"{started(before, _running(wanted))} in {wanted.directory.path}", err=True)
     echo(
         f"coordination: {shown_kind(wanted.record.zookeeper_kind)}, at {wanted.zookeeper}", err=True
@@ -291,7 +287,7 @@ def down(data: str | None) -> None:
     echo(f"{found.directory.path}: all processes have stopped", err=True)
 
 
-@click.command(short_help="Start a broker or ZooKeeper.")
+@click.command()
 @process_argument
 @data_option
 @timeout_option
@@ -329,7 +325,7 @@ def _tell_unapplied(broker_id: int, data: str | None) -> None:
         echo(line, err=True)
 
 
-@click.command(short_help="Stop a broker or ZooKeeper.")
+@click.command()
 @process_argument
 @data_option
 @timeout_option
@@ -345,7 +341,7 @@ def stop(process: ProcessName, data: str | None) -> None:
     echo(f"{shown(process)} has stopped", err=True)
 
 
-@click.command(short_help="Kill a broker or ZooKeeper.")
+@click.command()
 @process_argument
 @data_option
 @timeout_option
@@ -359,7 +355,7 @@ def kill(process: ProcessName, data: str | None) -> None:
     echo(f"{shown(process)} was killed", err=True)
 
 
-@click.command(short_help="Pause a broker or ZooKeeper.")
+@click.command()
 @process_argument
 @data_option
 @timeout_option
@@ -370,7 +366,7 @@ def pause(process: ProcessName, data: str | None) -> None:
     echo(f"{shown(process)} is paused", err=True)
 
 
-@click.command(short_help="Let a paused process continue.")
+@click.command()
 @process_argument
 @data_option
 @timeout_option

@@ -25,12 +25,7 @@ from minikafka.tools.cli.arguments.partition_arguments import Named
 from minikafka.tools.cli.arguments.placement import Plan
 from minikafka.tools.cli.execution.waiting import Blocked
 from minikafka.tools.cli.reassign import throttle
-from minikafka.tools.cli.reassign.outcome import (
-    SHORT_PATIENCE_MS,
-    MoveState,
-    measure,
-    read_results,
-)
+from minikafka.tools.cli.reassign.outcome import SHORT_PATIENCE_MS, MoveState, measure, read_results
 from minikafka.tools.cli.terminal.echo import echo, show
 from minikafka.tools.cli.terminal.progress import Amount
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
@@ -204,9 +199,7 @@ async def current_replicas(
 
 
 async def _current_targets(
-    admin: Admin,
-    topics: Sequence[str],
-    partitions: Sequence[TopicPartition],
+    admin: Admin, topics: Sequence[str], partitions: Sequence[TopicPartition]
 ) -> Plan:
     """Return the target replicas of `partitions`, or of all partitions of `topics` if `partitions` is empty.
 

@@ -140,9 +140,7 @@ def is_stuck(amount: Amount, before: Amount | None) -> bool:
 
 
 async def measure(
-    admin: Admin,
-    active: Mapping[TopicPartition, ReplicaAssignment],
-    limited: Limits,
+    admin: Admin, active: Mapping[TopicPartition, ReplicaAssignment], limited: Limits
 ) -> dict[str, Amount]:
     """Return by partition the number of bytes copied to the adding replicas, and the total number to copy.
 

@@ -21,11 +21,7 @@ from minikafka.tools.cli.arguments.find_cluster import (
     cluster_options,
     zookeeper_servers,
 )
-from minikafka.tools.cli.arguments.options import (
-    EXISTING_FILE,
-    bootstrap_option,
-    data_option,
-)
+from minikafka.tools.cli.arguments.options import EXISTING_FILE, bootstrap_option, data_option
 from minikafka.tools.cli.arguments.partition_arguments import Named, partitions_argument
 from minikafka.tools.cli.execution.running import fail_unless, run, run_with_client
 from minikafka.tools.cli.execution.waiting import Blocked

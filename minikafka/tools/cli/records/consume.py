@@ -199,10 +199,7 @@ def _group_start(where: Range, partition: int | None) -> Literal["earliest", "la
 
 
 def _writer(
-    layout: str | None,
-    key_delimiter: str | None,
-    columns: list[str],
-    as_json: bool,
+    layout: str | None, key_delimiter: str | None, columns: list[str], as_json: bool
 ) -> Writer:
     """Return the record writer for these options. Raises UsageError for options that exclude each other."""
     is_line = key_delimiter is not None or bool(columns)

@@ -73,8 +73,7 @@ def labelled(columns: Iterable[Column], row: Any) -> str:
 
 
 def failure(
-    outcome: Callable[[Any], Any],
-    reason: Callable[[Any], str] = attrgetter("reason"),
+    outcome: Callable[[Any], Any], reason: Callable[[Any], str] = attrgetter("reason")
 ) -> tuple[Column, Column]:
     """Return the JSON's columns `error` and `message` of an outcome; both are null for a success."""
     return (

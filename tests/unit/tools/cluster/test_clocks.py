@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.tools.cli.diagnosis.health import clock_notes
+from minikafka.tools.cli.cluster.health import clock_notes
 
 
 def answers(**clocks: int) -> dict[int, dict[str, dict[str, int]]]:

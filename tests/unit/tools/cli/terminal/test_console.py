@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from rich.text import Text
 
-from minikafka.tools.cli.diagnosis import cluster, status
+from minikafka.tools.cli.cluster import describe
+from minikafka.tools.cli.diagnosis import status
 from minikafka.tools.cli.terminal.columns import Column, fold
 from minikafka.tools.cli.terminal.console import escaped, plain_console
 
@@ -60,7 +61,7 @@ def test_cluster_describe_prints_rack_and_path_that_contain_brackets_unchanged(
         "log_dirs": [directory],
     }
     whole = {"cluster_id": "c", "coordination": None, "controller": 1, "controller_epoch": 1}
-    cluster._print(whole | {"brokers": [broker]})
+    describe._print(whole | {"brokers": [broker]})
     out = capsys.readouterr().out
     assert ODD in out
     assert "[b]" in out

@@ -26,12 +26,8 @@ from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.names import is_internal, listed
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
-from minikafka.tools.cli.arguments.options import (
-    bootstrap_option,
-    data_option,
-    timeout_option,
-)
-from minikafka.tools.cli.diagnosis.views import (
+from minikafka.tools.cli.arguments.options import bootstrap_option, data_option, timeout_option
+from minikafka.tools.cli.cluster.views import (
     ASK_MS,
     contradictions,
     coordination_of,
@@ -67,7 +63,7 @@ class Observed(NamedTuple):
     contradictions: Sequence[str] = ()
 
 
-@click.command(short_help="Find what is down, offline or under-replicated.")
+@click.command()
 @bootstrap_option
 @data_option
 @timeout_option

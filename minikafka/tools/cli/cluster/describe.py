@@ -1,4 +1,4 @@
-"""`cluster describe | health`: show the brokers, controller and log directories; check the cluster's health.
+"""`cluster describe`: show the brokers, the controller and the log directories.
 
 Epochs are not part of the Kafka protocol. They are read over the control plane, which needs `--data`;
 with `--bootstrap` they are null.
@@ -20,22 +20,11 @@ import minikafka.tools.cluster.local as clusters
 import minikafka.tools.cluster.observation.state as cluster_state
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, find_cluster
-from minikafka.tools.cli.arguments.options import (
-    bootstrap_option,
-    data_option,
-    timeout_option,
-)
-from minikafka.tools.cli.diagnosis.health import health
-from minikafka.tools.cli.diagnosis.views import coordination_of
+from minikafka.tools.cli.arguments.options import bootstrap_option, data_option, timeout_option
+from minikafka.tools.cli.cluster.views import coordination_of
 from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.terminal.columns import Column, lay_out, or_dash
-from minikafka.tools.cli.terminal.command_group import CommandGroup
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
-
-
-@click.group(cls=CommandGroup)
-def cluster() -> None:
-    """Describe the cluster, or check its health."""
 
 
 class ClusterView(NamedTuple):
@@ -51,7 +40,7 @@ class ClusterView(NamedTuple):
     coordination: str = CONTROLLER
 
 
-@cluster.command(short_help="Show the controller, brokers, epochs and log directories.")
+@click.command()
 @bootstrap_option
 @data_option
 @timeout_option
@@ -154,6 +143,3 @@ def _rows(broker: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
         head = ("", "", "", "")
     if not broker["log_dirs"]:
         yield *head, None, None, None
-
-
-cluster.add_command(health)

@@ -14,8 +14,8 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import ClusterInfo, Node, Outcome, PartitionInfo, TopicInfo
 from minikafka.client.administration.results import Resource, ResourceType
-from minikafka.tools.cli.diagnosis import health as module
-from minikafka.tools.cli.diagnosis.health import Observed, diagnose
+from minikafka.tools.cli.cluster import health as module
+from minikafka.tools.cli.cluster.health import Observed, diagnose
 from minikafka.tools.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.tools.cluster.observation.causes import Cause
 from minikafka.tools.cluster.observation.sights import (

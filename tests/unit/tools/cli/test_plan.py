@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.runtime.clock import SystemRng
-from minikafka.tools.cli.diagnosis import plan as module
-from minikafka.tools.cli.diagnosis.plan import plan
+from minikafka.tools.cli.plan import answer as module
+from minikafka.tools.cli.plan import plan
 from minikafka.tools.cluster import ClusterError
 from minikafka.tools.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.tools.cluster.ports import free_ports

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from support.commands.scripted_admin import ScriptedAdmin
 
 from minikafka.base.model import TopicPartition
-from minikafka.tools.cli.diagnosis import cluster as module
+from minikafka.tools.cli.cluster import cluster
 
 T0 = TopicPartition("t", 0)
 
@@ -24,7 +24,7 @@ def admin(monkeypatch: pytest.MonkeyPatch) -> ScriptedAdmin:
 
 
 def call(*arguments: str) -> Result:
-    return CliRunner().invoke(module.cluster, [*arguments, "--bootstrap", "h:1"])
+    return CliRunner().invoke(cluster, [*arguments, "--bootstrap", "h:1"])
 
 
 def test_describe_shows_racks_and_log_directories(admin: ScriptedAdmin) -> None:

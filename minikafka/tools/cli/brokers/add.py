@@ -1,0 +1,33 @@
+"""`brokers add`."""
+
+from __future__ import annotations
+
+import click
+
+import minikafka.tools.cluster.zookeeper.broker_list as broker_list
+import minikafka.tools.cluster.zookeeper.session as session
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.tools.cli.arguments.find_cluster import zookeeper_servers
+from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.brokers.arguments import id_argument, zookeeper_option
+from minikafka.tools.cli.execution.running import run
+from minikafka.tools.cli.terminal.echo import json_option, show
+
+
+@click.command()
+@id_argument
+@zookeeper_option
+@data_option
+@timeout_option
+@json_option
+def add(broker_id: int, zookeeper: str | None, data: str | None) -> None:
+    """Create the queue of requests of broker ID, so that it can get replicas before its first start."""
+    is_new = run(_add(zookeeper_servers(zookeeper or "", None, data), broker_id))
+    text = "was added" if is_new else "was already added"
+    result = "added" if is_new else "exists"
+    show({"broker": broker_id, "result": result}, [f"broker {broker_id} {text}"])
+
+
+async def _add(connect: str, broker_id: int) -> bool:
+    async with session.zookeeper_session(connect, SystemClock(), SystemRng()) as zookeeper:
+        return await broker_list.add(zookeeper, broker_id)
