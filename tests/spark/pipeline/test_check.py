@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from support.storage.replica_logs import ReplicaLogs, batch, marked, marker, with_invalid_record
@@ -21,7 +22,7 @@ from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
 from minikafka.spark.pipelines.frames import kept
 from minikafka.spark.pipelines.session.failures import PipelineError
-from minikafka.spark.pipelines.session.report import Report
+from minikafka.spark.pipelines.session.report import Report, Summary
 from minikafka.spark.records.encode import Producer
 from minikafka.storage.log.checkpoints import HIGH_WATERMARKS
 
@@ -31,7 +32,7 @@ SIZE = 20
 """Number of records per batch."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module", autouse=True)
 def interpreted_plans(spark):
     """Turn Spark's code generation off: compiling the plans of a check takes longer than interpreting them."""
     settings = {
@@ -82,7 +83,6 @@ def first(summary: Any, kind: str) -> dict[str, Any]:
     return rows(summary, kind)[0]
 
 
-@pytest.mark.usefixtures("interpreted_plans")
 def test_check_counts_every_kind_of_planted_fault_exactly(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     history = []
@@ -133,7 +133,6 @@ def test_check_counts_every_kind_of_planted_fault_exactly(spark, tmp_path):
     assert dict(written) == anomalies(summary)
 
 
-@pytest.mark.usefixtures("interpreted_plans")
 def test_check_without_client_histories_finds_duplicates_overlaps_and_damage(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     producer = Producer(7, 0)
@@ -161,7 +160,6 @@ def test_check_without_client_histories_finds_duplicates_overlaps_and_damage(spa
     assert rows(summary, "corrupt")[1]["detail"] == detail
 
 
-@pytest.mark.usefixtures("interpreted_plans")
 def test_check_compares_the_reads_of_consumers_with_the_logs(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     logs.append(TP, batch([value(0), value(1), value(2)], 0))
@@ -175,42 +173,23 @@ def test_check_compares_the_reads_of_consumers_with_the_logs(spark, tmp_path):
     assert anomalies(summary) == {"read_differs": 2, "read_back": 1}
 
 
-@pytest.mark.usefixtures("interpreted_plans")
-def test_check_takes_the_history_of_a_transactional_client(spark, tmp_path):
-    logs = ReplicaLogs(tmp_path / "data")
-    for number, commit in ((0, True), (1, False), (2, True)):
-        producer = Producer(7, 0)
-        sent = batch([value(number)], 2 * number, sequence=number, producer=producer)
-        logs.append(TP, marked(sent, 0x10))
-        logs.append(TP, marker(2 * number + 1, producer, commit=commit))
-    lines: list[str] = []
-    client = Recorder("c", "id", lines.append, lambda: 0.0)
-    for number, end in enumerate((client.commit, client.abort, client.commit)):
-        client.ended(client.begin())
-        client.ended(client.write("t", value(number), 0), offset=2 * number)
-        client.ended(end())
-    for offset, number in ((0, 0), (4, 2)):
-        client.read("t", 0, offset, value(number))
-    client.seek("t", 0, 0)
-    client.read("t", 0, 0, value(0))
-    path = tmp_path / "h.jsonl"
-    path.write_text("".join(lines))
-    history = str(path)
-    summary = check(spark, logs, history, reads=(history,))
-    assert (summary.ok, anomalies(summary)) == (True, {})
-    names = ("sends_ok", "sends_aborted", "reads", "acknowledged_and_there")
-    assert [summary.facts[name] for name in names] == [2, 1, 3, 2]
-    path.write_text(
-        "".join(lines).replace("commit", "was").replace("abort", "commit").replace("was", "abort")
-    )
-    summary = check(spark, logs, history)
-    assert anomalies(summary) == {"lost": 1, "aborted_visible": 2}
+class Checked(NamedTuple):
+    """A check of the logs and histories of two transactional clients, of which one has swapped commits and aborts."""
+
+    summary: Summary
+    stages: list[str]
+    """The stages of the progress report in which Spark computed a table."""
 
 
-@pytest.mark.usefixtures("interpreted_plans")
-def test_progress_report_of_the_check_names_every_step_that_spark_computes(
-    spark, tmp_path, monkeypatch
-):
+@pytest.fixture(scope="module")
+def checked_clients(spark, tmp_path_factory) -> Checked:
+    directory = tmp_path_factory.mktemp("clients")
+    logs = ReplicaLogs(directory / "data")
+    right, swapped = directory / "right.jsonl", directory / "swapped.jsonl"
+    right.write_text("".join(transactions(logs, "t")))
+    words = {"commit": "abort", "abort": "commit"}
+    lines = "".join(transactions(logs, "u"))
+    swapped.write_text(re.sub("commit|abort", lambda word: words[word[0]], lines))
     report = Report()
     stages: list[str] = []
 
@@ -218,13 +197,45 @@ def test_progress_report_of_the_check_names_every_step_that_spark_computes(
         stages.append(report._stages[-1] if report._stages else "")
         return kept(table)
 
-    for module in (pipeline, matching, history_tables):
-        monkeypatch.setattr(module, "kept", computed)
-    logs = ReplicaLogs(tmp_path / "data")
-    logs.append(TP, batch([value(0)], 0))
-    history = write_history(tmp_path / "h.jsonl", [send(0, 0)])
-    assert run(spark, CheckSettings((str(logs.path),), (history,)), report).ok
-    assert list(dict.fromkeys(stages)) == [
+    histories = str(right), str(swapped)
+    settings = CheckSettings((str(logs.path),), histories, reads=histories[:1])
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (pipeline, matching, history_tables):
+            patch.setattr(module, "kept", computed)
+        return Checked(run(spark, settings, report), stages)
+
+
+def transactions(logs: ReplicaLogs, topic: str) -> list[str]:
+    """Write a log with two committed transactions and an aborted one; return the history of their client."""
+    lines: list[str] = []
+    client = Recorder(f"client of {topic}", "id", lines.append, lambda: 0.0)
+    for number, commit in ((0, True), (1, False), (2, True)):
+        producer = Producer(7, 0)
+        sent = batch([value(number)], 2 * number, sequence=number, producer=producer)
+        logs.append(TopicPartition(topic, 0), marked(sent, 0x10))
+        logs.append(TopicPartition(topic, 0), marker(2 * number + 1, producer, commit=commit))
+        client.ended(client.begin())
+        client.ended(client.write(topic, value(number), 0), offset=2 * number)
+        client.ended(client.commit() if commit else client.abort())
+    for offset, number in ((0, 0), (4, 2)):
+        client.read(topic, 0, offset, value(number))
+    client.seek(topic, 0, 0)
+    client.read(topic, 0, 0, value(0))
+    return lines
+
+
+def test_check_takes_the_histories_of_transactional_clients(checked_clients):
+    summary = checked_clients.summary
+    assert anomalies(summary) == {"lost": 1, "aborted_visible": 2}
+    assert {
+        row["topic"] for kind in ("lost", "aborted_visible") for row in rows(summary, kind)
+    } == {"u"}
+    names = ("sends_ok", "sends_aborted", "reads", "acknowledged_and_there")
+    assert [summary.facts[name] for name in names] == [2 + 1, 1 + 2, 3, 2]
+
+
+def test_progress_report_of_the_check_names_every_step_that_spark_computes(checked_clients):
+    assert list(dict.fromkeys(checked_clients.stages)) == [
         "read histories",
         "read batch headers",
         "compare replicas",
@@ -233,26 +244,26 @@ def test_progress_report_of_the_check_names_every_step_that_spark_computes(
     ]
 
 
-@pytest.mark.usefixtures("interpreted_plans")
 def test_check_handles_transactions_torn_tails_and_codecs_by_kafkas_rules(spark, tmp_path):
     logs = ReplicaLogs(tmp_path / "data")
     transaction = {"producer": Producer(7, 0), "codec": "zstd"}
-    logs.append(TP, marked(batch([value(0)], 0, sequence=0, **transaction), 0x10))
-    logs.append(TP, marker(1, Producer(7, 0), commit=False))
-    logs.append(TP, marked(batch([value(1)], 2, sequence=1, **transaction), 0x10))
-    logs.append(TP, marker(3, Producer(7, 0), commit=True))
-    logs.append(TP, batch([value(2)], 4, codec="gzip"))
-    logs.append(TP, batch([value(3)], 5, codec="snappy")[:-5], on=[2])
+    for tp in (TP, TopicPartition("wrong", 0)):
+        logs.append(tp, marked(batch([value(0)], 0, sequence=0, **transaction), 0x10))
+        logs.append(tp, marker(1, Producer(7, 0), commit=False))
+        logs.append(tp, marked(batch([value(1)], 2, sequence=1, **transaction), 0x10))
+        logs.append(tp, marker(3, Producer(7, 0), commit=True))
+        logs.append(tp, batch([value(2)], 4, codec="gzip"))
+        logs.append(tp, batch([value(3)], 5, codec="snappy")[:-5], on=[2])
     (logs.directory(2) / ".kafka_cleanshutdown").unlink()
     history = [send(0, 0, "aborted"), send(1, 2), send(2, 4), send(3, None, "unknown")]
+    wrong = [send(0, 0), send(1, 2, "aborted"), send(2, 4)]
+    history += [{**one, "producer": "q", "topic": "wrong"} for one in wrong]
     summary = check(spark, logs, write_history(tmp_path / "h.jsonl", history))
-    assert (summary.ok, anomalies(summary)) == (True, {})
-    visible = [send(0, 0), send(1, 2, "aborted"), send(2, 4)]
-    summary = check(spark, logs, write_history(tmp_path / "h2.jsonl", visible))
     assert anomalies(summary) == {"lost": 1, "aborted_visible": 1}
+    assert first(summary, "lost")["topic"] == "wrong"
+    assert first(summary, "aborted_visible")["topic"] == "wrong"
 
 
-@pytest.mark.usefixtures("interpreted_plans")
 async def test_check_with_client_history_finds_no_anomaly_until_a_replica_is_damaged(
     spark, cluster, client, tmp_path
 ):

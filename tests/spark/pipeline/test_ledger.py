@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,11 @@ def write(directory: Path, *lines: dict[str, Any]) -> Path:
     return directory
 
 
-def state(leader: int, epoch: int, isr: list[int], op: str = "set") -> list[dict[str, Any]]:
+def state(
+    leader: int, epoch: int, isr: list[int], op: str = "set", topic: str = "t"
+) -> list[dict[str, Any]]:
     data = json.dumps({"leader": leader, "leader_epoch": epoch, "isr": isr})
-    return [{"op": op, "path": "/brokers/topics/t/partitions/0/state", "data": data}]
+    return [{"op": op, "path": f"/brokers/topics/{topic}/partitions/0/state", "data": data}]
 
 
 def test_ledger_pipeline_computes_election_times_and_isr_changes_from_the_ledgers(spark, tmp_path):
@@ -74,26 +77,40 @@ def test_ledger_pipeline_computes_election_times_and_isr_changes_from_the_ledger
     assert spark.read.parquet(str(tmp_path / "out" / "elections")).count() == 1
 
 
-@pytest.mark.parametrize("lost", ["nothing", "mark", "removal"])
-def test_deleted_topic_ends_at_its_deletion_and_begins_again_when_recreated(spark, tmp_path, lost):
+def deleted_and_recreated(topic: str, zxid: int) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a topic. `topic`: which line is lost, of the mark for the deletion and of the removal."""
     write_ok = {"kind": "write", "outcome": "ok", "broker": 1}
-    mark = [{"op": "create", "path": "/admin/delete_topics/t", "data": None}]
-    removal = [{"op": "delete", "path": "/brokers/topics/t", "data": None}]
+    mark = [{"op": "create", "path": f"/admin/delete_topics/{topic}", "data": None}]
+    removal = [{"op": "delete", "path": f"/brokers/topics/{topic}", "data": None}]
+    created, left = state(1, 0, [1, 2, 3], "create", topic), state(2, 1, [2, 3], topic=topic)
+    yield {**write_ok, "time": 1_000, "zxid": zxid, "operations": created}
+    yield {**write_ok, "time": 2_000, "zxid": zxid + 1, "operations": left}
+    if topic != "mark":
+        yield {**write_ok, "time": 5_000, "zxid": zxid + 2, "operations": mark}
+    ended, again = state(-1, 2, [2], topic=topic), state(3, 0, [3], "create", topic)
+    yield {**write_ok, "time": 5_000, "zxid": zxid + 3, "operations": ended}
+    if topic != "removal":
+        yield {**write_ok, "time": 5_000, "zxid": None, "operations": removal}
+    yield {**write_ok, "time": 60_000, "zxid": zxid + 10, "operations": again}
+
+
+def test_deleted_topic_ends_at_its_deletion_and_begins_again_when_recreated(spark, tmp_path):
+    topics = ("nothing", "mark", "removal")
     lines = [
-        {**write_ok, "time": 1_000, "zxid": 10, "operations": state(1, 0, [1, 2, 3], "create")},
-        {**write_ok, "time": 2_000, "zxid": 11, "operations": state(2, 1, [2, 3])},
-        {**write_ok, "time": 5_000, "zxid": 12, "operations": mark},
-        {**write_ok, "time": 5_000, "zxid": 13, "operations": state(-1, 2, [2])},
-        {**write_ok, "time": 5_000, "zxid": None, "operations": removal},
-        {**write_ok, "time": 60_000, "zxid": 20, "operations": state(3, 0, [3], "create")},
-        {"kind": "broker", "fact": "started", "time": 90_000, "broker": 1},
+        line
+        for number, topic in enumerate(topics)
+        for line in deleted_and_recreated(topic, 100 * number)
     ]
-    if lost != "nothing":
-        del lines[2 if lost == "mark" else 4]
-    write(tmp_path / "broker-1-ledger", *lines)
-    [partition] = table(run(spark, LedgerSettings((str(tmp_path),)), Report()), "partitions")
-    assert (partition["under_replicated_ms"], partition["offline_ms"]) == (3_000, 0)
-    assert (partition["left_isr"], partition["joined_isr"]) == (2 if lost == "mark" else 1, 0)
+    lines.sort(key=lambda line: line["time"])
+    started = {"kind": "broker", "fact": "started", "time": 90_000, "broker": 1}
+    write(tmp_path / "broker-1-ledger", *lines, started)
+    found = table(run(spark, LedgerSettings((str(tmp_path),)), Report()), "partitions")
+    assert {one["topic"] for one in found} == set(topics)
+    assert len(found) == len(topics)
+    for one in found:
+        assert (one["under_replicated_ms"], one["offline_ms"]) == (3_000, 0)
+        left = 2 if one["topic"] == "mark" else 1
+        assert (one["left_isr"], one["joined_isr"]) == (left, 0)
 
 
 def test_times_of_the_ledger_are_in_utc_in_every_time_zone(spark, tmp_path, monkeypatch):
