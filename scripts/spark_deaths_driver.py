@@ -44,6 +44,7 @@ SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.executor.memory": "512m",
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.executor.extraJavaOptions": SMALL_JVM,
