@@ -79,12 +79,13 @@ class Daemon:
 
 
 class StandaloneSpark:
-    """A context manager for a master and `workers` workers with one core each. `master`: the master's URL."""
+    """A context manager for a master and `workers` workers. `master`: the master's URL. `cores`: those of a worker."""
 
-    def __init__(self, directory: Path, workers: int = 2) -> None:
+    def __init__(self, directory: Path, workers: int = 2, cores: int = 1) -> None:
         self.directory = directory
         self.master = ""
         self._workers = workers
+        self._cores = cores
         self._daemons: list[Daemon] = []
 
     def __enter__(self) -> StandaloneSpark:
@@ -92,7 +93,7 @@ class StandaloneSpark:
         try:
             master = self._start("master", [f"{CLASSES}.master.Master", *ports])
             self.master = master.wait_for(r"Starting Spark master at (\S+)")[1]
-            size = ["--cores", "1", "--memory", "1g"]
+            size = ["--cores", str(self._cores), "--memory", "1g"]
             started = [
                 self._start(name, [f"{CLASSES}.worker.Worker", *ports, *size, self.master])
                 for name in (f"worker-{number}" for number in range(self._workers))

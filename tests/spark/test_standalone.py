@@ -40,10 +40,11 @@ def submit(master: str, archive: Path, python: Path, arguments: list[str]) -> No
         *[str(SPARK_HOME / "bin" / "spark-submit"), "--master", master],
         *["--py-files", str(archive), "--conf", "spark.ui.enabled=false"],
         *["--executor-memory", "512m", "--conf", "spark.sql.shuffle.partitions=2"],
-        *["--conf", "spark.cores.max=2"],
+        *["--conf", "spark.cores.max=2", "--conf", "spark.executor.cores=1"],
         *["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"],
         *["--conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=120s"],
-        *["--conf", "spark.sql.codegen.wholeStage=false", "--driver-java-options", java],
+        *["--conf", "spark.sql.codegen.wholeStage=false"],
+        *["--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN", "--driver-java-options", java],
         *["--conf", f"spark.executor.extraJavaOptions={java}", str(JOB), *arguments],
     ]
     variables = environment() | {"PYTHONPATH": str(archive), "PYSPARK_PYTHON": str(python)}
@@ -66,7 +67,7 @@ async def test_submitted_job_reads_and_writes_on_the_executors(cluster, tmp_path
         arguments = [cluster.bootstrap, str(tmp_path / "checkpoint"), str(tmp_path / "found")]
 
         def run() -> None:
-            with StandaloneSpark(tmp_path / "standalone") as standalone:
+            with StandaloneSpark(tmp_path / "standalone", workers=1, cores=2) as standalone:
                 submit(standalone.master, archive, bare_python, arguments)
 
         await asyncio.to_thread(run)
