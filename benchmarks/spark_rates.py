@@ -157,7 +157,7 @@ def read_confluent(bootstrap: str, name: str, topic: Topic) -> int:
     consumer.assign([TopicPartition(name, 0, 0)])
     size = seen = 0
     while seen < topic.records:
-        found = consumer.consume(10_000, 1.0)
+        found = consumer.consume(min(10_000, topic.records - seen), 1.0)
         size += sum(len(message.value() or b"") for message in found)
         seen += len(found)
     consumer.close()

@@ -39,7 +39,7 @@ def run(
 def test_benchmark_has_results_of_every_load_and_ratios_to_the_minimal_log(tmp_path):
     results = tmp_path / "results.jsonl"
 
-    ran = run("--rounds=1", "--scale=0.01", f"--json={results}")
+    ran = run("--rounds=1", "--scale=0.002", f"--json={results}")
 
     facts = json.loads(results.read_text())
     loads = {"end_to_end", "produce", "produce_checked", "catch_up", "lagging"}
@@ -153,23 +153,23 @@ def test_spark_benchmark_measures_the_decoder_for_every_codec(tmp_path):
 
 def test_controller_benchmark_measures_every_scenario(tmp_path):
     results = tmp_path / "results.jsonl"
-    command = ["controller", "--rounds=1", "--scale=0.005", f"--json={results}"]
+    command = ["controller", "--rounds=1", "--scale=0.002", f"--json={results}"]
 
     ran = run(*command)
 
     facts = json.loads(results.read_text())
     assert set(facts) == {"commit", "time", "machine", "controller"}
     load, relieve, *real = facts["controller"]
-    assert (load["partitions"], relieve["partitions"]) == (500, 250)
+    assert (load["partitions"], relieve["partitions"]) == (200, 100)
     for row in (load, relieve):
         assert row["rpcs"] > 0
         assert row["zookeeper_requests"] > row["zookeeper_multis"] > 0
         assert row["peak_memory_mb"] > 0
     assert [row["what"] for row in real] == [
-        "real brokers: create 5 x 3",
-        f"real brokers: stop a broker, {real[1]['leaders']} of 5 move",
-        "real brokers: create 15 x 3",
-        f"real brokers: stop a broker, {real[3]['leaders']} of 15 move",
+        "real brokers: create 3 x 3",
+        f"real brokers: stop a broker, {real[1]['leaders']} of 3 move",
+        "real brokers: create 6 x 3",
+        f"real brokers: stop a broker, {real[3]['leaders']} of 6 move",
     ]
     assert all(row["what"] in ran.stdout for row in real)
 
@@ -208,8 +208,8 @@ def wait_for_log(directory: Path, benchmark: subprocess.Popen[str]) -> None:
     [
         (["benchmarks", "--scale=0.02"], "end to end"),
         (["benchmarks", "--scale=0.2", "--only=16 KiB"], "machine"),
-        (["benchmarks", "controller", "--scale=0.02"], "failover"),
-        (["benchmarks.cleaner", "--records=50000"], "100 updates"),
+        (["benchmarks", "controller", "--scale=0.005"], "failover"),
+        (["benchmarks.cleaner", "--records=10000"], "100 updates"),
         (["benchmarks.bench_log", "2000000"], None),
     ],
 )
