@@ -34,6 +34,8 @@ TIERS = ("conformance", "cluster", "clients", "spark")
 ON_SHARED_CLUSTER = ("cluster", "clients", "spark")
 SHARED_CLUSTER = "support.clusters.running_cluster"
 """The plugin with the fixtures `cluster` and `shared_cluster`."""
+FORKED_BROKERS = "support.clusters.forked_brokers"
+"""The plugin that lets brokers start faster."""
 OWN_SPARK = (
     "tests/spark/test_connect.py",
     "tests/spark/test_deaths.py",
@@ -150,9 +152,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collect_directory(path: Path, parent: pytest.Collector) -> None:
-    """Load the fixtures of the shared cluster, which import a broker, only for the folders whose tests use them."""
+    """Load the plugins of the shared cluster, which import a broker, only for the folders whose tests use them."""
     if path.parent == TESTS and path.name in ON_SHARED_CLUSTER:
-        parent.config.pluginmanager.import_plugin(SHARED_CLUSTER)
+        for plugin in (SHARED_CLUSTER, FORKED_BROKERS):
+            parent.config.pluginmanager.import_plugin(plugin)
 
 
 def pytest_collection_finish() -> None:
