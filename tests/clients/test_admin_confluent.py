@@ -225,6 +225,7 @@ async def test_preferred_election_reports_partitions_that_need_no_election(
     assert all(tp.topic != "confluent-elect" for tp in everything)
 
 
+@pytest.mark.usefixtures("with_controller")
 @pytest.mark.row("R63", "H3")
 async def test_leaderless_partition_gets_a_leader_when_unclean_election_is_enabled(
     cluster: LocalCluster, admin: AdminClient
@@ -250,6 +251,7 @@ async def test_leaderless_partition_gets_a_leader_when_unclean_election_is_enabl
     assert await cluster.leader_of("confluent-unclean", 0) == 3
 
 
+@pytest.mark.usefixtures("with_controller")
 @pytest.mark.row("R61", "H3")
 async def test_elect_leaders_request_of_unclean_type_elects_a_leader_outside_the_isr(
     cluster: LocalCluster, admin: AdminClient

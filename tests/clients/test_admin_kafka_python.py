@@ -81,6 +81,7 @@ async def test_reassignment_to_an_invalid_replica_list_is_rejected(
     }
 
 
+@pytest.mark.usefixtures("with_controller")
 @pytest.mark.row("X12", "R57")
 async def test_pending_reassignment_is_listed_replaced_and_cancelled(
     cluster: LocalCluster, admin: KafkaAdminClient
@@ -146,6 +147,7 @@ async def _replicas_are(
     }
 
 
+@pytest.mark.usefixtures("with_controller")
 async def test_log_level_of_a_broker_decides_what_its_log_contains(
     cluster: LocalCluster, admin: KafkaAdminClient
 ) -> None:

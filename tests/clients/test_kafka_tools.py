@@ -202,6 +202,7 @@ async def test_preferred_leaders_are_elected(cluster: LocalCluster, tools: Tools
     assert "UnknownTopicOrPartitionException" in unknown
 
 
+@pytest.mark.usefixtures("with_controller")
 @pytest.mark.row("R61", "H3")
 async def test_unclean_election_elects_a_leader_outside_the_isr(
     cluster: LocalCluster, tools: Tools

@@ -103,6 +103,7 @@ async def test_preferred_election_restores_leaders_after_a_broker_returned(
     assert "UNKNOWN_TOPIC_OR_PARTITION" in unknown.out
 
 
+@pytest.mark.usefixtures("with_controller")
 async def test_unclean_election_elects_a_leader_when_the_isr_is_down(
     cluster: LocalCluster,
 ) -> None:
@@ -171,6 +172,7 @@ async def test_topic_and_broker_settings_change_at_runtime(cluster: LocalCluster
     assert sources["min.insync.replicas"] == "STATIC_BROKER_CONFIG"
 
 
+@pytest.mark.usefixtures("with_controller")
 async def test_cluster_describe_shows_epochs_and_log_directories(
     cluster: LocalCluster,
 ) -> None:

@@ -21,6 +21,7 @@ from support.clusters.running_cluster import (
     wait_for_leaders,
 )
 
+from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import ConfigError
 from minikafka.broker.ledger.reader import read_all
 from minikafka.broker.ledger.record import EVENT
@@ -54,7 +55,7 @@ async def test_each_broker_is_a_process_with_logs_fetchers_and_controller_candid
     assert len({process.pid for process in processes if process}) == 3
     state = await cluster.state()
     claims = [broker for broker, answer in state.answers.items() if answer["is_controller"]]
-    assert claims == [state.controller]
+    assert claims == ([] if cluster.record.coordination == LEADERS else [state.controller])
     rows = [row for answer in state.answers.values() for row in answer["replicas"]]
     roles = [row["role"] for row in rows if row["topic"] == "processes"]
     assert (roles.count("leader"), roles.count("follower")) == (3, 6)
@@ -70,7 +71,9 @@ async def test_no_record_is_lost_when_a_leader_fails(cluster: LocalCluster, faul
         await getattr(cluster, fault)(victim)
         await wait_for_leaders(cluster, [topic], PARTITIONS, victim)
         # The kernel of a killed broker refuses connections at once. A stop or a pause is no evidence of a death.
-        assert is_suspected(cluster, victim, began) == (fault == "kill")
+        # Only a controller writes into a ledger whom it suspects.
+        suspects = cluster.record.coordination == CONTROLLER
+        assert is_suspected(cluster, victim, began) == (suspects and fault == "kill")
 
 
 def is_suspected(cluster: LocalCluster, broker: int, since_ms: int) -> bool:
@@ -85,6 +88,7 @@ def is_suspected(cluster: LocalCluster, broker: int, since_ms: int) -> bool:
     )
 
 
+@pytest.mark.usefixtures("with_controller")
 @pytest.mark.row("D15", "A8")
 async def test_killed_controller_is_replaced_with_a_higher_epoch(
     cluster: LocalCluster,
@@ -115,6 +119,7 @@ async def test_cluster_survives_an_outage_of_zookeeper(
         await cluster.kill(await busiest(cluster))
 
 
+@pytest.mark.usefixtures("with_controller")
 async def test_brokers_register_again_when_all_their_sessions_expired(
     cluster: LocalCluster,
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 from support.ledger.invariants import check_ledgers
 from support.rows import proof
 
+from minikafka.base.coordination import LEADERS
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.client import Client, NewTopic
@@ -75,6 +76,13 @@ def stop_shared_cluster() -> None:
     """Stop the shared cluster if it runs, because three idle brokers take 1.5 % of a processor."""
     while RUNNING:
         asyncio.run(RUNNING.pop().stop())
+
+
+@pytest.fixture
+def with_controller(request: pytest.FixtureRequest) -> None:
+    """Skip a test of what only a controller does, unless the shared cluster has one."""
+    if request.config.getoption("--coordination") == LEADERS:
+        pytest.skip("the shared cluster has no controller")
 
 
 @pytest.fixture
