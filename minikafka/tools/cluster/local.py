@@ -562,7 +562,7 @@ class BlockingCluster:
         self._run(self._cluster.wait_until_in_sync(timeout_ms))
 
     def state(self) -> ClusterState:
-        """Return the current state of the cluster, as reported by the brokers that answer."""
+        """Return leader, epoch, ISR and offsets of every partition, as reported by the brokers that answer."""
         return self._run(self._cluster.state())
 
 

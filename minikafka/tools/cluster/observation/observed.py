@@ -130,7 +130,7 @@ class ObservedCluster:
             await self._clock.sleep(POLL_MS)
 
     async def state(self) -> ClusterState:
-        """Return the current state of the cluster, as reported by the brokers that answer."""
+        """Return leader, epoch, ISR and offsets of every partition, as reported by the brokers that answer."""
         return await self._state_of(self._running.running_ids(self.record))
 
     async def _state_of(self, brokers: Collection[int]) -> ClusterState:
