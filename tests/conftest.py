@@ -140,13 +140,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SchedulingBy
     return SchedulingByFile(config, log)
 
 
+def tier_of(item: pytest.Item) -> str:
+    """Return the folder or file in `tests` to which the test belongs, whatever the root directory is."""
+    return item.nodeid.removeprefix("tests/").partition("/")[0].partition("::")[0]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The files that start Spark take longest. The workers start with them, so that none runs alone at the end.
     items.sort(
         key=lambda item: (not shares_spark(item.nodeid), not item.nodeid.startswith(OWN_SPARK))
     )
     for item in items:
-        tier = item.path.relative_to(TESTS).parts[0]
+        tier = tier_of(item)
         if tier in TIERS:
             item.add_marker(tier)
 
@@ -184,7 +189,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     Before a test of a folder that does not use the shared cluster, stop this cluster.
     """
-    tier = item.path.relative_to(TESTS).parts[0]
+    tier = tier_of(item)
     if tier in ("cluster", "clients"):
         proof.note(proof.Level.REAL)
     elif tier != "spark" and (shared := item.config.pluginmanager.get_plugin(SHARED_CLUSTER)):

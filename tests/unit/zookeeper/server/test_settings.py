@@ -388,21 +388,23 @@ def test_connection_has_a_bounded_number_of_users():
 
 
 @pytest.mark.parametrize(
-    ("opcode", "body"),
+    ("opcode", "body_of"),
     [
-        (codes.MULTI, wire.multi(*[(codes.CHECK, wire.versioned("/"))] * 14_000)),
-        (codes.MULTI, wire.multi(*[(codes.SET_DATA, wire.set_data("/"))] * 11_000)),
-        (codes.MULTI, wire.multi(*[(15, wire.create("/a-", None, 2))] * 4_500)),
-        (codes.MULTI_READ, many_reads(15_000, "/")),
-        (codes.SET_WATCHES, LONG.pack(-1) + jute.strings(["/"] * 48_000) + INT.pack(0) * 2),
-        (codes.SYNC, jute.string("\U0001f600" * 38_000)),
-        (codes.EXISTS, wire.read("/a" * 120_000, watch=True)),
-        (codes.SET_DATA, wire.set_data("/a" * 120_000)),
-        (codes.GET_ALL_CHILDREN_NUMBER, jute.string("/" * 240_000)),
+        (codes.MULTI, lambda: wire.multi(*[(codes.CHECK, wire.versioned("/"))] * 14_000)),
+        (codes.MULTI, lambda: wire.multi(*[(codes.SET_DATA, wire.set_data("/"))] * 11_000)),
+        (codes.MULTI, lambda: wire.multi(*[(15, wire.create("/a-", None, 2))] * 4_500)),
+        (codes.MULTI_READ, lambda: many_reads(15_000, "/")),
+        (codes.SET_WATCHES, lambda: LONG.pack(-1) + jute.strings(["/"] * 48_000) + INT.pack(0) * 2),
+        (codes.SYNC, lambda: jute.string("\U0001f600" * 38_000)),
+        (codes.EXISTS, lambda: wire.read("/a" * 120_000, watch=True)),
+        (codes.SET_DATA, lambda: wire.set_data("/a" * 120_000)),
+        (codes.GET_ALL_CHILDREN_NUMBER, lambda: jute.string("/" * 240_000)),
     ],
     ids=["checks", "sets", "creates", "reads", "watches", "halves", "depth", "missing", "slashes"],
 )
-def test_long_request_needs_no_more_memory_than_twenty_times_its_length(opcode, body):
+def test_long_request_needs_no_more_memory_than_twenty_times_its_length(opcode, body_of):
+    body = body_of()
+
     async def scenario(scene: Scene) -> None:
         client = await scene.client()
         client.link.pause_reading()
