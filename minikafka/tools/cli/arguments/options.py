@@ -162,6 +162,11 @@ timeout_option = click.option(
 """The option `--timeout`. `execution.run` enforces the limit, so commands need not handle it."""
 
 
+def local_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command of a local cluster with --data, --timeout and --json."""
+    return data_option(timeout_option(json_option(command)))
+
+
 def client_options(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command that calls `run_with_client` with --bootstrap, --data, --timeout and --json."""
 

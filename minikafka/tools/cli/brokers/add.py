@@ -8,18 +8,16 @@ import minikafka.tools.cluster.zookeeper.broker_list as broker_list
 import minikafka.tools.cluster.zookeeper.session as session
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import zookeeper_servers
-from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.options import local_options
 from minikafka.tools.cli.brokers.arguments import id_argument, zookeeper_option
 from minikafka.tools.cli.execution.running import run
-from minikafka.tools.cli.terminal.echo import json_option, show
+from minikafka.tools.cli.terminal.echo import show
 
 
 @click.command()
 @id_argument
 @zookeeper_option
-@data_option
-@timeout_option
-@json_option
+@local_options
 def add(broker_id: int, zookeeper: str | None, data: str | None) -> None:
     """Create the queue of requests of broker ID, so that it can get replicas before its first start."""
     is_new = run(_add(zookeeper_servers(zookeeper or "", None, data), broker_id))

@@ -8,18 +8,16 @@ import minikafka.tools.cluster.zookeeper.broker_list as broker_list
 import minikafka.tools.cluster.zookeeper.session as session
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import zookeeper_servers
-from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.options import local_options
 from minikafka.tools.cli.brokers.arguments import id_argument, zookeeper_option
 from minikafka.tools.cli.execution.running import run
-from minikafka.tools.cli.terminal.echo import json_option, show
+from minikafka.tools.cli.terminal.echo import show
 
 
 @click.command()
 @id_argument
 @zookeeper_option
-@data_option
-@timeout_option
-@json_option
+@local_options
 def remove(broker_id: int, zookeeper: str | None, data: str | None) -> None:
     """Remove broker ID with its queue of requests. It must be stopped, and its partitions reassigned."""
     run(_remove(zookeeper_servers(zookeeper or "", None, data), broker_id))

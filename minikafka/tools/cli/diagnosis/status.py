@@ -17,10 +17,10 @@ import minikafka.tools.cluster.observation.state as cluster_state
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
-from minikafka.tools.cli.arguments.options import data_option, timeout_option, topics_argument
+from minikafka.tools.cli.arguments.options import local_options, topics_argument
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.processes.start_stop import describe
-from minikafka.tools.cli.terminal.echo import json_option, show
+from minikafka.tools.cli.terminal.echo import show
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
 from minikafka.tools.cli.terminal.watch import watch_lines, watch_options
 
@@ -28,9 +28,7 @@ from minikafka.tools.cli.terminal.watch import watch_lines, watch_options
 @click.command()
 @topics_argument(required=False)
 @watch_options
-@data_option
-@timeout_option
-@json_option
+@local_options
 def status(topics: tuple[str, ...], watch: float | None, data: str | None) -> None:
     """Show processes, controller and partitions, as reported by the brokers that answer, and all problems.
 

@@ -24,10 +24,10 @@ import minikafka.tools.explain.trace as tracing
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
-from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.options import local_options
 from minikafka.tools.cli.arguments.partition_arguments import partition_or_group
 from minikafka.tools.cli.execution.running import run
-from minikafka.tools.cli.terminal.echo import echo, json_option, show, wants_json
+from minikafka.tools.cli.terminal.echo import echo, show, wants_json
 from minikafka.tools.cli.terminal.topic_errors import similar_local_group, similar_partition
 
 
@@ -48,9 +48,7 @@ from minikafka.tools.cli.terminal.topic_errors import similar_local_group, simil
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show all decisions, writes, requests and responses."
 )
-@data_option
-@timeout_option
-@json_option
+@local_options
 def trace(
     tp: TopicPartition | None,
     group: str | None,

@@ -18,10 +18,10 @@ import minikafka.tools.explain.why as partition_why
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
-from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.options import local_options
 from minikafka.tools.cli.arguments.partition_arguments import partition_or_group
 from minikafka.tools.cli.execution.running import run
-from minikafka.tools.cli.terminal.echo import echo, json_option, show
+from minikafka.tools.cli.terminal.echo import echo, show
 from minikafka.tools.cli.terminal.topic_errors import similar_local_group, similar_partition
 
 
@@ -33,9 +33,7 @@ from minikafka.tools.cli.terminal.topic_errors import similar_local_group, simil
     metavar="N",
     help="Also explain why consumers cannot read this offset.",
 )
-@data_option
-@timeout_option
-@json_option
+@local_options
 def why(tp: TopicPartition | None, group: str | None, offset: int | None, data: str | None) -> None:
     """Explain why TOPIC-PARTITION is offline, under-replicated, not writable, not moved or not deleted.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -9,7 +10,6 @@ import click
 
 import minikafka.client as clients
 import minikafka.client.administration.transaction_admin as transaction_admin
-from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client.administration.transaction_admin import TransactionDescription
 from minikafka.runtime.clock import SystemClock
@@ -55,12 +55,7 @@ def describe(ids: tuple[str, ...]) -> None:
         client: clients.Client,
     ) -> tuple[dict[str, transaction_admin.DescribeTransactionsResult], str]:
         found = await client.transactions.describe(ids)
-        unknown = [
-            name
-            for name, result in found.items()
-            if result.outcome.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        ]
-        return found, await similar_ids(client, unknown)
+        return found, await similar_ids(client, _outcomes(found))
 
     results, similar = run_with_client(work)
     now = SystemClock().wall_ms()
@@ -78,5 +73,11 @@ def describe(ids: tuple[str, ...]) -> None:
         for name, result in results.items()
     ]
     show(rows, lines(columns, found) if found else ())
-    print_failures({name: result.outcome for name, result in results.items()}, similar)
+    print_failures(_outcomes(results), similar)
     fail_unless(len(found) == len(results))
+
+
+def _outcomes(
+    results: Mapping[str, transaction_admin.DescribeTransactionsResult],
+) -> dict[str, clients.Outcome]:
+    return {name: result.outcome for name, result in results.items()}

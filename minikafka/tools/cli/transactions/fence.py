@@ -7,7 +7,6 @@ from operator import itemgetter
 import click
 
 import minikafka.client as clients
-from minikafka.base.errors import ErrorCode
 from minikafka.tools.cli.arguments.options import client_options
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client
 from minikafka.tools.cli.terminal.columns import Column, failure, objects
@@ -27,12 +26,7 @@ def fence(ids: tuple[str, ...]) -> None:
 
     async def work(client: clients.Client) -> tuple[dict[str, clients.Outcome], str]:
         outcomes = await client.transactions.fence(ids)
-        unknown = [
-            name
-            for name, outcome in outcomes.items()
-            if outcome.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        ]
-        return outcomes, await similar_ids(client, unknown)
+        return outcomes, await similar_ids(client, outcomes)
 
     results, similar = run_with_client(work)
     columns = (Column("", "transactional_id", itemgetter(0)), *failure(itemgetter(1)))

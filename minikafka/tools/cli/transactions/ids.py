@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 
 import click
 
 import minikafka.client as clients
+from minikafka.base.errors import ErrorCode
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.terminal.echo import echo
 from minikafka.tools.cli.terminal.topic_errors import did_you_mean
@@ -37,8 +38,10 @@ def ids_argument(command: Callable[..., None]) -> Callable[..., None]:
     return with_ids
 
 
-async def similar_ids(client: clients.Client, unknown: Sequence[str]) -> str:
+async def similar_ids(client: clients.Client, outcomes: Mapping[str, clients.Outcome]) -> str:
     """Return a hint with transactional ids that are similar to the unknown ones; "" without unknown ones."""
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    unknown = [name for name, outcome in outcomes.items() if outcome.code is code]
     if not unknown:
         return ""
     known = [one.transactional_id for one in await client.transactions.list_transactions()]
