@@ -21,9 +21,19 @@ class SecurityProtocol(Enum):
     SASL_PLAINTEXT = "SASL_PLAINTEXT"
     SASL_SSL = "SASL_SSL"
 
+    @property
+    def is_encrypted(self) -> bool:
+        """True if connections use TLS."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def is_sasl(self) -> bool:
+        """True if clients authenticate by SASL."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
 
 PLAINTEXT: Final = SecurityProtocol.PLAINTEXT
-"""The protocol without encryption and authentication, which is the only protocol that minikafka serves."""
+"""The protocol without encryption and authentication."""
 
 
 class Endpoint(NamedTuple):
@@ -60,14 +70,6 @@ def parse_endpoint(text: str) -> Endpoint:
     if match is None or int(match[3]) > 65_535:
         raise ConfigError(f"{text!r} is not a listener: write NAME://host:port")
     return Endpoint(match[1].upper(), match[2].strip("[]"), int(match[3]))
-
-
-def require_plaintext(security: SecurityProtocol) -> None:
-    """Raise ConfigError for any security protocol except PLAINTEXT, the only protocol that is implemented."""
-    if security is not PLAINTEXT:
-        raise ConfigError(
-            f"security protocol {security.value} is not implemented yet: use PLAINTEXT"
-        )
 
 
 def check_connect(connect: str) -> None:

@@ -17,7 +17,8 @@ from collections.abc import (
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol
+from minikafka.base.config.security import SecurityKeys
+from minikafka.base.endpoints import Endpoint
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -242,6 +243,12 @@ class Link(Protocol):
     def peer(self) -> str:
         """Return host:port of the other side, for logs."""
 
+    def peer_certificate(self) -> bytes | None:
+        """Return the X.509 certificate of the other side, in DER; None if it has proven none."""
+
+    def hand_over(self, handler: StreamHandler, received: bytes = b"") -> None:
+        """Let another handler take over, which gets these bytes as if they had just arrived."""
+
 
 class StreamHandler(Protocol):
     """The receiver of a connection's bytes. The transport calls its methods, none of which is a coroutine."""
@@ -281,19 +288,29 @@ class Descriptors(Protocol):
         """Return the number of open descriptors."""
 
 
+class Tls(Protocol):
+    """The encryption of connections. Only the transport that made it can use it (`runtime/tls.py`)."""
+
+    def refresh(self) -> bool:
+        """Use the files of keys and certificates for new connections if they have changed; return True if they have.
+
+        Raises ConfigError, once for each change, and keeps what was in use.
+        """
+
+
 class Transport(Protocol):
-    """Byte streams between processes. `security`: the protocol of the listener; only PLAINTEXT is implemented."""
+    """Byte streams between processes. `tls`: how they are encrypted; None: in the clear."""
 
     async def listen(
         self,
         factory: Callable[[], StreamHandler | None],
         host: str,
         port: int,
-        security: SecurityProtocol = PLAINTEXT,
+        tls: Tls | None = None,
     ) -> Listener:
         """Accept connections on a port; 0 means any free port. `factory` returns None to refuse a connection.
 
-        Raises OSError, and ConfigError for a security protocol that is not implemented.
+        Raises OSError.
         """
 
     async def connect(
@@ -301,9 +318,16 @@ class Transport(Protocol):
         factory: Callable[[], StreamHandler],
         host: str,
         port: int,
-        security: SecurityProtocol = PLAINTEXT,
+        tls: Tls | None = None,
     ) -> StreamHandler:
-        """Open a connection. Raises OSError, and ConfigError for an unimplemented security protocol."""
+        """Open a connection, whose handler gets the link when it is encrypted. Raises OSError."""
+
+
+class TlsTransport(Transport, Protocol):
+    """Byte streams between processes, which Kafka's `ssl.*` keys can encrypt."""
+
+    def tls(self, keys: SecurityKeys, *, server: bool) -> Tls:
+        """Return the encryption of a listener, or of the connections to it. Raises ConfigError, which names the key."""
 
 
 class Stat(NamedTuple):
@@ -566,22 +590,23 @@ class ControlPlane(Protocol):
 
     async def call(
         self,
-        host: str,
-        port: int,
+        endpoint: Endpoint,
         method: str,
         body: dict[str, Any],
         *,
         target_id: int,
         timeout_ms: int,
     ) -> dict[str, Any]:
-        """Make one call to the broker `target_id`. If another broker has the address, it refuses the call.
+        """Make one call to the broker `target_id`, at its control listener.
+
+        If another broker has the address, it refuses the call.
 
         Raises OSError if there is no response: ConnectionRefusedError if every address of the host refused the
         connection, another ConnectionError if the connection ended, TimeoutError if the broker was silent. Raises
         KafkaError if the call is refused.
         """
 
-    async def clock_offset(self, host: str, port: int, *, target_id: int, timeout_ms: int) -> int:
+    async def clock_offset(self, endpoint: Endpoint, *, target_id: int, timeout_ms: int) -> int:
         """Return by how many milliseconds the wall clock of the broker `target_id` is ahead of this process's.
 
         Raises OSError and KafkaError like `call`.

@@ -21,7 +21,7 @@ from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
-from minikafka.base.ports import Call
+from minikafka.base.ports import Call, Tls
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
@@ -44,9 +44,11 @@ from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.ledger.record import BROKER, by_topic, in_parts
 from minikafka.broker.ledger.writer import LedgerWriter, directory_of
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.network.admission import AuthenticationLog, admission_of
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
+from minikafka.broker.network.newcomer import Admission
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.log_cleaner import LogCleaner
 from minikafka.broker.replicas.manager import ReplicaManager
@@ -170,7 +172,10 @@ class BrokerServer:
         room = ConnectionRoom(ports.descriptors, ports.clock, config.max_connections)
         room.register(self.metrics)
         services = self._new_services(ports, cluster_id)
-        self.listener = KafkaListener(services, self.replicas, ports, room)
+        self._admissions = self._new_admissions(ports)
+        self.listener = KafkaListener(
+            services, self.replicas, ports, room, AuthenticationLog(ports.clock, self.metrics)
+        )
         if capabilities.metadata is not None:
             self.listener.handlers.update(with_fresh_metadata(HANDLERS, capabilities.metadata))
         self.replicas.on_shortage = self.listener.free_descriptors
@@ -189,6 +194,21 @@ class BrokerServer:
         register_gauges(self.metrics, self.replicas)
         self.cleaner.register(self.metrics)
         self.clock_offsets.register(self.metrics)
+
+    def _new_admissions(self, ports: BrokerPorts) -> dict[str, Admission]:
+        """Return what each listener demands of its clients. Raises ConfigError."""
+        found = {}
+        for endpoint in self.config.endpoints.kafka:
+            admission = admission_of(endpoint, self.config, ports.transport, ports.rng.bytes)
+            if admission is not None:
+                found[endpoint.name] = admission
+        return found
+
+    @property
+    def encryption(self) -> list[Tls]:
+        """What encrypts the connections of clients and to other brokers, except the control plane's."""
+        found = [admission.tls for admission in self._admissions.values()]
+        return [tls for tls in (*found, self.replicas.fetchers.connector.tls) if tls is not None]
 
     def _new_controller_client(self, listener: str) -> ControllerClient:
         return ControllerClient(
@@ -302,7 +322,7 @@ class BrokerServer:
         control = endpoints.control
         page = self._metrics_page if self.config.minikafka_metrics_enable else None
         serving = await self.control_plane.serve(self.on_call, control.host, control.port, page)
-        ports = await self.listener.start(endpoints.kafka)
+        ports = await self.listener.start(endpoints.kafka, self._admissions)
         ports[control.name] = serving.port
         self.info = replace(self.info, endpoints=endpoints.registered(ports))
         await self.config_changes.start()

@@ -104,7 +104,7 @@ class ClockOffsets:
             return
         try:
             offset = await self._control_plane.clock_offset(
-                endpoint.host, endpoint.port, target_id=broker.id, timeout_ms=TIMEOUT_MS
+                endpoint, target_id=broker.id, timeout_ms=TIMEOUT_MS
             )
         except (OSError, KafkaError) as error:
             logger.debug("the clock of broker %d is unknown: %s", broker.id, error)

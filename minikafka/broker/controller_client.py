@@ -49,8 +49,7 @@ class ControllerClient:
         if controller is None or endpoint is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
         call = self._control_plane.call(
-            endpoint.host,
-            endpoint.port,
+            endpoint,
             method,
             body,
             target_id=controller.id,

@@ -18,7 +18,7 @@ from minikafka.base.ports import (
     Rng,
     Storage,
     Tasks,
-    Transport,
+    TlsTransport,
 )
 
 
@@ -33,7 +33,7 @@ class BrokerPorts:
     processor: Processor
     rng: Rng
     storage: Storage
-    transport: Transport
+    transport: TlsTransport
     tasks: Tasks
     executor: Executor
     cleaners: Cleaners

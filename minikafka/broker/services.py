@@ -14,6 +14,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, ControlPlane, Rng
 from minikafka.broker.admin import BrokerAdmin
+from minikafka.broker.authentication import Authentication
 from minikafka.broker.capabilities import Administration
 from minikafka.broker.coordinators.group_host import GroupHost
 from minikafka.broker.coordinators.markers import MarkerAppends
@@ -74,13 +75,23 @@ class ClientConnection:
     """The client at the other end of one connection, the same object for all requests of that connection.
 
     `id` is unique among all connections that this broker process ever accepted. `peer` is the client's host:port.
-    `listener` is the name of the listener that accepted the connection.
+    `listener` is the name of the listener that accepted the connection. `authentication`: None without SASL.
+    `authenticated_at`: the monotonic time (ms) at which the latest authentication began. `is_ending`: the connection
+    is closed after the response to the current request.
     """
 
     id: int
     listener: str
     peer: str = "?"
     principal: str = ANONYMOUS
+    authentication: Authentication | None = None
+    authenticated_at: int = 0
+    is_ending: bool = False
+
+    @property
+    def host(self) -> str:
+        """The address of the client, without its port."""
+        return self.peer.rpartition(":")[0].strip("[]")
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from minikafka.client.administration.group_admin import GroupAdmin
 from minikafka.client.administration.results import Outcome
 from minikafka.client.administration.transaction_admin import TransactionAdmin
 from minikafka.client.log_offsets import READ_COMMITTED, READ_UNCOMMITTED, LogOffsets
+from minikafka.client.login import Connector
 from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
@@ -101,6 +102,7 @@ class Client:
         bootstrap: str,
         *,
         transport: Transport | None = None,
+        connector: Connector | None = None,
         clock: Clock | None = None,
         rng: Rng | None = None,
         client_id: str = "minikafka",
@@ -111,18 +113,18 @@ class Client:
     ) -> None:
         """Timeouts have the meaning and defaults of Kafka's `request.timeout.ms`, `delivery.timeout.ms`
         and `default.api.timeout.ms`. `transport`, `clock` and `rng` default to the real ones of this machine.
+        `connector`: how to connect to brokers that demand TLS or a login, in the place of `transport`.
         `read_committed`: neither return records of open and aborted transactions, nor count them in latest offsets.
         """
-        transport = transport or SocketTransport()
+        connector = connector or Connector(transport or SocketTransport())
         self._clock = clock or SystemClock()
-        self._transport = transport
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._api_timeout_ms = api_timeout_ms
         self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
-        self._network = Network(transport, self._clock, client_id)
+        self._network = Network(connector, self._clock, client_id)
         # Fetches have their own connections: a fetch that waits for records delays later requests on its connection.
-        self._fetch_network = Network(transport, self._clock, client_id)
+        self._fetch_network = Network(connector, self._clock, client_id)
         self._metadata = Metadata(self._network, parse_bootstrap(bootstrap))
         self._retries = Retries(self._clock, self._metadata, delivery_timeout_ms)
         self.admin = Admin(

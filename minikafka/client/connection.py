@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Any, Final
 
 from minikafka.base.ports import Buffer, Clock, Link, Timer
+from minikafka.client.login import SESSION_SHARE
 from minikafka.kafka.wire import codec
 
 BUFFER_BYTES: Final = 64 * 1024
@@ -21,9 +22,13 @@ _INT32: Final = Struct(">i")
 
 
 class BrokerConnection:
-    """A connection to a broker: a StreamHandler that the transport creates for `network.Network`."""
+    """A connection to a broker: a StreamHandler that the transport creates for `network.Network`.
 
-    def __init__(self, client_id: str, clock: Clock) -> None:
+    `session_ms`: the time for which the broker serves a client that has logged in; 0: without end. Before its end,
+    the connection takes no new request, and closes when it has all responses.
+    """
+
+    def __init__(self, client_id: str, clock: Clock, session_ms: int = 0) -> None:
         self._client_id = client_id
         self._clock = clock
         self._link: Link | None = None
@@ -32,11 +37,15 @@ class BrokerConnection:
         self._pending: dict[int, asyncio.Future[bytes]] = {}
         self._buffer = bytearray(BUFFER_BYTES)
         self._filled = 0
+        self._is_ending = False
+        self._session_end = (
+            clock.call_later(session_ms * SESSION_SHARE, self._end_session) if session_ms else None
+        )
 
     @property
     def is_open(self) -> bool:
         """True if requests can be sent."""
-        return self._link is not None
+        return self._link is not None and not self._is_ending
 
     @property
     def in_flight(self) -> int:
@@ -111,6 +120,8 @@ class BrokerConnection:
         future = self._pending.pop(_INT32.unpack_from(response)[0], None)
         if future is not None and not future.done():
             future.set_result(response)
+        if self._is_ending:
+            self._end_session()
 
     def _make_room(self, start: int, frame_bytes: int) -> None:
         """Move the unread bytes to the start of a buffer that can hold the whole next frame."""
@@ -123,6 +134,12 @@ class BrokerConnection:
             self._buffer = buffer
             self._filled = left
 
+    def _end_session(self) -> None:
+        """Take no new request, and close the connection when no response is missing."""
+        self._is_ending = True
+        if not self._pending:
+            self.close()
+
     def _overdue(self) -> None:
         self._fail(TimeoutError("no response in time"))
 
@@ -130,6 +147,8 @@ class BrokerConnection:
         if self._link is None:
             return
         link, self._link = self._link, None
+        if self._session_end is not None:
+            self._session_end.cancel()
         self._error = error
         link.abort()
         pending, self._pending = self._pending, {}

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ConfigError, ProtocolViolation
-from minikafka.base.ports import Clock, Transport
+from minikafka.base.ports import Clock
 from minikafka.client.connection import BrokerConnection
+from minikafka.client.login import Connector
 from minikafka.kafka.messages.decoder import Entity
 from minikafka.kafka.wire import codec, versions
 
@@ -70,8 +72,8 @@ class AddressUnreachable(ConnectionError):
 class Network:
     """The connections to brokers, one per address, and the requests sent over them."""
 
-    def __init__(self, transport: Transport, clock: Clock, client_id: str) -> None:
-        self._transport = transport
+    def __init__(self, connector: Connector, clock: Clock, client_id: str) -> None:
+        self._connector = connector
         self._clock = clock
         self._client_id = client_id
         self._connections: dict[Address, BrokerConnection] = {}
@@ -122,10 +124,11 @@ class Network:
     async def _connect(self, address: Address, timeout_ms: int) -> BrokerConnection:
         try:
             async with asyncio.timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
-                handler: Any = await self._transport.connect(
-                    lambda: BrokerConnection(self._client_id, self._clock),
+                handler: Any = await self._connector.connect(
+                    partial(BrokerConnection, self._client_id, self._clock),
                     address.host,
                     address.port,
+                    self._client_id,
                 )
         except TimeoutError:
             raise

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.rpc.signatures import Signer, Verifier
@@ -72,8 +73,7 @@ class MemoryControlPlane:
 
     async def call(
         self,
-        host: str,
-        port: int,
+        endpoint: Endpoint,
         method: str,
         body: dict[str, Any],
         *,
@@ -82,7 +82,7 @@ class MemoryControlPlane:
     ) -> dict[str, Any]:
         """Send a call and return the answer. The call is handled in a task of the server's process."""
         await asyncio.sleep(self.delay())
-        server = self.server(port)
+        server = self.server(endpoint.port)
         self._authenticate(server.plane, target_id, method)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         task = start_in(server.process, _handle(server, Call(method, body), answer))
@@ -95,8 +95,8 @@ class MemoryControlPlane:
             if not server.process.is_dead:
                 task.cancel()
 
-    async def clock_offset(self, host: str, port: int, *, target_id: int, timeout_ms: int) -> int:
-        return self.server(port).plane.clock.wall_ms() - self.clock.wall_ms()
+    async def clock_offset(self, endpoint: Endpoint, *, target_id: int, timeout_ms: int) -> int:
+        return self.server(endpoint.port).plane.clock.wall_ms() - self.clock.wall_ms()
 
     def server(self, port: int) -> MemoryServer:
         """Return the server on a port. Raises ConnectionRefusedError."""

@@ -13,8 +13,18 @@ import contextvars
 import errno
 from collections.abc import Callable, Sequence
 
-from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol, require_plaintext
-from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Link, Listener, StreamHandler, Transport
+from minikafka.base.config.security import SecurityKeys
+from minikafka.base.errors import ConfigError
+from minikafka.base.ports import (
+    QUEUE_MARK_BYTES,
+    Buffer,
+    Link,
+    Listener,
+    StreamHandler,
+    Tls,
+    Transport,
+)
+from minikafka.runtime.connection import feed
 from minikafka.simulation.loop import PROCESS, Process
 
 
@@ -28,14 +38,16 @@ class MemoryTransport:
         self._links: set[MemoryLink] = set()
         self._free_port = 20_000
 
+    def tls(self, keys: SecurityKeys, *, server: bool) -> Tls:
+        raise ConfigError("the network in memory has no TLS: use PLAINTEXT or SASL_PLAINTEXT")
+
     async def listen(
         self,
         factory: Callable[[], StreamHandler | None],
         host: str,
         port: int,
-        security: SecurityProtocol = PLAINTEXT,
+        tls: Tls | None = None,
     ) -> Listener:
-        require_plaintext(security)
         if port in self._listeners:
             raise OSError(errno.EADDRINUSE, f"port {port} is in use")
         listener = MemoryListener(self, factory, host, port or self._next_port())
@@ -47,9 +59,8 @@ class MemoryTransport:
         factory: Callable[[], StreamHandler],
         host: str,
         port: int,
-        security: SecurityProtocol = PLAINTEXT,
+        tls: Tls | None = None,
     ) -> StreamHandler:
-        require_plaintext(security)
         await asyncio.sleep(0)
         listener = self._listeners.get(port)
         if listener is None:
@@ -207,6 +218,14 @@ class MemoryLink:
 
     def peer(self) -> str:
         return self._peer
+
+    def peer_certificate(self) -> bytes | None:
+        return None
+
+    def hand_over(self, handler: StreamHandler, received: bytes = b"") -> None:
+        self._handler = handler
+        handler.connected(self)
+        feed(handler, received)
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback, context=self._context)

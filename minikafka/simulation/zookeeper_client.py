@@ -8,13 +8,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from minikafka.base import ports
-from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol
 from minikafka.base.errors import CoordinationError, NotConnected, OutcomeUnknown
 from minikafka.base.ports import (
     MultiOp,
     SessionState,
     Stat,
     StreamHandler,
+    Tls,
     Transport,
     WatchKind,
     ZooKeeper,
@@ -65,13 +65,13 @@ class ConnectGate:
         factory: Callable[[], StreamHandler],
         host: str,
         port: int,
-        security: SecurityProtocol = PLAINTEXT,
+        tls: Tls | None = None,
     ) -> StreamHandler:
         while self._admitted == 0:
             await self._changed.wait()
         if self._admitted is not None:
             self._admitted -= 1
-        return await self._transport.connect(factory, host, port, security)
+        return await self._transport.connect(factory, host, port, tls)
 
 
 class InMemoryClient(ZooKeeperClient):

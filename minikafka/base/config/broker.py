@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minikafka.base.config.coordinators import CoordinatorKeys
@@ -27,6 +27,7 @@ from minikafka.base.config.keys import (
     unknown_key,
 )
 from minikafka.base.config.listeners import Listeners, parse_listeners
+from minikafka.base.config.security import PREFIX, SecurityKeys, listener_key, security_of
 from minikafka.base.coordination import CONTROLLER, LEADERS, MODES
 from minikafka.base.endpoints import SecurityProtocol, check_connect
 from minikafka.base.errors import ConfigError
@@ -76,10 +77,30 @@ class BrokerConfig(CoordinatorKeys):
     listener_security_protocol_map: tuple[str, ...] = key(
         LIST,
         (*(f"{item.value}:{item.value}" for item in SecurityProtocol), "CONTROLLER:PLAINTEXT"),
-        "Security protocol of each listener name, as NAME:PROTOCOL. Only PLAINTEXT is implemented.",
+        "Security protocol of each listener name, as NAME:PROTOCOL.",
     )
     inter_broker_listener_name: str | None = key(
-        STRING, None, "Listener that followers fetch from; PLAINTEXT if not set."
+        STRING,
+        None,
+        "Listener that followers fetch from; if not set, the listener with the name of security.inter.broker.protocol.",
+    )
+    security_inter_broker_protocol: str = key(
+        STRING,
+        "PLAINTEXT",
+        "Security protocol between brokers, in the place of inter.broker.listener.name.",
+        choices=tuple(item.value for item in SecurityProtocol),
+    )
+    connection_failed_authentication_delay_ms: int = key(
+        INT,
+        100,
+        "Time after which a client that has not authenticated gets its answer, and is disconnected.",
+        low=0,
+    )
+    minikafka_handshake_timeout_ms: int = key(
+        INT,
+        30_000,
+        "Time that a client has for the TLS handshake and for its authentication.",
+        low=1_000,
     )
     control_plane_listener_name: str = key(
         STRING, "CONTROLLER", "Listener that receives the controller's requests."
@@ -436,6 +457,8 @@ class BrokerConfig(CoordinatorKeys):
 
     given: frozenset[str] = frozenset()
     """The keys that were set explicitly, as opposed to defaults."""
+    listener_keys: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The values of the keys `listener.name.…` by full name."""
 
     @classmethod
     def keys(cls) -> dict[str, Key]:
@@ -445,7 +468,9 @@ class BrokerConfig(CoordinatorKeys):
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> BrokerConfig:
         """Create a config from TOML values, or values in Kafka's text form, by Kafka key name. Raises ConfigError."""
-        config = cls(**parse_all(_BROKER_KEYS, values), given=frozenset(values))
+        own = {name: value for name, value in values.items() if not name.startswith(PREFIX)}
+        prefixed = parse_prefixed(values)
+        config = cls(**parse_all(_BROKER_KEYS, own), given=frozenset(own), listener_keys=prefixed)
         _check_broker(config)
         return config
 
@@ -482,8 +507,12 @@ class BrokerConfig(CoordinatorKeys):
             self.advertised_listeners,
             self.listener_security_protocol_map,
             self.control_plane_listener_name,
-            self.inter_broker_listener_name,
+            self.inter_broker_listener_name or self.security_inter_broker_protocol,
         )
+
+    def security_of(self, listener: str, mechanism: str = "") -> SecurityKeys:
+        """Return the keys of TLS and SASL for a listener, and for one of its SASL mechanisms."""
+        return security_of(self, self.listener_keys, listener, mechanism)
 
     @property
     def exposed_listeners(self) -> tuple[str, ...]:
@@ -493,6 +522,16 @@ class BrokerConfig(CoordinatorKeys):
 
 
 _BROKER_KEYS: Final = table(BrokerConfig)
+
+
+def parse_prefixed(values: Mapping[str, object]) -> dict[str, Any]:
+    """Return the checked values of the keys `listener.name.…` by full name. Raises ConfigError."""
+    found = {}
+    for name, value in values.items():
+        row = listener_key(name)
+        if row is not None:
+            found[name] = row.parse(value)
+    return found
 
 
 def _check_broker(config: BrokerConfig) -> None:
@@ -510,6 +549,10 @@ def _check_broker(config: BrokerConfig) -> None:
     if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
         raise ConfigError("replica.fetch.wait.max.ms must be at most replica.lag.time.max.ms")
     check_cleaner(config)
+    if {"inter.broker.listener.name", "security.inter.broker.protocol"} <= config.given:
+        raise ConfigError(
+            "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
+        )
     _ = config.endpoints  # raises ConfigError for listeners that contradict each other
     check_connect(config.zookeeper_connect)
     check_inherited(config)

@@ -193,8 +193,12 @@ class Key:
 
 
 def key(kind: ConfigType, default: Any, doc: str, **rest: Any) -> Any:
-    """Return the dataclass field of a configuration key. `rest`: further fields of the `Key`, for example `low`."""
-    return field(default=default, metadata={"key": Key(kind, default, doc, **rest)})
+    """Return the dataclass field of a configuration key. `rest`: further fields of the `Key`, for example `low`.
+
+    The values of sensitive keys are not in the `repr` of the dataclass.
+    """
+    row = Key(kind, default, doc, **rest)
+    return field(default=default, repr=not row.sensitive, metadata={"key": row})
 
 
 def first_set(values: Mapping[str, Any], synonyms: Iterable[tuple[str, int]]) -> Any:

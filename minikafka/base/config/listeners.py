@@ -14,7 +14,6 @@ from minikafka.base.endpoints import (
     Endpoint,
     SecurityProtocol,
     parse_endpoint,
-    require_plaintext,
 )
 from minikafka.base.errors import ConfigError
 
@@ -44,7 +43,7 @@ def parse_listeners(
     advertised: Sequence[str],
     protocols: Iterable[str],
     control_name: str,
-    inter_broker_name: str | None,
+    inter_broker_name: str,
 ) -> Listeners:
     """Return the listeners that these values of the configuration describe. Raises ConfigError.
 
@@ -52,6 +51,7 @@ def parse_listeners(
     """
     by_name = _protocols(protocols)
     control_name = control_name.upper()
+    by_name.setdefault(control_name, PLAINTEXT)
     inter_broker = _inter_broker(inter_broker_name, by_name)
     if control_name == inter_broker:
         raise ConfigError(
@@ -71,13 +71,14 @@ def parse_listeners(
             f"Found {inter_broker}. The valid options based on currently configured listeners are "
             f"{','.join(name for name in shown if name != control_name)}"
         )
+    security = _of_control(control_name, by_name, by_name[inter_broker])
     control = found.get(control_name)
     if control is None:
         [host] = [item.host for item in kafka if item.name == inter_broker]
-        control = Endpoint(control_name, host, 0, by_name.get(control_name, PLAINTEXT))
+        control = Endpoint(control_name, host, 0)
         shown.setdefault(control_name, control._replace(host=shown[inter_broker].host))
-    for endpoint in (*kafka, control):
-        _require_implemented(endpoint)
+    control = control._replace(security=security)
+    shown[control_name] = shown[control_name]._replace(security=security)
     _require_routable(shown.values())
     return Listeners(kafka, control, inter_broker, tuple(shown.values()))
 
@@ -101,10 +102,24 @@ def _protocols(entries: Iterable[str]) -> dict[str, SecurityProtocol]:
     return by_name
 
 
-def _inter_broker(name: str | None, by_name: Mapping[str, SecurityProtocol]) -> str:
-    """Return the name of the inter-broker listener; `PLAINTEXT` if none is configured."""
-    if name is None:
-        return PLAINTEXT.value
+def _of_control(
+    name: str, by_name: Mapping[str, SecurityProtocol], between: SecurityProtocol
+) -> SecurityProtocol:
+    """Return the security protocol of the control listener: SSL if brokers encrypt what they send to each other.
+
+    Its requests are signed, so it needs no SASL.
+    """
+    security = SecurityProtocol.SSL if between.is_encrypted else PLAINTEXT
+    if by_name.get(name, PLAINTEXT) not in (PLAINTEXT, security):
+        raise ConfigError(
+            f"{_MAP}: the control listener {name} has the security protocol {security.value}, because the one "
+            f"between brokers is {between.value}; remove its entry"
+        )
+    return security
+
+
+def _inter_broker(name: str, by_name: Mapping[str, SecurityProtocol]) -> str:
+    """Return the name of the inter-broker listener."""
     if name.upper() not in by_name:
         raise ConfigError(
             f"Listener with name {name.upper()} defined in inter.broker.listener.name not found in {_MAP}."
@@ -167,13 +182,6 @@ def _advertised(
         name: item._replace(security=found[name].security if name in found else PLAINTEXT)
         for name, item in given.items()
     }
-
-
-def _require_implemented(endpoint: Endpoint) -> None:
-    try:
-        require_plaintext(endpoint.security)
-    except ConfigError as error:
-        raise ConfigError(f"listener {endpoint.name}: {error}") from None
 
 
 def _require_routable(advertised: Iterable[Endpoint]) -> None:

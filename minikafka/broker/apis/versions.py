@@ -32,11 +32,16 @@ _UPGRADE_TYPES: Final = (_UPGRADE, 2, 3)
 
 def api_versions(services: Services, request: Entity, context: RequestContext) -> bytes:
     """Return the response to an ApiVersions request."""
-    if context.version >= _NAMED_SINCE:
-        name, version = request.client_software_name, request.client_software_version
-        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
-            return response(API_VERSIONS, context.version, error_code=ErrorCode.INVALID_REQUEST)
-    return _table(context.version, ErrorCode.NONE)
+    return answer(context.version, request)
+
+
+def answer(version: int, request: Entity) -> bytes:
+    """Return the response to an ApiVersions request of this version, from any client."""
+    if version >= _NAMED_SINCE:
+        name, release = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(release)):
+            return response(API_VERSIONS, version, error_code=ErrorCode.INVALID_REQUEST)
+    return _table(version, ErrorCode.NONE)
 
 
 def unsupported(correlation: int) -> bytes:

@@ -38,8 +38,7 @@ class OtherBrokers:
         if endpoint is None:
             raise ConnectionError(f"the address of broker {broker_id} is not known")
         return await self._control_plane.call(
-            endpoint.host,
-            endpoint.port,
+            endpoint,
             method,
             body,
             target_id=broker_id,

@@ -178,6 +178,9 @@ class ColdRequests:
         if self._is_queued or self._closed:
             return
         self.is_waiting = False
+        if self._connection.is_ending:
+            self._end()
+            return
         if self._needs_room and not self._has_room():
             return
         if self._steps is None and (
@@ -189,6 +192,12 @@ class ColdRequests:
             self._turns.large.ask(self)
         else:
             self._turns.requests.ask(self)
+
+    def _end(self) -> None:
+        """Close the connection when the client has received the last response."""
+        if self._current is None and self._has_sent():
+            self.close()
+            self._close()
 
     def _has_room(self) -> bool:
         """Return False while the response waits for memory. Release the memory of a response that was received."""
@@ -350,6 +359,8 @@ class ColdRequests:
         if self._needs_room:
             self._sent_bytes = len(frame)
             self.is_waiting = True  # `proceed` releases the memory when the response was received
+        if self._connection.is_ending:
+            self.is_waiting = True  # `proceed` closes the connection when the response was received
         self._answers.purgatory.ready[self._answers] = None
 
     def _count(self, added_bytes: int) -> None:

@@ -20,7 +20,7 @@ from enum import IntEnum, auto
 from typing import Final
 
 from minikafka.base.errors import ProtocolViolation, RecordsGone
-from minikafka.base.ports import QUEUE_MARK_BYTES, Link, Slice, Tasks
+from minikafka.base.ports import QUEUE_MARK_BYTES, Link, Slice, Tasks, Timer
 from minikafka.broker.fetch.handler import FetchApi
 from minikafka.broker.network.cold_requests import ColdRequests
 from minikafka.broker.network.frame_room import SMALL_MAX, FrameRooms
@@ -35,8 +35,8 @@ from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.broker.turns import Scheduler
-from minikafka.kafka.wire.framing import CLIENT_ID, FramedStream, LargeBuffers, frames
-from minikafka.kafka.wire.versions import FETCH, PRODUCE
+from minikafka.kafka.wire.framing import CLIENT_ID, FramedStream, LargeBuffers, Route, frames
+from minikafka.kafka.wire.versions import FETCH, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from minikafka.storage.replication.purgatory import AnswerQueue, Slot
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ class AcceptedConnection(FramedStream):
     """
 
     __slots__ = (
+        "_all_routes",
+        "_session_end",
         "answers",
         "client",
         "clock",
@@ -129,7 +131,13 @@ class AcceptedConnection(FramedStream):
             self._unsent,
             self.give_up,
         )
-        self.routes = {PRODUCE: self.produce.on_request, FETCH: self.fetch.on_request}
+        self._all_routes: dict[int, Route] = {
+            PRODUCE: self.produce.on_request,
+            FETCH: self.fetch.on_request,
+        }
+        self.routes = self._all_routes
+        """The handlers of Produce and Fetch; none after the end of the session."""
+        self._session_end: Timer | None = None
         self.gate = ReadingGate(lambda: turns.requests.ask(self))
         self.used = 0
         """Cost so far of the requests that were left in the buffer (see `Job.used`)."""
@@ -145,9 +153,31 @@ class AcceptedConnection(FramedStream):
         """Begin to serve the client."""
         self.link = self.gate.link = link
         self.client.peer = link.peer()
+        if self.client.authentication is not None:
+            self.client.authentication.on_renewed = self._begin_session
+            self._begin_session()
+
+    def _begin_session(self) -> None:
+        """Serve requests until the client must have authenticated again."""
+        assert self.client.authentication is not None
+        self.routes = self._all_routes
+        if self._session_end is not None:
+            self._session_end.cancel()
+            self._session_end = None
+        expires = self.client.authentication.expires
+        if expires is not None:
+            left = max(expires - self.clock.now(), 0)
+            self._session_end = self.clock.call_later(left, self._end_session)
+
+    def _end_session(self) -> None:
+        """Serve only requests of authentication from now on; another request closes the connection (KIP-368)."""
+        self._session_end = None
+        self.routes = {}
 
     def disconnected(self, error: Exception | None) -> None:
         """Drop the requests, fetches and responses that wait on this connection."""
+        if self._session_end is not None:
+            self._session_end.cancel()
         self.cold.close()
         self.fetch.close()
         self.produce.end_connection()
@@ -334,7 +364,12 @@ class AcceptedConnection(FramedStream):
         body: int,
         end: int,
     ) -> bool:
-        """Queue one request that is neither Produce nor Fetch; return True if parsing must stop."""
+        """Queue one request that is neither Produce nor Fetch; return True if parsing must stop.
+
+        Raises ProtocolViolation if the client should have authenticated again before this request.
+        """
+        if not self.routes and api not in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+            raise ProtocolViolation("its client has not authenticated again in time")
         if self.answers.entries:  # without an unanswered request, no fetch waits
             self.fetch.release_parked()
         is_null = view[start + CLIENT_ID] >= 0x80  # a negative length means a null client id

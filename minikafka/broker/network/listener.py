@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,14 +25,17 @@ from minikafka.broker.apis import (
     producers,
     reassignments,
     records,
+    sasl,
     security,
     topics,
     transactions,
     versions,
 )
+from minikafka.broker.network.admission import AuthenticationLog
 from minikafka.broker.network.connection import AcceptedConnection
 from minikafka.broker.network.connection_room import ConnectionRoom
-from minikafka.broker.network.frame_room import SWEEP_MS, frame_rooms
+from minikafka.broker.network.frame_room import SWEEP_MS, FrameRoom, frame_rooms
+from minikafka.broker.network.newcomer import LARGE_BYTES, Admission, Newcomer
 from minikafka.broker.network.unsent import ReadAhead, SendTurns
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.manager import ReplicaManager
@@ -53,6 +56,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     **producers.HANDLERS,
     **reassignments.HANDLERS,
     **records.HANDLERS,
+    **sasl.HANDLERS,
     **security.HANDLERS,
     **topics.HANDLERS,
     **transactions.HANDLERS,
@@ -84,6 +88,7 @@ class KafkaListener:
         replicas: ReplicaManager,
         ports: BrokerPorts,
         room: ConnectionRoom,
+        logins: AuthenticationLog,
     ) -> None:
         self._services = services
         self._replicas = replicas
@@ -100,6 +105,10 @@ class KafkaListener:
         self._listening: list[Listener] = []
         self._connections: dict[AcceptedConnection, None] = {}
         self._room = room
+        self._logins = logins
+        self._newcomers: dict[Newcomer, None] = {}
+        """Connections whose clients are not authenticated yet, the oldest first."""
+        self._newcomer_room = FrameRoom(LARGE_BYTES)
         self._silent: dict[AcceptedConnection, None] = {}
         """Connections that had not sent a request when they were last looked at, the oldest first."""
         self._last_id = 0
@@ -107,33 +116,75 @@ class KafkaListener:
         self._unused: list[AcceptedConnection] = []
         """Connections that had been idle for `_UNUSED_MS` at the time `_looked_at`, the longest idle one last."""
 
-    async def start(self, endpoints: Sequence[Endpoint]) -> dict[str, int]:
-        """Listen on every endpoint; return the ports in use by listener name. Raises OSError."""
+    async def start(
+        self, endpoints: Sequence[Endpoint], admissions: Mapping[str, Admission]
+    ) -> dict[str, int]:
+        """Listen on every endpoint; return the ports in use by listener name. Raises OSError.
+
+        `admissions`: what the listeners demand of their clients, by name. A listener without one serves everybody.
+        """
         ports = {}
-        for name, host, port, protocol in endpoints:
-            listening = await self._transport.listen(
-                partial(self._accept, name), host, port, protocol
-            )
+        for name, host, port, _ in endpoints:
+            admission = admissions.get(name)
+            if admission is None:
+                listening = await self._transport.listen(partial(self._accept, name), host, port)
+            else:
+                receive = partial(self._receive, name, admission)
+                listening = await self._transport.listen(receive, host, port, admission.tls)
             self._listening.append(listening)
             ports[name] = listening.port
         self._tasks.spawn(self._sweep(), "connections")
         return ports
 
-    def _accept(self, listener: str) -> AcceptedConnection | None:
-        """Return the handler of a new connection; None to refuse it, if there is no room.
+    def _receive(self, listener: str, admission: Admission) -> Newcomer | None:
+        """Return the handler of a new connection whose client must authenticate; None to refuse it."""
+        if not self._has_place():
+            return None
+        newcomer = Newcomer(
+            self._new_client(listener),
+            admission,
+            self._services.clock,
+            self._newcomer_room,
+            self._logins,
+            self._admit,
+            self._left,
+        )
+        self._newcomers[newcomer] = None
+        return newcomer
 
-        Without room, a new connection replaces the oldest connection that has never sent a request, or else a
-        connection that has been idle for `_UNUSED_MS`. So connections that nobody uses cannot lock out followers.
+    def _admit(self, newcomer: Newcomer) -> AcceptedConnection:
+        return self._new_connection(newcomer.client)
+
+    def _left(self, newcomer: Newcomer) -> None:
+        self._newcomers.pop(newcomer, None)
+
+    def _accept(self, listener: str) -> AcceptedConnection | None:
+        """Return the handler of a new connection; None to refuse it, if there is no room."""
+        return self._new_connection(self._new_client(listener)) if self._has_place() else None
+
+    def _has_place(self) -> bool:
+        """Return True if a new connection can be served.
+
+        Without room, it replaces the oldest connection that is not authenticated, or else the oldest one that has
+        never sent a request, or else a connection that has been idle for `_UNUSED_MS`. So connections that nobody uses
+        cannot lock out followers.
         """
-        if not self._room.has_place(len(self._connections)):
-            replaced = self._oldest_silent() or self._longest_idle()
-            if replaced is None:
-                self._room.refused += 1
-                return None
-            self._replace(replaced)
+        if self._room.has_place(len(self._connections) + len(self._newcomers)):
+            return True
+        replaced = self._oldest_newcomer() or self._oldest_silent() or self._longest_idle()
+        if replaced is None:
+            self._room.refused += 1
+            return False
+        self._replace(replaced)
+        return True
+
+    def _new_client(self, listener: str) -> ClientConnection:
         self._last_id += 1
+        return ClientConnection(self._last_id, listener)
+
+    def _new_connection(self, client: ClientConnection) -> AcceptedConnection:
         connection = AcceptedConnection(
-            ClientConnection(self._last_id, listener),
+            client,
             self._services,
             self._replicas,
             self.handlers,
@@ -148,6 +199,12 @@ class KafkaListener:
         )
         self._connections[connection] = self._silent[connection] = None
         return connection
+
+    def _oldest_newcomer(self) -> Newcomer | None:
+        """Return the oldest connection that is not authenticated; None if it was opened less than `_SETTLED_MS` ago."""
+        oldest = next(iter(self._newcomers), None)
+        now = self._services.clock.now()
+        return oldest if oldest and now - oldest.opened_at >= _SETTLED_MS else None
 
     def _oldest_silent(self) -> AcceptedConnection | None:
         """Return the oldest connection without a request; None if it was opened less than `_SETTLED_MS` ago."""
@@ -176,11 +233,14 @@ class KafkaListener:
         """Return the connections without a request in progress that have been idle since this time."""
         return [one for one in self._connections if one.last_active <= since and one.is_idle()]
 
-    def _replace(self, connection: AcceptedConnection) -> None:
+    def _replace(self, connection: AcceptedConnection | Newcomer) -> None:
         """Close a connection to free its file descriptor for another use."""
         self._room.replaced += 1
         connection.link.abort()
-        self._closed(connection)
+        if isinstance(connection, Newcomer):
+            self._left(connection)
+        else:
+            self._closed(connection)
 
     def _closed(self, connection: AcceptedConnection) -> None:
         self._connections.pop(connection, None)
@@ -223,10 +283,20 @@ class KafkaListener:
 
     def _close_abandoned(self) -> None:
         """Close connections whose client has disconnected, has waited too long or is sending too slowly."""
+        latest = self._services.clock.now() - self._services.config.minikafka_handshake_timeout_ms
+        for newcomer in tuple(self._newcomers):
+            if newcomer.opened_at > latest:
+                break
+            newcomer.give_up("it has not authenticated in time")
         for connection in tuple(self._connections):
             if connection.is_abandoned():
                 connection.link.abort()
-        for part in (*self._rooms, self._turns.large, self._turns.large_produce):
+        for part in (
+            *self._rooms,
+            self._newcomer_room,
+            self._turns.large,
+            self._turns.large_produce,
+        ):
             part.sweep()
 
     def _shrink_buffers(self, now: int) -> None:
@@ -266,5 +336,7 @@ class KafkaListener:
         """Stop accepting, and close every connection after its ready responses are sent."""
         for listening in self._listening:
             await listening.close()
+        for newcomer in tuple(self._newcomers):
+            newcomer.link.close()
         for connection in tuple(self._connections):
             connection.link.close()

@@ -18,13 +18,14 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import StorageFailed
 from minikafka.base.model import Broker, BrokerId, TopicPartition
-from minikafka.base.ports import Clock, Link, Tasks, Timer, Transport
+from minikafka.base.ports import Clock, Link, Tasks, Timer
+from minikafka.client.login import SESSION_SHARE, Connector, LoginFailed, LoginSteps
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
 from minikafka.kafka.wire.fetch import decode_response_head, response_partitions
 from minikafka.kafka.wire.fetch import encode_request as encode_fetch
 from minikafka.kafka.wire.framing import SIZE, FramedStream
 from minikafka.kafka.wire.single_fetch import SingleFetch, single_response
-from minikafka.kafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
+from minikafka.kafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH, SASL_AUTHENTICATE
 from minikafka.storage.replication.follower import Follower, Question
 from minikafka.storage.replication.partition import Partition
 
@@ -50,26 +51,36 @@ class LeaderConnection(FramedStream):
         "_checked_at",
         "_clock",
         "_config",
+        "_connector",
         "_correlation",
         "_fetcher",
+        "_login",
+        "_login_timer",
         "_outstanding",
         "_single",
         "_timer",
         "lost",
     )
 
-    def __init__(self, fetcher: LeaderFetcher, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, fetcher: LeaderFetcher, fetchers: Fetchers, session_ms: int) -> None:
+        """`session_ms`: the time after which the broker must have authenticated again; 0: it need not."""
+        config = fetchers.config
         super().__init__(
             config.replica_fetch_response_max_bytes + config.socket_request_max_bytes + _FRAME_SLACK
         )
         self._fetcher = fetcher
         self._config = config
-        self._clock = clock
+        self._clock = fetchers.clock
+        self._connector = fetchers.connector
         self._correlation = 0
         self._outstanding: deque[int] = deque()
         self._checked = -1
         self._checked_at = 0
         self._timer: Timer | None = None
+        self._login: LoginSteps | None = None
+        """The login that is due or in progress (KIP-368); fetches wait for it."""
+        self._login_timer: Timer | None = None
+        self._begin_session(session_ms)
         self._single = SingleFetch(fetcher.client_id, fetcher.broker_id, self._limits())
         self.lost = asyncio.Event()
 
@@ -81,8 +92,9 @@ class LeaderConnection(FramedStream):
 
     def disconnected(self, error: Exception | None) -> None:
         """Set `lost`, which wakes the fetcher's task to connect again."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._login_timer):
+            if timer is not None:
+                timer.cancel()
         self.release()
         self.lost.set()
 
@@ -95,8 +107,11 @@ class LeaderConnection(FramedStream):
             stop = start + 4 + int(SIZE.unpack_from(buf, start)[0])
             if stop > end:
                 break
-            if self._outstanding.popleft() == FETCH:
+            api = self._outstanding.popleft()
+            if api == FETCH:
                 self._on_fetch(buf, view, start, stop)
+            elif api == SASL_AUTHENTICATE:
+                self._on_login(view[start + 4 : stop])
             else:
                 self._on_epochs(view[start + 4 : stop])
             start = stop
@@ -112,12 +127,39 @@ class LeaderConnection(FramedStream):
             self._send(OFFSET_FOR_LEADER_EPOCH, self._epoch_request(questions))
         if follower.held:
             follower.release_held()
-        if not self._outstanding and follower.has_fetch():
-            self._send(FETCH, self._fetch_request())
+        if not self._outstanding:
+            if self._login is not None:
+                self._send(SASL_AUTHENTICATE, self._login.first())
+            elif follower.has_fetch():
+                self._send(FETCH, self._fetch_request())
         if follower.delayed or follower.held:
             self._arm()
 
     pump = finish
+
+    def _begin_session(self, session_ms: int) -> None:
+        """Authenticate again when most of the session is over."""
+        if session_ms:
+            self._login_timer = self._clock.call_later(session_ms * SESSION_SHARE, self._log_in)
+
+    def _log_in(self) -> None:
+        self._login = self._connector.new_login(self._fetcher.client_id.decode())
+        self.pump()
+
+    def _on_login(self, answer: memoryview) -> None:
+        """Send the next request of a login, or go on with fetches. A refused login closes the connection."""
+        assert self._login is not None
+        try:
+            following = self._login.next(bytes(answer))
+        except LoginFailed as error:
+            logger.warning("leader %d refuses the login: %s", self._fetcher.leader, error)
+            self.link.abort()
+            return
+        if following is not None:
+            self._send(SASL_AUTHENTICATE, following)
+            return
+        session_ms, self._login = self._login.lifetime_ms, None
+        self._begin_session(session_ms)
 
     def _send(self, api: int, frame: bytes) -> None:
         self._outstanding.append(api)
@@ -251,13 +293,13 @@ class LeaderFetcher:
             if endpoint is not None:
                 try:
                     async with asyncio.timeout(_CONNECT_WITHIN_MS / 1000):
-                        made = await fetchers.transport.connect(
+                        made = await fetchers.connector.connect(
                             self._new_connection,
                             endpoint.host,
                             endpoint.port,
-                            endpoint.security,
+                            self.client_id.decode(),
                         )
-                except OSError as error:
+                except (OSError, LoginFailed) as error:
                     why = str(error) or "no response"
                     logger.info("cannot reach leader %d at %s: %s", self.leader, endpoint, why)
                     if not isinstance(error, TimeoutError):  # silence is no sign of a death
@@ -277,8 +319,8 @@ class LeaderFetcher:
                 backoff_ms = min(2 * backoff_ms, fetchers.config.replica_fetch_backoff_ms)
         fetchers.ended(self)
 
-    def _new_connection(self) -> LeaderConnection:
-        return LeaderConnection(self, self._fetchers.config, self._fetchers.clock)
+    def _new_connection(self, session_ms: int) -> LeaderConnection:
+        return LeaderConnection(self, self._fetchers, session_ms)
 
 
 class Fetchers:
@@ -288,7 +330,7 @@ class Fetchers:
         self,
         broker_id: BrokerId,
         config: BrokerConfig,
-        transport: Transport,
+        connector: Connector,
         clock: Clock,
         tasks: Tasks,
         on_storage_failed: Callable[[Partition, StorageFailed], None],
@@ -304,7 +346,7 @@ class Fetchers:
         """
         self.broker_id = broker_id
         self.config = config
-        self.transport = transport
+        self.connector = connector
         self.clock = clock
         self.tasks = tasks
         self.on_storage_failed = on_storage_failed

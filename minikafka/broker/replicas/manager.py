@@ -30,6 +30,7 @@ from minikafka.base.model import (
 from minikafka.base.ports import Ledger
 from minikafka.base.traffic import TopicTraffic
 from minikafka.broker.capabilities import Capabilities
+from minikafka.broker.inter_broker import connector_of
 from minikafka.broker.ledger.record import BROKER, by_topic, in_parts
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.ports import BrokerPorts
@@ -100,7 +101,7 @@ class ReplicaManager:
         self.fetchers = Fetchers(
             broker_id,
             config,
-            ports.transport,
+            connector_of(config, ports.transport, ports.rng.bytes),
             clock,
             tasks,
             self._storage_failed,

@@ -191,8 +191,7 @@ class _Channel:
             raise ConnectionError(f"broker has no listener {self._listener}")
         try:
             answer = await self._control_plane.call(
-                endpoint.host,
-                endpoint.port,
+                endpoint,
                 method,
                 body,
                 target_id=broker.id,

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from io import BytesIO
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import aiohttp
 
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Clock, Rng
+from minikafka.base.ports import Clock, Rng, Tls
 from minikafka.broker.rpc.encoding import BODY_MAX_BYTES, pack, unpack
 from minikafka.broker.rpc.liveness import PRESENT
 from minikafka.broker.rpc.messages import CHALLENGE, decode_challenge
@@ -29,17 +31,28 @@ _UNAUTHORIZED: Final = 401
 _NOT_A_CONTROL_PLANE: Final = "the response is not from a control plane"
 
 
+class Encryption(Tls, Protocol):
+    """The TLS context for new connections, which another one may replace at any time."""
+
+    context: ssl.SSLContext
+
+
 class _Peer(NamedTuple):
     """A broker and the address at which it is called. `is_fresh`: open a new connection for each request."""
 
-    host: str
-    port: int
+    endpoint: Endpoint
     id: BrokerId
     is_fresh: bool = False
 
+    @property
+    def address(self) -> str:
+        """The address as host:port."""
+        host, port = self.endpoint.host, self.endpoint.port
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
     def url(self, path: str) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}{path}"
+        scheme = "https" if self.endpoint.security.is_encrypted else "http"
+        return f"{scheme}://{self.address}{path}"
 
 
 class _Answer(NamedTuple):
@@ -54,13 +67,20 @@ class ControlPlaneClient:
     """A client that sends signed calls to brokers.
 
     `cluster_id`: must be equal at the caller and the called broker (`""` while both do not know the id).
-    `sender_id`: id of the calling broker, -1 for a tool.
+    `sender_id`: id of the calling broker, -1 for a tool. `tls`: for brokers whose control listener is encrypted.
     """
 
     def __init__(
-        self, secret: bytes, cluster_id: str, sender_id: int, clock: Clock, rng: Rng
+        self,
+        secret: bytes,
+        cluster_id: str,
+        sender_id: int,
+        clock: Clock,
+        rng: Rng,
+        tls: Encryption | None = None,
     ) -> None:
         self._clock = clock
+        self._tls = tls
         self._signer = Signer(secret, cluster_id, sender_id, rng.bytes(8))
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         """The HTTP clients: False -> with keep-alive connections, True -> with a new connection for each request."""
@@ -70,8 +90,7 @@ class ControlPlaneClient:
 
     async def call(
         self,
-        host: str,
-        port: int,
+        endpoint: Endpoint,
         method: str,
         body: dict[str, Any],
         *,
@@ -84,7 +103,7 @@ class ControlPlaneClient:
         connection, another ConnectionError if the connection ended, TimeoutError if the broker was silent. Raises
         KafkaError if the call is refused. A broker with another id refuses the call.
         """
-        peer, data = _Peer(host, port, target_id, method == PRESENT), pack(body)
+        peer, data = _Peer(endpoint, target_id, method == PRESENT), pack(body)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 answer = await self._connect_and_call(peer, f"/{method}", data)
@@ -98,13 +117,13 @@ class ControlPlaneClient:
         return _outcome(answer)
 
     async def clock_offset(
-        self, host: str, port: int, *, target_id: BrokerId, timeout_ms: int
+        self, endpoint: Endpoint, *, target_id: BrokerId, timeout_ms: int
     ) -> int:
         """Return by how many milliseconds the wall clock of the broker `target_id` is ahead of this process's.
 
         The result is exact to half the time that the answer took. Raises OSError and KafkaError like `call`.
         """
-        peer = _Peer(host, port, target_id)
+        peer = _Peer(endpoint, target_id)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 sent = self._clock.now()
@@ -121,7 +140,7 @@ class ControlPlaneClient:
         except aiohttp.ClientConnectorError as error:
             # aiohttp reports only the failure at the last of several addresses.
             if isinstance(error.os_error, ConnectionRefusedError) and await _refuses(peer):
-                reason = f"{peer.host}:{peer.port}: {error.strerror}"
+                reason = f"{peer.address}: {error.strerror}"
                 raise ConnectionRefusedError(reason) from error
             raise
 
@@ -157,7 +176,12 @@ class ControlPlaneClient:
         self, method: str, peer: _Peer, path: str, data: BytesIO | None, headers: dict[str, str]
     ) -> _Answer:
         request = self._http_client(peer.is_fresh).request(
-            method, peer.url(path), data=data, headers=headers, allow_redirects=False
+            method,
+            peer.url(path),
+            data=data,
+            headers=headers,
+            allow_redirects=False,
+            ssl=True if self._tls is None else self._tls.context,
         )
         async with request as response:
             body, status = await _limited(response), response.status
@@ -222,7 +246,7 @@ async def _refuses(peer: _Peer) -> bool:
     """True if every address of the peer refuses a connection, False if another error occurs or one accepts."""
     loop = asyncio.get_running_loop()
     for family, kind, protocol, _, address in await loop.getaddrinfo(
-        peer.host, peer.port, type=socket.SOCK_STREAM
+        peer.endpoint.host, peer.endpoint.port, type=socket.SOCK_STREAM
     ):
         with socket.socket(family, kind, protocol) as trial:
             trial.setblocking(False)
@@ -246,7 +270,7 @@ def _unauthorized() -> KafkaError:
 def _connection_error(peer: _Peer, error: aiohttp.ClientError) -> ConnectionError:
     # Some errors of aiohttp are OSErrors without a number, whose text begins with "[Errno None]".
     reason = getattr(error, "strerror", None) or error
-    return ConnectionError(f"{peer.host}:{peer.port}: {reason}")
+    return ConnectionError(f"{peer.address}: {reason}")
 
 
 async def _limited(response: aiohttp.ClientResponse) -> bytes:

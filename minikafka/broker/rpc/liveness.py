@@ -75,8 +75,7 @@ async def probe(control_plane: ControlPlane, clock: Clock, broker: Broker, liste
     for pause_ms in (*_PAUSES_MS, None):
         try:
             answer = await control_plane.call(
-                endpoint.host,
-                endpoint.port,
+                endpoint,
                 PRESENT,
                 {},
                 target_id=broker.id,
@@ -106,6 +105,4 @@ async def attend(control_plane: ControlPlane, broker: Broker, listener: str) -> 
     endpoint = broker.endpoint(listener)
     if endpoint is None:
         raise ConnectionError(f"broker {broker.id} has no listener {listener}")
-    await control_plane.call(
-        endpoint.host, endpoint.port, ATTEND, {}, target_id=broker.id, timeout_ms=_ATTENDED_MS
-    )
+    await control_plane.call(endpoint, ATTEND, {}, target_id=broker.id, timeout_ms=_ATTENDED_MS)

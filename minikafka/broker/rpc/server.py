@@ -12,16 +12,17 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from aiohttp import web
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import CONTENT_TYPE
 from minikafka.base.ports import Call, Clock, Listener, Rng
-from minikafka.broker.rpc.client import ControlPlaneClient
+from minikafka.broker.rpc.client import ControlPlaneClient, Encryption
 from minikafka.broker.rpc.connections import Connections, ServedConnection
 from minikafka.broker.rpc.encoding import BODY_MAX_BYTES, pack, unpack
 from minikafka.broker.rpc.messages import CHALLENGE, STATE_CHANGES, encode_challenge
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 INCARNATIONS_MAX: Final = 1024
 """Number of sending processes whose last sequence number is kept; far more than run at the same time."""
+HANDSHAKE_SECONDS: Final = 10
 _SERVER_NAME: Final = {"Server": "minikafka"}
 
 HOME: Final = ("GET", "/")
@@ -51,6 +53,13 @@ Page: TypeAlias = Callable[[], AsyncIterator[str]]
 Handler: TypeAlias = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
+class ControlTls(NamedTuple):
+    """How the control plane encrypts. `server`: None if this broker's control listener is not encrypted."""
+
+    server: Encryption | None
+    client: Encryption
+
+
 class HttpControlPlane(ControlPlaneClient):
     """The ControlPlane port: sends and serves signed calls. Each process has one.
 
@@ -65,12 +74,15 @@ class HttpControlPlane(ControlPlaneClient):
         clock: Clock,
         rng: Rng,
         descriptors: Callable[[], int] = lambda: sys.maxsize,
+        tls: ControlTls | None = None,
     ) -> None:
         """`sender_id`: this broker's id, -1 for a tool. Received calls must be addressed to this id.
 
-        `descriptors()` returns the maximum number of open file descriptors of this process.
+        `descriptors()` returns the maximum number of open file descriptors of this process. `tls`: None if calls are
+        neither received nor sent under TLS.
         """
-        super().__init__(secret, cluster_id, sender_id, clock, rng)
+        super().__init__(secret, cluster_id, sender_id, clock, rng, tls and tls.client)
+        self._control_tls = tls
         self._sender_id = sender_id
         self._verifier = Verifier(secret, cluster_id, sender_id, rng.bytes(32))
         self._descriptors = descriptors
@@ -86,7 +98,7 @@ class HttpControlPlane(ControlPlaneClient):
         server = _Server(
             handler, self._verifier, self._clock, self._sender_id, metrics, self._descriptors
         )
-        await server.start(host, port)
+        await server.start(host, port, self._control_tls and self._control_tls.server)
         self._servers.append(server)
         return server
 
@@ -132,11 +144,17 @@ class _Server:
         )
         self._listening: asyncio.Server
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self, host: str, port: int, tls: Encryption | None) -> None:
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         try:
-            self._listening = await loop.create_server(self._accept, host, port)
+            self._listening = await loop.create_server(
+                self._accept,
+                host,
+                port,
+                ssl=None if tls is None else _renewed(tls),
+                ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+            )
         except OSError:
             await self._runner.cleanup()
             raise
@@ -250,6 +268,17 @@ class _Server:
             del self._latest[next(iter(self._latest))]
         async with self._state_changes:
             return await self._handler(call)
+
+
+def _renewed(tls: Encryption) -> ssl.SSLContext:
+    """Return a context that passes each handshake on to the current one, because asyncio cannot replace a context."""
+    context = tls.context
+
+    def choose(handshake: ssl.SSLObject, host: str | None, _: ssl.SSLContext) -> None:
+        handshake.context = tls.context
+
+    context.sni_callback = choose
+    return context
 
 
 def _refusal(status: int) -> web.Response:

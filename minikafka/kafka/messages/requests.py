@@ -133,6 +133,8 @@ REQUESTS: Final = {
     16: """ListGroupsRequest 0-5, flexible 3+
   states_filter: [string] 4+
   types_filter: [string] 5+""",
+    17: """SaslHandshakeRequest 0-1, flexible none
+  mechanism: string 0+""",
     18: """ApiVersionsRequest 0-4, flexible 3+
   client_software_name: string 3+
   client_software_version: string 3+""",
@@ -275,6 +277,8 @@ REQUESTS: Final = {
   topics: [DescribableLogDirTopic] 0+ null 0+
     topic: string 0+
     partitions: [int32] 0+""",
+    36: """SaslAuthenticateRequest 0-2, flexible 2+
+  auth_bytes: bytes 0+""",
     37: """CreatePartitionsRequest 0-3, flexible 2+
   topics: [CreatePartitionsTopic] 0+
     name: string 0+

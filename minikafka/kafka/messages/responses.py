@@ -194,6 +194,9 @@ RESPONSES: Final = {
     protocol_type: string 0+
     group_state: string 4+
     group_type: string 5+""",
+    17: """SaslHandshakeResponse 0-1, flexible none
+  error_code: int16 0+
+  mechanisms: [string] 0+""",
     18: """ApiVersionsResponse 0-4, flexible 3+
   error_code: int16 0+
   api_keys: [ApiVersion] 0+
@@ -374,6 +377,11 @@ RESPONSES: Final = {
         is_future_key: bool 0+
     total_bytes: int64 4+ = -1
     usable_bytes: int64 4+ = -1""",
+    36: """SaslAuthenticateResponse 0-2, flexible 2+
+  error_code: int16 0+
+  error_message: string 0+ null 0+
+  auth_bytes: bytes 0+
+  session_lifetime_ms: int64 1+ = 0""",
     37: """CreatePartitionsResponse 0-3, flexible 2+
   throttle_time_ms: int32 0+
   results: [CreatePartitionsTopicResult] 0+

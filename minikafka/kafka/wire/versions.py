@@ -20,6 +20,7 @@ LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
 DESCRIBE_GROUPS: Final = 15
 LIST_GROUPS: Final = 16
+SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -38,6 +39,7 @@ DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 ALTER_REPLICA_LOG_DIRS: Final = 34
 DESCRIBE_LOG_DIRS: Final = 35
+SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
@@ -67,6 +69,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     SYNC_GROUP: (0, 5),
     DESCRIBE_GROUPS: (0, 5),
     LIST_GROUPS: (0, 5),
+    SASL_HANDSHAKE: (0, 1),
     API_VERSIONS: (0, 4),
     CREATE_TOPICS: (0, 7),
     DELETE_TOPICS: (0, 6),
@@ -85,6 +88,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     ALTER_CONFIGS: (0, 2),
     ALTER_REPLICA_LOG_DIRS: (0, 2),
     DESCRIBE_LOG_DIRS: (0, 4),
+    SASL_AUTHENTICATE: (0, 2),
     CREATE_PARTITIONS: (0, 3),
     DELETE_GROUPS: (0, 2),
     ELECT_LEADERS: (0, 2),
@@ -127,6 +131,7 @@ NAMES: Final[dict[int, str]] = {
     SYNC_GROUP: "SyncGroup",
     DESCRIBE_GROUPS: "DescribeGroups",
     LIST_GROUPS: "ListGroups",
+    SASL_HANDSHAKE: "SaslHandshake",
     API_VERSIONS: "ApiVersions",
     CREATE_TOPICS: "CreateTopics",
     DELETE_TOPICS: "DeleteTopics",
@@ -145,6 +150,7 @@ NAMES: Final[dict[int, str]] = {
     ALTER_CONFIGS: "AlterConfigs",
     ALTER_REPLICA_LOG_DIRS: "AlterReplicaLogDirs",
     DESCRIBE_LOG_DIRS: "DescribeLogDirs",
+    SASL_AUTHENTICATE: "SaslAuthenticate",
     CREATE_PARTITIONS: "CreatePartitions",
     DELETE_GROUPS: "DeleteGroups",
     ELECT_LEADERS: "ElectLeaders",

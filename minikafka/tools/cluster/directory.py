@@ -24,6 +24,7 @@ from typing import IO, Any, Final, NamedTuple
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.coordination import CONTROLLER, MODES
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ConfigError, MinikafkaError, StorageFailed
 from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_directory
 from minikafka.base.ports import Clock, Rng
@@ -95,6 +96,11 @@ class BrokerRecord:
     port: int
     control_port: int
     process: ProcessId | None = None
+
+    @property
+    def control(self) -> Endpoint:
+        """The control listener, which receives signed calls."""
+        return Endpoint("CONTROLLER", HOST, self.control_port)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.capabilities import TopicPlan
 from minikafka.client import NewTopic, Record
+from minikafka.client.login import Connector
 from minikafka.client.network import Address, Network, request
 from minikafka.kafka.wire.versions import PRODUCE
 from minikafka.simulation.cluster import MemoryCluster
@@ -56,7 +57,7 @@ class Election:
 
     async def produced(self) -> int:
         """Return the error code of one produce request with acks=1 to the new leader."""
-        network = Network(self.cluster.transport, self.cluster.clock, "test")
+        network = Network(Connector(self.cluster.transport), self.cluster.clock, "test")
         data = [{"name": "t", "partition_data": [{"index": 0, "records": batch(b"b")}]}]
         body = request(PRODUCE, transactional_id=None, acks=1, timeout_ms=1_000, topic_data=data)
         response = await network.call(

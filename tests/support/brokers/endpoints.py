@@ -15,3 +15,7 @@ def endpoints(
         Endpoint("PLAINTEXT", host, port),
         Endpoint("CONTROLLER", control_host, control_port),
     )
+
+
+def control_at(host: str, port: int) -> Endpoint:
+    return Endpoint("CONTROLLER", host, port)

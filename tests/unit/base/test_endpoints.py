@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from minikafka.base.endpoints import (
-    PLAINTEXT,
     Endpoint,
-    SecurityProtocol,
     check_connect,
     parse_endpoint,
-    require_plaintext,
 )
 from minikafka.base.errors import ConfigError
 
@@ -61,13 +58,6 @@ def test_endpoint_is_loopback_only_at_addresses_of_this_machine(host, is_loopbac
 @pytest.mark.parametrize("text", ["A://h:1", "A://[::1]:0", "A://:9092"])
 def test_endpoint_prints_as_it_is_written(text):
     assert str(parse_endpoint(text)) == text
-
-
-@pytest.mark.parametrize("security", [item for item in SecurityProtocol if item is not PLAINTEXT])
-def test_only_plaintext_is_implemented(security):
-    require_plaintext(PLAINTEXT)
-    with pytest.raises(ConfigError, match=f"{security.value} is not implemented yet"):
-        require_plaintext(security)
 
 
 @pytest.mark.parametrize("connect", ["", "h:2181", "h", "a:1,b:2,[::1]:3/chroot/deep", "h:2181/x"])

@@ -27,8 +27,8 @@ class ControlPlane:
         self.offsets: dict[int, int | Exception] = {}
         self.asked: list[int] = []
 
-    async def clock_offset(self, host: str, port: int, *, target_id: int, timeout_ms: int) -> int:
-        assert (host, port) == ("h", 9000 + target_id)
+    async def clock_offset(self, endpoint: Endpoint, *, target_id: int, timeout_ms: int) -> int:
+        assert (endpoint.host, endpoint.port) == ("h", 9000 + target_id)
         self.asked.append(target_id)
         offset = self.offsets.get(target_id, 0)
         if isinstance(offset, Exception):

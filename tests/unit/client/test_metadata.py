@@ -10,6 +10,7 @@ from support.clients.stub_cluster import StubCluster
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client import metadata as module
+from minikafka.client.login import Connector
 from minikafka.client.metadata import Metadata, NoBrokerAnswers, error_code
 from minikafka.client.network import Network, parse_bootstrap
 from minikafka.kafka.wire import versions
@@ -18,7 +19,7 @@ from minikafka.runtime.clock import SystemClock
 
 @pytest.fixture
 async def metadata(cluster: StubCluster) -> AsyncIterator[Metadata]:
-    network = Network(cluster.transport, SystemClock(), "test")
+    network = Network(Connector(cluster.transport), SystemClock(), "test")
     yield Metadata(network, parse_bootstrap(cluster.bootstrap))
     network.close()
 

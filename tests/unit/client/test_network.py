@@ -10,6 +10,7 @@ from support.clients.stub_cluster import HOST, StubCluster
 from support.until import until
 
 from minikafka.base.errors import ConfigError
+from minikafka.client.login import Connector
 from minikafka.client.network import Address, Network, parse_bootstrap, request
 from minikafka.kafka.wire.versions import METADATA
 from minikafka.runtime.clock import SystemClock
@@ -19,7 +20,7 @@ TIMEOUT_MS = 5_000
 
 @pytest.fixture
 async def network(cluster: StubCluster) -> AsyncIterator[Network]:
-    network = Network(cluster.transport, SystemClock(), "test")
+    network = Network(Connector(cluster.transport), SystemClock(), "test")
     yield network
     network.close()
 

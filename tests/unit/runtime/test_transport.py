@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from minikafka.base.ports import QUEUE_MARK_BYTES, Buffer, Link
-from minikafka.runtime.transport import SLICES_MAX, SocketTransport
+from minikafka.runtime.connection import SLICES_MAX
+from minikafka.runtime.transport import SocketTransport
 
 
 class Handler:

@@ -103,12 +103,10 @@ class LostConnections:
         endpoint = controller.endpoint(self._listener) if controller else None
         if controller is None or endpoint is None:
             raise ConnectionError("no controller is known")
-        host, port = endpoint.host, endpoint.port
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 await self._control_plane.call(
-                    host,
-                    port,
+                    endpoint,
                     CONNECTION_LOST,
                     body,
                     target_id=controller.id,

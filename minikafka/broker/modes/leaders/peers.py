@@ -75,8 +75,7 @@ class Peers:
         if endpoint is None:
             raise ConnectionError(f"broker {broker.id} has no listener {self._listener}")
         return await self._control_plane.call(
-            endpoint.host,
-            endpoint.port,
+            endpoint,
             method,
             body,
             target_id=broker.id,

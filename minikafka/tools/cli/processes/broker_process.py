@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,11 +23,11 @@ import uvloop
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
 from minikafka.base.errors import ClusterLost, ConfigError, MinikafkaError, NotConnected
-from minikafka.base.ports import Clock, Transport
+from minikafka.base.ports import Clock, Tls, Transport
 from minikafka.broker.broker import BrokerServer, create_broker
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
-from minikafka.broker.rpc.server import HttpControlPlane
+from minikafka.broker.rpc.server import ControlTls, HttpControlPlane
 from minikafka.runtime.busy_poll import BusyPoll, has_quota
 from minikafka.runtime.cleaner_processes import CleanerProcesses
 from minikafka.runtime.clock import SystemClock, SystemProcessor, SystemRng
@@ -35,6 +36,7 @@ from minikafka.runtime.memory import find_trim, return_freed_memory
 from minikafka.runtime.spawning import die_with
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+from minikafka.runtime.tls import keep_fresh
 from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.cli.arguments.config_files import errors_name_file, read_config
 from minikafka.tools.cli.processes.log_lines import log_to_stderr
@@ -161,6 +163,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
     secret = config.minikafka_cluster_secret.encode()
     transport = _transport(asyncio.get_running_loop())
+    tls = _control_tls(config, transport)
     zookeeper = ZooKeeperClient(
         connect,
         config.zookeeper_session_timeout_ms,
@@ -181,7 +184,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         ThreadExecutor(),
         CleanerProcesses(),
         lambda cluster_id: HttpControlPlane(
-            secret, cluster_id, config.broker_id, clock, rng, descriptors.limit
+            secret, cluster_id, config.broker_id, clock, rng, descriptors.limit, tls
         ),
         descriptors,
     )
@@ -189,9 +192,28 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     mode = new_mode(config, clock, rng, storage, tasks, zookeeper, end_session)
     broker = await create_broker(config, ports, mode)
     await broker.start()
+    control: list[Tls] = [item for item in tls or () if item is not None]
+    renewable = [*broker.encryption, *control]
+    if renewable:
+        tasks.spawn(keep_fresh(renewable, clock), "certificates")
     if trim := find_trim():
         tasks.spawn(return_freed_memory(clock, trim), "memory")
     return broker
+
+
+def _control_tls(config: BrokerConfig, transport: SocketTransport) -> ControlTls | None:
+    """Return how control calls are encrypted: with the keys of the inter-broker listener (`ssl.*`).
+
+    A client of the control listener needs no certificate, because all calls are signed. A broker whose own control
+    listener is not encrypted calls others that are, if it has a truststore.
+    """
+    listeners = config.endpoints
+    keys = replace(config.security_of(listeners.inter_broker), ssl_client_auth="none")
+    is_server = listeners.control.security.is_encrypted
+    if not is_server and not keys.has_truststore:
+        return None
+    client = transport.tls(keys, server=False)
+    return ControlTls(transport.tls(keys, server=True) if is_server else None, client)
 
 
 def _mode_class(config: BrokerConfig) -> Callable[..., CoordinationMode]:

@@ -160,10 +160,10 @@ async def call_all(
         return {}
 
     async def call(id_: int) -> Mapping[str, Any] | OSError | KafkaError:
-        port = record.broker(id_).control_port
+        control = record.broker(id_).control
         try:
             return await control_plane.call(
-                HOST, port, method, body, target_id=id_, timeout_ms=timeout_ms
+                control, method, body, target_id=id_, timeout_ms=timeout_ms
             )
         except (OSError, KafkaError) as error:
             return error

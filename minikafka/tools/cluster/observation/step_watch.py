@@ -13,7 +13,7 @@ from typing import Final
 from minikafka.base.errors import KafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.broker.rpc.messages import STEPS, decode_gate_state, encode_steps
-from minikafka.tools.cluster.directory import HOST, ClusterDirectory, ClusterRecord
+from minikafka.tools.cluster.directory import ClusterDirectory, ClusterRecord
 from minikafka.tools.cluster.observation.state import CALL_TIMEOUT_MS, control_plane_of
 
 ROUND_MS: Final = 2_000
@@ -37,12 +37,10 @@ async def find_blocked_broker(
         return None
 
     async def call(broker: int) -> int | None:
-        port = record.broker(broker).control_port
         body = encode_steps(step, ROUND_MS)
         try:
             answer = await control_plane.call(
-                HOST,
-                port,
+                record.broker(broker).control,
                 STEPS,
                 body,
                 target_id=broker,

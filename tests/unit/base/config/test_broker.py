@@ -103,6 +103,7 @@ NARROWER = {
     "offsets.topic.segment.bytes": "1",
     "transaction.state.log.segment.bytes": "1",
     "offsets.topic.compression.codec": "-1 2147483647",
+    "sasl.server.max.receive.size": "-1 0",
     "log.cleaner.threads": "0",
     "log.cleaner.io.buffer.load.factor": "-1",
     "log.cleaner.io.max.bytes.per.second": "-1 0",
@@ -159,6 +160,7 @@ def test_minikafka_adds_few_broker_keys_to_kafkas():
     keys = BrokerConfig.keys()
 
     assert [name for name in keys if name.startswith("minikafka")] == [
+        "minikafka.handshake.timeout.ms",
         "minikafka.cluster.secret",
         "minikafka.metrics.enable",
         "minikafka.records.check.enable",
@@ -176,12 +178,11 @@ def test_minikafka_adds_few_broker_keys_to_kafkas():
 
 
 @pytest.mark.parametrize("config", [BrokerConfig, TopicConfig])
-def test_every_config_field_is_a_key_with_a_valid_default_except_the_field_given(config):
+def test_every_config_field_is_a_key_with_a_valid_default_except_those_of_what_is_set(config):
     keys = config.keys()
 
-    assert {field.name for field in fields(config)} - {key.attribute for key in keys.values()} == {
-        "given"
-    }
+    others = {field.name for field in fields(config)} - {key.attribute for key in keys.values()}
+    assert others <= {"given", "listener_keys"}
     for name, key in keys.items():
         if name != "broker.id" and key.default not in (None, (), ""):
             assert key.parse(key.default) == key.default
@@ -194,12 +195,28 @@ def test_every_config_field_is_a_key_with_a_valid_default_except_the_field_given
         ({"broker.id": -1}, "at least 0"),
         (ONE | {"num.partitions": 0}, "at least 1"),
         (ONE | {"log.segment.byte": 1}, "did you mean log.segment.bytes"),
-        (ONE | {"ssl.keystore.location": "x"}, "unknown key"),
+        (ONE | {"ssl.keystore.locations": "x"}, "did you mean ssl.keystore.location"),
+        (
+            ONE | {"listener.name.a.ssl.keystore.locatio": "x"},
+            "did you mean listener.name.a.ssl.keystore.location",
+        ),
+        (
+            ONE | {"listener.name.a.log.segment.bytes": 1},
+            "unknown key listener.name.a.log.segment.bytes",
+        ),
+        (
+            ONE | {"listener.name.a.ssl.client.auth": "maybe"},
+            "listener.name.a.ssl.client.auth must be one of none",
+        ),
         (ONE | {"log.dirs": "a,b,a"}, "^log.dirs contains a twice; remove one$"),
         (ONE | {"replica.fetch.wait.max.ms": 500, "replica.lag.time.max.ms": 400}, "at most"),
         (ONE | {"listeners": "PLAINTEXT://0.0.0.0:9092"}, "advertised.listeners"),
         (ONE | {"listeners": "SSL://h:1"}, "inter.broker.listener.name"),
-        (ONE | {"listener.security.protocol.map": "PLAINTEXT:SSL"}, "No security protocol"),
+        (ONE | {"listener.security.protocol.map": "OTHER:SSL"}, "PLAINTEXT defined in"),
+        (
+            ONE | {"security.inter.broker.protocol": "SSL", "inter.broker.listener.name": "SSL"},
+            "Only one of inter.broker.listener.name and security.inter.broker.protocol",
+        ),
         (ONE | {"zookeeper.connect": "h:2181/"}, "chroot"),
         (
             ONE | {"log.cleaner.min.compaction.lag.ms": 2, "log.cleaner.max.compaction.lag.ms": 1},
@@ -287,3 +304,37 @@ def test_types_of_config_keys_have_the_type_numbers_of_describe_configs():
         "UNKNOWN": 0, "BOOLEAN": 1, "STRING": 2, "INT": 3, "LONG": 5, "DOUBLE": 6, "LIST": 7,
         "PASSWORD": 9,
     }  # fmt: skip
+
+
+def test_secrets_are_not_in_the_text_of_a_configuration():
+    secrets = {
+        "minikafka.cluster.secret": "secret-of-the-cluster",
+        "ssl.keystore.password": "secret-of-the-keystore",
+        "listener.name.a.plain.sasl.jaas.config": "secret-of-the-listener",
+    }
+    config = BrokerConfig.from_mapping(ONE | secrets)
+    assert config.security_of("a", "PLAIN").sasl_jaas_config == "secret-of-the-listener"
+    for shown in (repr(config), repr(config.security_of("a", "PLAIN"))):
+        assert "secret-of" not in shown
+
+
+def test_value_for_a_mechanism_has_precedence_over_the_one_for_its_listener():
+    config = BrokerConfig.from_mapping(
+        ONE
+        | {
+            "connections.max.reauth.ms": 1,
+            "listener.name.a.connections.max.reauth.ms": 2,
+            "listener.name.a.plain.connections.max.reauth.ms": 3,
+        }
+    )
+    found = [
+        config.security_of(listener, mechanism).connections_max_reauth_ms
+        for listener, mechanism in (("B", "PLAIN"), ("A", ""), ("A", "OTHER"), ("A", "PLAIN"))
+    ]
+    assert found == [1, 2, 2, 3]
+
+
+@pytest.mark.key("security.inter.broker.protocol")
+def test_inter_broker_listener_has_the_name_of_the_protocol_between_brokers():
+    keys = {"listeners": "SSL://h:1,PLAINTEXT://h:2", "security.inter.broker.protocol": "SSL"}
+    assert BrokerConfig.from_mapping(ONE | keys).endpoints.inter_broker == "SSL"

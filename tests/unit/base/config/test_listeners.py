@@ -16,7 +16,7 @@ def parse(
     advertised: str = "",
     protocols: str = MAP,
     control: str = "CONTROLLER",
-    inter_broker: str | None = None,
+    inter_broker: str = "PLAINTEXT",
 ) -> Listeners:
     def words(text: str) -> list[str]:
         return text.split(",") if text else []
@@ -138,12 +138,9 @@ def test_two_listeners_may_share_a_port_when_one_is_ipv6() -> None:
             "Invalid security protocol `TLS` defined in listener.security.protocol.map",
         ),
         (
-            {"listeners": "PLAINTEXT://h:1,SECURE://h:2"},
-            "listener SECURE: security protocol SSL is not implemented yet: use PLAINTEXT",
-        ),
-        (
             {"listeners": "PLAINTEXT://h:1", "control": "SECURE"},
-            "listener SECURE: security protocol SSL is not implemented yet",
+            "the control listener SECURE has the security protocol PLAINTEXT, because the one between brokers is "
+            "PLAINTEXT; remove its entry",
         ),
     ],
 )
@@ -153,3 +150,25 @@ def test_invalid_listener_settings_are_refused_with_the_reason(
     with pytest.raises(ConfigError) as caught:
         parse(**arguments)
     assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("between", "control"),
+    [
+        ("PLAINTEXT", "PLAINTEXT"),
+        ("SASL_PLAINTEXT", "PLAINTEXT"),
+        ("SSL", "SSL"),
+        ("SASL_SSL", "SSL"),
+    ],
+)
+@pytest.mark.parametrize("listed", [",CONTROLLER://h:2", ""])
+def test_control_listener_is_encrypted_if_the_inter_broker_listener_is(
+    between: str, control: str, listed: str
+) -> None:
+    found = parse(f"BETWEEN://h:1{listed}", protocols=f"BETWEEN:{between}", inter_broker="BETWEEN")
+    assert found.kafka[0].security.value == between
+    assert found.control.security.value == control
+    assert {item.name: item.security.value for item in found.advertised} == {
+        "BETWEEN": between,
+        "CONTROLLER": control,
+    }

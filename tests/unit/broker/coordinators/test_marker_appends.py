@@ -106,8 +106,7 @@ def test_call_of_another_broker_is_served() -> None:
         endpoint = scene.cluster.brokers[0].info.endpoint("CONTROLLER")
         assert endpoint is not None
         body = await sender.control_plane.call(
-            endpoint.host,
-            endpoint.port,
+            endpoint,
             WRITE_MARKERS,
             encode_markers(rows),
             target_id=0,

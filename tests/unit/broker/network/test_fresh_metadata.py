@@ -21,6 +21,7 @@ from minikafka.broker.network import fresh_metadata
 from minikafka.broker.network.fresh_metadata import NAMES_MAX, topics_of
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
+from minikafka.client.login import Connector
 from minikafka.client.network import Address, Network, request
 from minikafka.kafka.wire import versions
 from minikafka.simulation.cluster import MemoryCluster
@@ -102,7 +103,7 @@ class LazyCluster(MemoryCluster):
 
     async def ask_behind(self, api: int, body: Any) -> Any:
         """Send a request to broker 1 and return the response."""
-        network = Network(self.transport, self.clock, "test")
+        network = Network(Connector(self.transport), self.clock, "test")
         try:
             return await network.call(Address("127.0.0.1", 9093), api, WAIT_MS, body)
         finally:

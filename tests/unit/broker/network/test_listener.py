@@ -10,10 +10,11 @@ import pytest
 from support.kafka.silent_client import Silent
 from support.until import until
 
-from minikafka.base.errors import ConfigError, ErrorCode
+from minikafka.base.errors import ErrorCode
 from minikafka.broker.broker import BrokerServer
 from minikafka.broker.services import RequestContext, Services
 from minikafka.client import Client, NewTopic, Record
+from minikafka.client.login import Connector
 from minikafka.client.network import Address, Network
 from minikafka.kafka.wire.codec import decode_response, encode_request, request, response
 from minikafka.kafka.wire.versions import FIND_COORDINATOR, METADATA
@@ -92,18 +93,6 @@ async def test_broker_without_the_clients_listener_is_not_in_metadata_and_not_a_
         assert topic.partitions[0].error == ErrorCode.LISTENER_NOT_FOUND
 
 
-async def test_broker_with_an_ssl_listener_fails_before_it_listens() -> None:
-    with pytest.raises(
-        ConfigError, match="listener OUTSIDE: security protocol SSL is not implemented"
-    ):
-        async with MemoryCluster(
-            1,
-            **KEYS
-            | {"listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SSL,ADMIN:PLAINTEXT"},
-        ):
-            pass
-
-
 class Coordinator:
     """A component of one broker whose bound method handles FindCoordinator."""
 
@@ -125,7 +114,7 @@ class Coordinators(MemoryCluster):
 async def test_handler_registered_on_one_broker_serves_only_that_broker() -> None:
     async with Coordinators(2) as cluster:
         for number in (0, 1):
-            network = Network(cluster.transport, cluster.clock, "me")
+            network = Network(Connector(cluster.transport), cluster.clock, "me")
             address = Address("127.0.0.1", 9092 + number)
             connection = await network.connection(address, 1_000)
             asked = request(FIND_COORDINATOR, 0, key="group")

@@ -19,6 +19,7 @@ from minikafka.broker.capabilities import CoordinationMode, Orders
 from minikafka.broker.ports import BrokerPorts
 from minikafka.client import NewTopic
 from minikafka.client.consumer import fetch_request
+from minikafka.client.login import Connector
 from minikafka.client.network import Address, Network, request
 from minikafka.kafka.records.batch import Record
 from minikafka.kafka.wire.versions import DELETE_RECORDS, FETCH, LIST_OFFSETS, PRODUCE
@@ -77,7 +78,7 @@ class Opening(MemoryCluster):
 
     async def errors(self) -> list[int]:
         """Return the error codes of the leader's answers to `REQUESTS`."""
-        network, found = Network(self.transport, self.clock, "test"), []
+        network, found = Network(Connector(self.transport), self.clock, "test"), []
         for api, body in REQUESTS.items():
             response = await network.call(Address("127.0.0.1", 9092), api, WAIT_MS, body)
             topic = (response.responses if api in (PRODUCE, FETCH) else response.topics)[0]

@@ -19,6 +19,7 @@ from minikafka.base.model import Broker, TopicPartition
 from minikafka.base.ports import StreamHandler
 from minikafka.broker.replicas import fetchers
 from minikafka.broker.replicas.fetchers import Fetchers, LeaderConnection
+from minikafka.client.login import Connector
 from minikafka.kafka.wire.codec import decode_request, encode_response, response
 from minikafka.kafka.wire.versions import FETCH, OFFSET_FOR_LEADER_EPOCH
 from minikafka.runtime.clock import SystemClock
@@ -37,6 +38,11 @@ def _ignore(*_: Any) -> None:
 _IGNORED = (_ignore,) * 4
 
 
+def parts_of(config: BrokerConfig) -> Any:
+    """Return what a connection uses of the fetchers to which it belongs."""
+    return SimpleNamespace(config=config, clock=ManualClock(), connector=None)
+
+
 class Leader:
     """The leader's end of the connection, which keeps the requests and sends the responses given by the test."""
 
@@ -48,7 +54,7 @@ class Leader:
         fetcher: Any = SimpleNamespace(
             follower=self.follower, broker_id=4, client_id=b"f", leader=3, connection=None
         )
-        self.connection = LeaderConnection(fetcher, BrokerConfig(), ManualClock())
+        self.connection = LeaderConnection(fetcher, parts_of(BrokerConfig()), 0)
         self.connection.connected(SimpleNamespace(send=self._sent))
 
     def _sent(self, frames: Sequence[Any]) -> None:
@@ -139,7 +145,7 @@ async def test_fetcher_connects_again_when_the_leader_does_not_respond(
     monkeypatch.setattr(fetchers, "_CONNECT_WITHIN_MS", 10)
     transport: Any = DeafOnce()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, *_IGNORED)
+    made = Fetchers(4, BrokerConfig(), Connector(transport), SystemClock(), tasks, *_IGNORED)
     made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
     await asyncio.wait_for(transport.second.wait(), 30)
@@ -184,7 +190,7 @@ class Refusing:
 async def test_all_partitions_of_one_leader_have_one_fetcher() -> None:
     transport: Any = Refusing()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, *_IGNORED)
+    made = Fetchers(4, BrokerConfig(), Connector(transport), SystemClock(), tasks, *_IGNORED)
     for leader in (3, 5):
         made.endpoints[leader] = Endpoint("PLAINTEXT", "127.0.0.1", 9_000 + leader)
     for number in range(6):
@@ -198,7 +204,7 @@ async def test_all_partitions_of_one_leader_have_one_fetcher() -> None:
 async def test_new_connection_is_closed_when_the_last_partition_was_removed_meanwhile() -> None:
     transport: Any = Slow()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, *_IGNORED)
+    made = Fetchers(4, BrokerConfig(), Connector(transport), SystemClock(), tasks, *_IGNORED)
     made.endpoints[3] = Endpoint("PLAINTEXT", "127.0.0.1", 9)
     made.add(partition(1))
     await transport.asked.wait()
@@ -217,7 +223,7 @@ async def test_lost_connection_to_a_leader_is_reported_exactly_once() -> None:
     made = Fetchers(
         4,
         BrokerConfig(),
-        transport,
+        Connector(transport),
         SystemClock(),
         tasks,
         lambda *_: None,
@@ -279,7 +285,7 @@ class Following:
         self.fetchers = Fetchers(
             4,
             BrokerConfig(),
-            transport,
+            Connector(transport),
             self.clock,
             self.tasks,
             _ignore,
@@ -358,7 +364,7 @@ async def test_connection_is_closed_when_the_address_of_the_leader_changes() -> 
     transport: Any = Slow()
     transport.made.set()
     tasks = TaskRegistry()
-    made = Fetchers(4, BrokerConfig(), transport, SystemClock(), tasks, *_IGNORED)
+    made = Fetchers(4, BrokerConfig(), Connector(transport), SystemClock(), tasks, *_IGNORED)
     made.brokers_changed({3: Broker(3, endpoints("127.0.0.1", 9, "127.0.0.1", 10))})
     made.add(partition(1))
     await transport.asked.wait()
@@ -408,4 +414,4 @@ def test_batch_of_maximum_request_size_fits_into_a_fetch_response() -> None:
         client_id=b"f",
         leader=3,
     )
-    assert LeaderConnection(fetcher, limits, ManualClock()).frame_max > 512 << 20
+    assert LeaderConnection(fetcher, parts_of(limits), 0).frame_max > 512 << 20

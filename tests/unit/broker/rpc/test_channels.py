@@ -50,8 +50,7 @@ class ScriptedControlPlane:
 
     async def call(
         self,
-        host: str,
-        port: int,
+        endpoint: Endpoint,
         method: str,
         body: dict[str, Any],
         *,
@@ -59,7 +58,9 @@ class ScriptedControlPlane:
         timeout_ms: int,
     ) -> dict[str, Any]:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self.attempts.put_nowait(Attempt(port, target_id, body["controller_epoch"], answer))
+        self.attempts.put_nowait(
+            Attempt(endpoint.port, target_id, body["controller_epoch"], answer)
+        )
         try:
             return await answer
         except asyncio.CancelledError:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from support.brokers.endpoints import control_at
 
 from minikafka.base.ports import Call
 from minikafka.broker.rpc.client import ControlPlaneClient
@@ -27,7 +28,9 @@ async def error_of_call(port: int) -> str:
     client = ControlPlaneClient(b"secret", "c", -1, ManualClock(), SystemRng())
     try:
         with pytest.raises(ConnectionError) as failed:
-            await client.call("127.0.0.1", port, "status", {}, target_id=1, timeout_ms=60_000)
+            await client.call(
+                control_at("127.0.0.1", port), "status", {}, target_id=1, timeout_ms=60_000
+            )
     finally:
         await client.close()
     return str(failed.value)
@@ -51,7 +54,7 @@ async def test_failure_without_an_errno_is_reported_with_its_message(
 
 async def outcome(client: ControlPlaneClient, host: str, port: int, method: str) -> BaseException:
     with pytest.raises(OSError) as failed:  # noqa: PT011 - the caller compares the type
-        await client.call(host, port, method, {}, target_id=1, timeout_ms=2_000)
+        await client.call(control_at(host, port), method, {}, target_id=1, timeout_ms=2_000)
     return failed.value
 
 
@@ -105,7 +108,11 @@ async def test_closed_connection_is_no_refused_connection(client: ControlPlaneCl
 async def test_silence_is_a_timeout(client: ControlPlaneClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TimeoutError):
         await client.call(
-            "127.0.0.1", silent.getsockname()[1], PRESENT, {}, target_id=1, timeout_ms=50
+            control_at("127.0.0.1", silent.getsockname()[1]),
+            PRESENT,
+            {},
+            target_id=1,
+            timeout_ms=50,
         )
 
 
@@ -122,7 +129,10 @@ async def test_dead_keep_alive_connections_do_not_hide_a_refusal() -> None:
     listener = await broker.serve(handle, "127.0.0.1", 0)
     target = {"target_id": 1, "timeout_ms": 5_000}
     await asyncio.gather(
-        *(client.call("127.0.0.1", listener.port, "state", {}, **target) for _ in range(3))
+        *(
+            client.call(control_at("127.0.0.1", listener.port), "state", {}, **target)
+            for _ in range(3)
+        )
     )
     await broker.close()
     assert (

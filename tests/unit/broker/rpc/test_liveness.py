@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.brokers.endpoints import endpoints
 
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker
 from minikafka.broker.rpc.liveness import Presence, Probe, probe
@@ -26,9 +27,9 @@ class Answers:
         self.called: list[tuple[str, int, int]] = []
 
     async def call(
-        self, host: str, port: int, method: str, body: Any, *, target_id: int, timeout_ms: int
+        self, endpoint: Endpoint, method: str, body: Any, *, target_id: int, timeout_ms: int
     ) -> dict[str, Any]:
-        self.called.append((host, port, target_id))
+        self.called.append((endpoint.host, endpoint.port, target_id))
         outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
         if isinstance(outcome, Exception):
             raise outcome

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from support.brokers.endpoints import control_at
 from support.until import until
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -73,7 +74,7 @@ class World:
         self, method: str, body: dict[str, Any], client: HttpControlPlane | None = None
     ) -> dict[str, Any]:
         return await (client or self.client).call(
-            "127.0.0.1", self.port, method, body, target_id=OWN_ID, timeout_ms=60_000
+            control_at("127.0.0.1", self.port), method, body, target_id=OWN_ID, timeout_ms=60_000
         )
 
     async def restart(self) -> None:
@@ -192,13 +193,13 @@ async def test_call_without_a_response_raises_oserror(world: World) -> None:
     world.answer = never
     with pytest.raises(TimeoutError):
         await world.client.call(
-            "127.0.0.1", world.port, "state", {}, target_id=OWN_ID, timeout_ms=50
+            control_at("127.0.0.1", world.port), "state", {}, target_id=OWN_ID, timeout_ms=50
         )
     other = await world.served.serve(world.handle, "127.0.0.1", 0)
     await other.close()
     with pytest.raises(ConnectionError):
         await world.client.call(
-            "127.0.0.1", other.port, "state", {}, target_id=OWN_ID, timeout_ms=60_000
+            control_at("127.0.0.1", other.port), "state", {}, target_id=OWN_ID, timeout_ms=60_000
         )
 
 
@@ -212,7 +213,9 @@ async def test_call_to_a_server_that_is_not_a_control_plane_raises_oserror(world
     other = await asyncio.start_server(talk, "127.0.0.1", 0)
     port = other.sockets[0].getsockname()[1]
     with pytest.raises(OSError, match="not from a control plane"):
-        await world.client.call("127.0.0.1", port, "state", {}, target_id=OWN_ID, timeout_ms=60_000)
+        await world.client.call(
+            control_at("127.0.0.1", port), "state", {}, target_id=OWN_ID, timeout_ms=60_000
+        )
     other.close()
 
 
@@ -222,7 +225,9 @@ async def test_caller_of_another_cluster_is_refused(
 ) -> None:
     other = world.plane(secret, cluster)
     with pytest.raises(KafkaError) as caught:
-        await other.call("127.0.0.1", world.port, "state", {}, target_id=OWN_ID, timeout_ms=60_000)
+        await other.call(
+            control_at("127.0.0.1", world.port), "state", {}, target_id=OWN_ID, timeout_ms=60_000
+        )
     assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert world.calls == []
 
@@ -243,7 +248,7 @@ async def test_call_is_accepted_only_by_the_broker_that_it_was_signed_for(world:
 async def test_caller_gets_an_error_if_another_broker_has_the_address(world: World) -> None:
     with pytest.raises(KafkaError, match="another broker has this address") as caught:
         await world.client.call(
-            "127.0.0.1", world.port, "state", {}, target_id=OTHER_ID, timeout_ms=60_000
+            control_at("127.0.0.1", world.port), "state", {}, target_id=OTHER_ID, timeout_ms=60_000
         )
     assert caught.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert world.calls == []
@@ -285,7 +290,7 @@ async def test_clock_offset_is_how_far_the_broker_is_ahead(world: World) -> None
 
     async def measured() -> int:
         return await client.clock_offset(
-            "127.0.0.1", world.port, target_id=OWN_ID, timeout_ms=60_000
+            control_at("127.0.0.1", world.port), target_id=OWN_ID, timeout_ms=60_000
         )
 
     assert await measured() == 90_000
@@ -303,7 +308,9 @@ async def test_half_the_time_of_the_answer_is_subtracted_from_a_clock_offset(wor
         return sign(*arguments)
 
     verifier.sign_answer = sign_late  # type: ignore[method-assign]
-    offset = await client.clock_offset("127.0.0.1", world.port, target_id=OWN_ID, timeout_ms=60_000)
+    offset = await client.clock_offset(
+        control_at("127.0.0.1", world.port), target_id=OWN_ID, timeout_ms=60_000
+    )
     assert offset == -1_500
 
 
@@ -373,7 +380,7 @@ async def test_unsigned_challenge_and_time_are_not_accepted(world: World) -> Non
             await world.call("state", {})
         with pytest.raises(KafkaError, match="secret differs"):
             await world.client.clock_offset(
-                "127.0.0.1", world.port, target_id=OWN_ID, timeout_ms=60_000
+                control_at("127.0.0.1", world.port), target_id=OWN_ID, timeout_ms=60_000
             )
     assert not world.client._challenges
 
@@ -756,7 +763,11 @@ async def test_calls_of_a_restarted_sender_are_accepted_from_number_one(world: W
     await world.call(messages.STOP_REPLICA, {})
     again = world.plane()
     await again.call(
-        "127.0.0.1", world.port, messages.STOP_REPLICA, {}, target_id=OWN_ID, timeout_ms=60_000
+        control_at("127.0.0.1", world.port),
+        messages.STOP_REPLICA,
+        {},
+        target_id=OWN_ID,
+        timeout_ms=60_000,
     )
     assert len(world.calls) == 3
 

@@ -13,6 +13,7 @@ from support.brokers.mode_ports import mode_ports
 from support.until import until
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker
 from minikafka.broker.modes.controller.lost_connections import LostConnections
@@ -63,10 +64,10 @@ class World:
         self.lost_controllers += 1
 
     async def call(
-        self, host: str, port: int, method: str, body: dict[str, Any], **options: Any
+        self, endpoint: Endpoint, method: str, body: dict[str, Any], **options: Any
     ) -> dict[str, Any]:
         assert method == CONNECTION_LOST
-        self.sent.append((host, body))
+        self.sent.append((endpoint.host, body))
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if isinstance(outcome, Exception):
             raise outcome

@@ -1,0 +1,151 @@
+"""The configuration keys of encryption and authentication, and their values for one listener.
+
+A key may be set for one listener, as `listener.name.NAME.KEY`, and keys of SASL for one mechanism of a listener, as
+`listener.name.NAME.MECHANISM.KEY`, both names in lower case. The longest name that is set has precedence (KIP-103).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from minikafka.base.config.keys import ConfigType, Key, key, table, unknown_key
+
+_, BOOLEAN, STRING, INT, LONG, _, LIST, PASSWORD = ConfigType
+
+PREFIX: Final = "listener.name."
+JAAS: Final = "sasl.jaas.config"
+GSSAPI: Final = "GSSAPI"
+MECHANISMS: Final = ("PLAIN",)
+"""The SASL mechanisms that brokers implement."""
+CLIENT_AUTH: Final = ("none", "requested", "required")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityKeys:
+    """The keys of TLS and SASL, a part of `BrokerConfig`. `security_of` returns their values for one listener."""
+
+    # TLS.
+    ssl_keystore_location: str | None = key(
+        STRING, None, "File with the broker's private key and certificates, PKCS12 or PEM."
+    )
+    ssl_keystore_type: str = key(
+        STRING,
+        "JKS",
+        "Format of the keystore; JKS stands for the format of the file. Java's own format must be converted.",
+        choices=("JKS", "PKCS12", "PEM"),
+    )
+    ssl_keystore_password: str | None = key(PASSWORD, None, "Password of a PKCS12 keystore.")
+    ssl_keystore_key: str | None = key(
+        PASSWORD, None, "Private key in PEM format, in the place of ssl.keystore.location."
+    )
+    ssl_keystore_certificate_chain: str | None = key(
+        PASSWORD, None, "Certificates of ssl.keystore.key in PEM format, the broker's own first."
+    )
+    ssl_key_password: str | None = key(PASSWORD, None, "Password of a private key in PEM format.")
+    ssl_truststore_location: str | None = key(
+        STRING,
+        None,
+        "File with the certificates of the authorities that are trusted, PKCS12 or PEM.",
+    )
+    ssl_truststore_type: str = key(
+        STRING,
+        "JKS",
+        "Format of the truststore; JKS stands for the format of the file.",
+        choices=("JKS", "PKCS12", "PEM"),
+    )
+    ssl_truststore_password: str | None = key(PASSWORD, None, "Password of a PKCS12 truststore.")
+    ssl_truststore_certificates: str | None = key(
+        PASSWORD,
+        None,
+        "Certificates of trusted authorities in PEM format, in the place of ssl.truststore.location.",
+    )
+    ssl_client_auth: str = key(
+        STRING,
+        "none",
+        "Whether clients of an SSL listener need a certificate: none, requested or required.",
+        choices=CLIENT_AUTH,
+    )
+    ssl_principal_mapping_rules: str = key(
+        STRING,
+        "DEFAULT",
+        "Rules that turn the distinguished name of a client's certificate into the name of its principal, as "
+        "RULE:pattern/replacement/[LU], separated by commas; DEFAULT: the distinguished name itself.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = key(
+        LIST, ("TLSv1.2", "TLSv1.3"), "Versions of TLS.", choices=("TLSv1.2", "TLSv1.3")
+    )
+    ssl_cipher_suites: tuple[str, ...] = key(
+        LIST, (), "Cipher suites by Java's names; empty: those of OpenSSL."
+    )
+    ssl_endpoint_identification_algorithm: str = key(
+        STRING,
+        "https",
+        "Whether brokers check that the certificate of a broker has its host name; empty: they do not.",
+        choices=("https", ""),
+    )
+
+    # SASL.
+    sasl_enabled_mechanisms: tuple[str, ...] = key(
+        LIST,
+        (GSSAPI,),
+        "SASL mechanisms of a listener. GSSAPI is not implemented.",
+    )
+    sasl_mechanism_inter_broker_protocol: str = key(
+        STRING, GSSAPI, "SASL mechanism with which a broker authenticates to other brokers."
+    )
+    sasl_jaas_config: str | None = key(
+        PASSWORD,
+        None,
+        "Login module of a mechanism: the broker's own name and password, and for PLAIN the users. It must be set for "
+        "a mechanism of a listener: listener.name.NAME.MECHANISM.sasl.jaas.config.",
+    )
+    sasl_server_max_receive_size: int = key(
+        INT, 524_288, "Maximum size of a request before authentication.", low=1
+    )
+    connections_max_reauth_ms: int = key(
+        LONG,
+        0,
+        "Time after which a client of a SASL listener must authenticate again; at most 0: never (KIP-368).",
+    )
+
+    @property
+    def has_truststore(self) -> bool:
+        """True if authorities to trust are configured."""
+        return bool(self.ssl_truststore_location or self.ssl_truststore_certificates)
+
+
+_KEYS: Final = table(SecurityKeys)
+_OF_MECHANISM: Final = {JAAS, "connections.max.reauth.ms"}
+"""The keys that may be set for one mechanism of a listener."""
+
+
+def listener_key(name: str) -> Key | None:
+    """Return the key that `listener.name.NAME.KEY` sets; None for another form of name. Raises ConfigError."""
+    if not name.startswith(PREFIX):
+        return None
+    rest = name.removeprefix(PREFIX).partition(".")[2]
+    if rest in _KEYS:
+        found = rest
+    else:
+        found = rest.partition(".")[2]
+        if found not in _OF_MECHANISM:
+            raise unknown_key(name, [name.removesuffix(rest) + known for known in _KEYS])
+    return replace(_KEYS[found], name=name)
+
+
+def security_of(
+    keys: SecurityKeys, prefixed: Mapping[str, Any], listener: str, mechanism: str = ""
+) -> SecurityKeys:
+    """Return the values for a listener and one of its mechanisms. `prefixed`: value by full name."""
+    scopes = [f"{PREFIX}{listener.lower()}."]
+    if mechanism:
+        scopes.append(f"{scopes[0]}{mechanism.lower()}.")
+    own = {
+        row.attribute: prefixed[scope + name]
+        for scope in scopes
+        for name, row in _KEYS.items()
+        if scope + name in prefixed
+    }
+    return replace(keys, **own)

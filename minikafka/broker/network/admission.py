@@ -1,0 +1,122 @@
+"""What each listener demands of its clients, from the configuration, and the record of who has failed.
+
+Invariant: a listener starts only if each of its mechanisms can be used. A wrong or missing value is a ConfigError that
+names the key.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.endpoints import Endpoint, SecurityProtocol
+from minikafka.base.errors import ConfigError
+from minikafka.base.metrics import Metrics
+from minikafka.base.ports import Clock, TlsTransport
+from minikafka.broker.authentication import Mechanism, Refused
+from minikafka.broker.inter_broker import check_mechanism, jaas_entry
+from minikafka.broker.network.newcomer import Admission
+from minikafka.broker.services import ANONYMOUS, ClientConnection
+from minikafka.security.principals import (
+    InvalidCertificate,
+    InvalidRule,
+    NoRuleApplies,
+    PrincipalRules,
+)
+from minikafka.security.sasl import PLAIN, Lookups
+
+logger = logging.getLogger(__name__)
+
+_LOG_EVERY_MS: Final = 1_000
+_ADDRESSES_MAX: Final = 1_000
+"""Most addresses whose latest log line is remembered."""
+
+
+def admission_of(
+    endpoint: Endpoint,
+    config: BrokerConfig,
+    transport: TlsTransport,
+    random_bytes: Callable[[int], bytes],
+) -> Admission | None:
+    """Return what a listener demands; None if it serves everybody in the clear. Raises ConfigError."""
+    security = endpoint.security
+    if security is SecurityProtocol.PLAINTEXT:
+        return None
+    keys = config.security_of(endpoint.name)
+    mechanisms = _mechanisms(endpoint.name, config, random_bytes) if security.is_sasl else {}
+    return Admission(
+        tls=transport.tls(keys, server=True) if security.is_encrypted else None,
+        mechanisms=mechanisms,
+        principal_of=partial(_principal_of, _rules(keys.ssl_principal_mapping_rules)),
+        receive_max_bytes=keys.sasl_server_max_receive_size,
+        failure_delay_ms=config.connection_failed_authentication_delay_ms,
+    )
+
+
+def _rules(text: str) -> PrincipalRules:
+    try:
+        return PrincipalRules(text)
+    except InvalidRule as error:
+        raise ConfigError(f"ssl.principal.mapping.rules: {error}") from None
+
+
+def _principal_of(rules: PrincipalRules, certificate: bytes | None) -> str:
+    """Return the principal of a client with this certificate. Raises Refused if no rule applies."""
+    if certificate is None:
+        return ANONYMOUS
+    try:
+        return rules.principal_of(certificate)
+    except (NoRuleApplies, InvalidCertificate) as error:
+        raise Refused(str(error)) from None
+
+
+def _mechanisms(
+    listener: str, config: BrokerConfig, random_bytes: Callable[[int], bytes]
+) -> dict[str, Mechanism]:
+    found = {}
+    for name in config.security_of(listener).sasl_enabled_mechanisms:
+        check_mechanism(f"sasl.enabled.mechanisms of listener {listener}", name)
+        users = _plain_users(listener, config) if name == PLAIN else {}
+        keys = config.security_of(listener, name)
+        lookups = Lookups(random_bytes, plain_users=users)
+        found[name] = Mechanism(name, lookups, max(keys.connections_max_reauth_ms, 0))
+    if not found:
+        raise ConfigError(f"sasl.enabled.mechanisms of listener {listener} is empty")
+    return found
+
+
+def _plain_users(listener: str, config: BrokerConfig) -> dict[str, str]:
+    return jaas_entry(listener, PLAIN, config).plain_users
+
+
+class AuthenticationLog:
+    """Counts authentications, and logs each failure, but only one of an address and second."""
+
+    def __init__(self, clock: Clock, metrics: Metrics) -> None:
+        self._clock = clock
+        self._logged: dict[str, int] = {}
+        """Address → the time of its latest log line, the oldest first."""
+        group = "kafka.server:type=socket-server-metrics,name="
+        self._failed = metrics.counter(f"{group}failed-authentication-total", "Failed logins.")
+        self._succeeded = metrics.counter(
+            f"{group}successful-authentication-total", "Clients that have authenticated."
+        )
+
+    def succeeded(self) -> None:
+        """Count one success."""
+        self._succeeded.value += 1
+
+    def failed(self, client: ClientConnection, reason: str) -> None:
+        """Count one failure, and log it if the address has had no log line for a second."""
+        self._failed.value += 1
+        now, host = self._clock.now(), client.host
+        if now - self._logged.get(host, -_LOG_EVERY_MS) < _LOG_EVERY_MS:
+            return
+        self._logged.pop(host, None)
+        self._logged[host] = now
+        if len(self._logged) > _ADDRESSES_MAX:
+            del self._logged[next(iter(self._logged))]
+        logger.info("failed authentication with %s on %s: %s", client.peer, client.listener, reason)

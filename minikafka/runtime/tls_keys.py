@@ -1,0 +1,96 @@
+"""The TLS context that Kafka's `ssl.*` keys describe."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+from minikafka.base.config.security import SecurityKeys
+from minikafka.base.errors import ConfigError
+from minikafka.runtime.tls_files import (
+    Identity,
+    Trust,
+    client_context,
+    identity_of_pem,
+    load_identity,
+    load_trust,
+    server_context,
+    trust_of_pem,
+)
+
+_VERIFY: Final = {
+    "none": ssl.CERT_NONE,
+    "requested": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+
+
+def context_of(keys: SecurityKeys, *, server: bool) -> ssl.SSLContext:
+    """Return the context of a listener, or of connections to it. Raises ConfigError, which names the key."""
+    identity, trust = _identity(keys), _trust(keys)
+    if not server:
+        return client_context(
+            "ssl",
+            identity,
+            trust,
+            check_hostname=bool(keys.ssl_endpoint_identification_algorithm),
+            protocols=keys.ssl_enabled_protocols,
+            cipher_suites=keys.ssl_cipher_suites,
+        )
+    if identity is None:
+        raise ConfigError(
+            "ssl.keystore.location is not set: name a PKCS12 or PEM file with the broker's key and certificates"
+        )
+    return server_context(
+        "ssl",
+        identity,
+        trust,
+        verify=_VERIFY[keys.ssl_client_auth],
+        protocols=keys.ssl_enabled_protocols,
+        cipher_suites=keys.ssl_cipher_suites,
+    )
+
+
+def files_of(keys: SecurityKeys) -> list[str]:
+    """Return the files that the keys name."""
+    named = (keys.ssl_keystore_location, keys.ssl_truststore_location)
+    return [path for path in named if path is not None]
+
+
+def _identity(keys: SecurityKeys) -> Identity | None:
+    key_password = keys.ssl_key_password or ""
+    if keys.ssl_keystore_key is not None:
+        if keys.ssl_keystore_location is not None:
+            raise ConfigError("set ssl.keystore.location or ssl.keystore.key, not both")
+        chain = keys.ssl_keystore_certificate_chain
+        if chain is None:
+            raise ConfigError("ssl.keystore.certificate.chain is not set, but ssl.keystore.key is")
+        text = f"{keys.ssl_keystore_key}\n{chain}"
+        return identity_of_pem("ssl.keystore.key", "its value", text.encode(), key_password)
+    if keys.ssl_keystore_location is None:
+        return None
+    return load_identity(
+        "ssl.keystore",
+        keys.ssl_keystore_location,
+        keys.ssl_keystore_password or "",
+        key_password,
+        keys.ssl_keystore_type,
+    )
+
+
+def _trust(keys: SecurityKeys) -> Trust | None:
+    if keys.ssl_truststore_certificates is not None:
+        if keys.ssl_truststore_location is not None:
+            raise ConfigError(
+                "set ssl.truststore.location or ssl.truststore.certificates, not both"
+            )
+        text = keys.ssl_truststore_certificates.encode()
+        return trust_of_pem("ssl.truststore.certificates", "its value", text)
+    if keys.ssl_truststore_location is None:
+        return None
+    return load_trust(
+        "ssl.truststore",
+        keys.ssl_truststore_location,
+        keys.ssl_truststore_password or "",
+        keys.ssl_truststore_type,
+    )
