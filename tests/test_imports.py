@@ -186,6 +186,10 @@ def test_base_install_shows_the_help_of_every_pipeline(base_python: Path):
 
 LOCAL_IMPORTS = {
     "minikafka/__init__.py": (1, "`import minikafka` in a worker of Spark loads no cluster"),
+    "minikafka/runtime/transport.py": (
+        1,
+        "only encrypted connections need cryptography, which takes 30 ms",
+    ),
     "minikafka/simulation/__init__.py": (2, "a test loads only the parts that it uses"),
     "minikafka/spark/__init__.py": (6, "executors have no PySpark session and load no data source"),
     "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),

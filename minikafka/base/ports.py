@@ -17,7 +17,7 @@ from collections.abc import (
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from minikafka.base.config.security import SecurityKeys
+from minikafka.base.encryption import Tls
 from minikafka.base.endpoints import Endpoint
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -288,16 +288,6 @@ class Descriptors(Protocol):
         """Return the number of open descriptors."""
 
 
-class Tls(Protocol):
-    """The encryption of connections. Only the transport that made it can use it (`runtime/tls.py`)."""
-
-    def refresh(self) -> bool:
-        """Use the files of keys and certificates for new connections if they have changed; return True if they have.
-
-        Raises ConfigError, once for each change, and keeps what was in use.
-        """
-
-
 class Transport(Protocol):
     """Byte streams between processes. `tls`: how they are encrypted; None: in the clear."""
 
@@ -321,13 +311,6 @@ class Transport(Protocol):
         tls: Tls | None = None,
     ) -> StreamHandler:
         """Open a connection, whose handler gets the link when it is encrypted. Raises OSError."""
-
-
-class TlsTransport(Transport, Protocol):
-    """Byte streams between processes, which Kafka's `ssl.*` keys can encrypt."""
-
-    def tls(self, keys: SecurityKeys, *, server: bool) -> Tls:
-        """Return the encryption of a listener, or of the connections to it. Raises ConfigError, which names the key."""
 
 
 class Stat(NamedTuple):

@@ -23,7 +23,7 @@ SESSION_SINCE: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Mechanism:
+class ServedMechanism:
     """One SASL mechanism of a listener. `max_reauth_ms`: 0 if clients need not authenticate again."""
 
     name: str
@@ -40,7 +40,7 @@ class State(Enum):
     DONE = "nothing"
 
 
-class Refused(Exception):
+class LoginRefused(Exception):
     """The client has not authenticated. `body`: the response to send before the connection is closed, if any.
 
     The text is for the log.
@@ -68,13 +68,13 @@ class Authentication:
     on_renewed: Callable[[], None]
     """Called when the client has authenticated again."""
 
-    def __init__(self, mechanisms: Mapping[str, Mechanism], clock: Clock) -> None:
+    def __init__(self, mechanisms: Mapping[str, ServedMechanism], clock: Clock) -> None:
         self._mechanisms = mechanisms
         self._clock = clock
-        self._mechanism: Mechanism | None = None
+        self._mechanism: ServedMechanism | None = None
         self._exchange: Exchange | None = None
         self._previous: tuple[str, str] | None = None
-        """Mechanism and principal of the earlier authentication, which the client repeats."""
+        """ServedMechanism and principal of the earlier authentication, which the client repeats."""
         self.state = State.HANDSHAKE
         self.expires: int | None = None
         """The monotonic time (ms) after which the client must have authenticated again; None: it need not."""
@@ -92,14 +92,14 @@ class Authentication:
         self.state = State.HANDSHAKE
 
     def on_handshake(self, version: int, request: Any) -> bytes:
-        """Return the response to SaslHandshake. Raises Refused."""
+        """Return the response to SaslHandshake. Raises LoginRefused."""
         if self.state is not State.HANDSHAKE:
-            raise Refused("unexpected SaslHandshake during SASL authentication")
+            raise LoginRefused("unexpected SaslHandshake during SASL authentication")
         mechanism = self._mechanisms.get(request.mechanism)
         if mechanism is None:
             unsupported = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             body = self._handshake_response(version, unsupported)
-            raise Refused(f"Unsupported SASL mechanism {request.mechanism!r}", body)
+            raise LoginRefused(f"Unsupported SASL mechanism {request.mechanism!r}", body)
         self.state = State.TOKENS if version else State.BARE_TOKENS
         self._mechanism = mechanism
         self._exchange = new_exchange(
@@ -112,9 +112,9 @@ class Authentication:
         return response(SASL_HANDSHAKE, version, error_code=error, mechanisms=names)
 
     def on_authenticate(self, version: int, request: Any) -> bytes:
-        """Return the response to SaslAuthenticate. Raises Refused."""
+        """Return the response to SaslAuthenticate. Raises LoginRefused."""
         if self.state is not State.TOKENS:
-            raise Refused(f"unexpected SaslAuthenticate while {self.state.value} is expected")
+            raise LoginRefused(f"unexpected SaslAuthenticate while {self.state.value} is expected")
         try:
             answer = self._step(bytes(request.auth_bytes))
         except AuthenticationFailed as failed:
@@ -125,17 +125,17 @@ class Authentication:
                 error_message=str(failed),
                 auth_bytes=b"",
             )
-            raise Refused(str(failed), body) from None
+            raise LoginRefused(str(failed), body) from None
         lifetime = self._end() if self._is_done() else 0
         values = {"session_lifetime_ms": lifetime} if version >= SESSION_SINCE else {}
         return response(SASL_AUTHENTICATE, version, error_code=0, auth_bytes=answer, **values)
 
     def on_bare_token(self, token: bytes) -> bytes:
-        """Return the answer to a token without a request header. Raises Refused."""
+        """Return the answer to a token without a request header. Raises LoginRefused."""
         try:
             answer = self._step(token)
         except AuthenticationFailed as failed:
-            raise Refused(str(failed)) from None
+            raise LoginRefused(str(failed)) from None
         if self._is_done():
             self._end()
         return answer

@@ -16,12 +16,13 @@ from enum import IntEnum
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.encryption import Tls
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
-from minikafka.base.ports import Call, Tls
+from minikafka.base.ports import Call
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin

@@ -9,7 +9,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.config.security import GSSAPI, JAAS, MECHANISMS, PREFIX
 from minikafka.base.endpoints import PLAINTEXT
 from minikafka.base.errors import ConfigError
-from minikafka.base.ports import TlsTransport
+from minikafka.broker.ports import TlsTransport
 from minikafka.client.login import Connector
 from minikafka.security.jaas import InvalidJaas, JaasEntry, parse_for
 from minikafka.security.sasl_client import Login, login_of
@@ -61,6 +61,8 @@ def jaas_key(listener: str, mechanism: str) -> str:
 def jaas_entry(listener: str, mechanism: str, config: BrokerConfig) -> JaasEntry:
     """Return the login module of a mechanism of a listener. Raises ConfigError."""
     key = jaas_key(listener, mechanism)
+    if config.sasl_jaas_config is not None:
+        raise ConfigError(f"{JAAS} is for clients: write {key}")
     text = config.listener_keys.get(key)
     if text is None:
         raise ConfigError(f"{key} is not set: write the login module of {mechanism}")

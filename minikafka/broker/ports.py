@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+from minikafka.base.config.security import SecurityKeys
+from minikafka.base.encryption import Tls
 from minikafka.base.ports import (
     Cleaners,
     Clock,
@@ -18,8 +21,15 @@ from minikafka.base.ports import (
     Rng,
     Storage,
     Tasks,
-    TlsTransport,
+    Transport,
 )
+
+
+class TlsTransport(Transport, Protocol):
+    """Byte streams between processes, which Kafka's `ssl.*` keys can encrypt."""
+
+    def tls(self, keys: SecurityKeys, *, server: bool) -> Tls:
+        """Return the encryption of a listener, or of the connections to it. Raises ConfigError, which names the key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from minikafka.base.encryption import Tls
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
-from minikafka.base.ports import Buffer, Link, StreamHandler, Tls, Transport
+from minikafka.base.ports import Buffer, Link, StreamHandler, Transport
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
 from minikafka.kafka.wire.framing import SIZE
 from minikafka.kafka.wire.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE

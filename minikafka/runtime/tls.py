@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, cast
 
+from minikafka.base.encryption import Tls
 from minikafka.base.errors import ConfigError
-from minikafka.base.ports import Buffer, Clock, StreamHandler, Tls
+from minikafka.base.ports import Buffer, Clock, StreamHandler
 from minikafka.runtime.connection import SocketConnection, feed
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class TlsConnection(SocketConnection):
         )
 
     def get_buffer(self, hint: int) -> Buffer:
+        """Return the receive buffer of all connections."""
         return _received
 
     def buffer_updated(self, count: int) -> None:
@@ -311,6 +313,7 @@ class TlsAccepted(TlsConnection):
         self._first = b""
 
     def get_buffer(self, hint: int) -> Buffer:
+        """Return the receive buffer; before the TLS state exists, only as much as shows that the client speaks TLS."""
         return _received if self._tls is not None else _received[: _HEADER_BYTES - len(self._first)]
 
     def buffer_updated(self, count: int) -> None:

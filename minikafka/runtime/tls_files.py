@@ -42,7 +42,7 @@ _KEY_BLOCK: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class Identity:
+class OwnIdentity:
     """A private key with its certificates, the own one first. `source`: the file or key it came from."""
 
     names: str
@@ -71,7 +71,7 @@ class Trust:
 
 def load_identity(
     names: str, location: str, password: str = "", key_password: str = "", kind: str = ""
-) -> Identity:
+) -> OwnIdentity:
     """Return the key and the certificates of a file.
 
     `password` opens a PKCS12 file, `key_password` the private key of a PEM file. `kind`: the value of the key
@@ -86,10 +86,10 @@ def load_identity(
         raise _unreadable(names, location, password) from error
     if key is None or own is None:
         raise ConfigError(f"{names}.location: {location} contains no private key with certificate")
-    return Identity(names, location, _chain(own, others), _plain(key))
+    return OwnIdentity(names, location, _chain(own, others), _plain(key))
 
 
-def identity_of_pem(names: str, source: str, data: bytes, key_password: str = "") -> Identity:
+def identity_of_pem(names: str, source: str, data: bytes, key_password: str = "") -> OwnIdentity:
     """Return the key and the certificates of PEM texts: a file, or the inline values of the configuration."""
     block = _KEY_BLOCK.search(data)
     if block is None:
@@ -105,7 +105,7 @@ def identity_of_pem(names: str, source: str, data: bytes, key_password: str = ""
             f"{names}: the private key of {source} does not open: {reason}"
         ) from error
     first, *others = _pem_certificates(names, source, data)
-    return Identity(names, source, _chain(first, others), _plain(key))
+    return OwnIdentity(names, source, _chain(first, others), _plain(key))
 
 
 def load_trust(names: str, location: str, password: str = "", kind: str = "") -> Trust:
@@ -188,7 +188,7 @@ def _chain(
 
 def server_context(
     names: str,
-    identity: Identity,
+    identity: OwnIdentity,
     trust: Trust | None,
     *,
     verify: ssl.VerifyMode,
@@ -214,7 +214,7 @@ def server_context(
 
 def client_context(
     names: str,
-    identity: Identity | None,
+    identity: OwnIdentity | None,
     trust: Trust | None,
     *,
     check_hostname: bool,
@@ -241,7 +241,7 @@ def _trust(context: ssl.SSLContext, trust: Trust) -> None:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-def _install(context: ssl.SSLContext, identity: Identity) -> None:
+def _install(context: ssl.SSLContext, identity: OwnIdentity) -> None:
     try:
         with _readable(identity.pem()) as path:
             context.load_cert_chain(path)

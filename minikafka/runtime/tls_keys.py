@@ -8,7 +8,7 @@ from typing import Final
 from minikafka.base.config.security import SecurityKeys
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.tls_files import (
-    Identity,
+    OwnIdentity,
     Trust,
     client_context,
     identity_of_pem,
@@ -57,7 +57,7 @@ def files_of(keys: SecurityKeys) -> list[str]:
     return [path for path in named if path is not None]
 
 
-def _identity(keys: SecurityKeys) -> Identity | None:
+def _identity(keys: SecurityKeys) -> OwnIdentity | None:
     key_password = keys.ssl_key_password or ""
     if keys.ssl_keystore_key is not None:
         if keys.ssl_keystore_location is not None:

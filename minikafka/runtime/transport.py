@@ -9,7 +9,8 @@ from functools import partial
 from typing import Final, cast
 
 from minikafka.base.config.security import SecurityKeys
-from minikafka.base.ports import Listener, StreamHandler, Tls
+from minikafka.base.encryption import Tls
+from minikafka.base.ports import Listener, StreamHandler
 from minikafka.runtime.connection import SocketConnection
 from minikafka.runtime.listening import stop_listening
 from minikafka.runtime.tls import RenewableTls, TlsAccepted, TlsServer, connect_tls

@@ -14,6 +14,7 @@ import errno
 from collections.abc import Callable, Sequence
 
 from minikafka.base.config.security import SecurityKeys
+from minikafka.base.encryption import Tls
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import (
     QUEUE_MARK_BYTES,
@@ -21,7 +22,6 @@ from minikafka.base.ports import (
     Link,
     Listener,
     StreamHandler,
-    Tls,
     Transport,
 )
 from minikafka.runtime.connection import feed

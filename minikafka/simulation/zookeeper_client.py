@@ -8,13 +8,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from minikafka.base import ports
+from minikafka.base.encryption import Tls
 from minikafka.base.errors import CoordinationError, NotConnected, OutcomeUnknown
 from minikafka.base.ports import (
     MultiOp,
     SessionState,
     Stat,
     StreamHandler,
-    Tls,
     Transport,
     WatchKind,
     ZooKeeper,

@@ -27,7 +27,7 @@ from minikafka.base.config.keys import (
     unknown_key,
 )
 from minikafka.base.config.listeners import Listeners, parse_listeners
-from minikafka.base.config.security import PREFIX, SecurityKeys, listener_key, security_of
+from minikafka.base.config.security import PREFIX, SecurityKeys, parse_prefixed, security_of
 from minikafka.base.coordination import CONTROLLER, LEADERS, MODES
 from minikafka.base.endpoints import SecurityProtocol, check_connect
 from minikafka.base.errors import ConfigError
@@ -522,16 +522,6 @@ class BrokerConfig(CoordinatorKeys):
 
 
 _BROKER_KEYS: Final = table(BrokerConfig)
-
-
-def parse_prefixed(values: Mapping[str, object]) -> dict[str, Any]:
-    """Return the checked values of the keys `listener.name.…` by full name. Raises ConfigError."""
-    found = {}
-    for name, value in values.items():
-        row = listener_key(name)
-        if row is not None:
-            found[name] = row.parse(value)
-    return found
 
 
 def _check_broker(config: BrokerConfig) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import ConfigType, Key, flatten, parse_all, unknown_key
+from minikafka.base.config.security import PREFIX, parse_prefixed
 from minikafka.base.coordination import COORDINATION
 from minikafka.base.errors import ConfigError
 from minikafka.base.toml import Statement, read_toml, statements, table_of
@@ -230,6 +231,7 @@ _OF_THE_CLUSTER: Final = (
     "broker.id",
     "listeners",
     "inter.broker.listener.name",
+    "security.inter.broker.protocol",
     "control.plane.listener.name",
     "log.dir",
     "log.dirs",
@@ -239,7 +241,9 @@ _OF_THE_CLUSTER: Final = (
 
 def _check_cluster_keys(keys: Mapping[str, object]) -> None:
     """Raise ConfigError for an invalid key, and for a key that the cluster sets itself for each broker."""
-    parse_all(BrokerConfig.keys(), keys)
+    plain = {name: value for name, value in keys.items() if not name.startswith(PREFIX)}
+    parse_all(BrokerConfig.keys(), plain)
+    parse_prefixed(keys)
     for name in _OF_THE_CLUSTER:
         if name in keys:
             raise ConfigError(f"{name} is set by the cluster for each broker; remove it")

@@ -121,6 +121,12 @@ _OF_MECHANISM: Final = {JAAS, "connections.max.reauth.ms"}
 """The keys that may be set for one mechanism of a listener."""
 
 
+def parse_prefixed(values: Mapping[str, object]) -> dict[str, Any]:
+    """Return the checked values of the keys `listener.name.…` by full name. Raises ConfigError."""
+    rows = {name: row for name in values if (row := listener_key(name)) is not None}
+    return {name: row.parse(values[name]) for name, row in rows.items()}
+
+
 def listener_key(name: str) -> Key | None:
     """Return the key that `listener.name.NAME.KEY` sets; None for another form of name. Raises ConfigError."""
     if not name.startswith(PREFIX):

@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation
-from minikafka.broker.authentication import Refused, State
+from minikafka.broker.authentication import LoginRefused, State
 from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.kafka.wire.codec import response
 from minikafka.kafka.wire.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -35,7 +35,7 @@ def sasl_handshake(
     authentication.again()
     try:
         return authentication.on_handshake(max(context.version, 1), request)
-    except Refused as refused:
+    except LoginRefused as refused:
         return _end(services, context, refused)
 
 
@@ -54,11 +54,11 @@ def sasl_authenticate(
         )
     try:
         return authentication.on_authenticate(context.version, request)
-    except Refused as refused:
+    except LoginRefused as refused:
         return _end(services, context, refused)
 
 
-async def _end(services: Services, context: RequestContext, refused: Refused) -> bytes:
+async def _end(services: Services, context: RequestContext, refused: LoginRefused) -> bytes:
     """Return the response to a client that has failed, after a delay; the connection then ends."""
     await services.clock.sleep(services.config.connection_failed_authentication_delay_ms)
     if refused.body is None:

@@ -15,10 +15,11 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint, SecurityProtocol
 from minikafka.base.errors import ConfigError
 from minikafka.base.metrics import Metrics
-from minikafka.base.ports import Clock, TlsTransport
-from minikafka.broker.authentication import Mechanism, Refused
+from minikafka.base.ports import Clock
+from minikafka.broker.authentication import LoginRefused, ServedMechanism
 from minikafka.broker.inter_broker import check_mechanism, jaas_entry
 from minikafka.broker.network.newcomer import Admission
+from minikafka.broker.ports import TlsTransport
 from minikafka.broker.services import ANONYMOUS, ClientConnection
 from minikafka.security.principals import (
     InvalidCertificate,
@@ -64,25 +65,25 @@ def _rules(text: str) -> PrincipalRules:
 
 
 def _principal_of(rules: PrincipalRules, certificate: bytes | None) -> str:
-    """Return the principal of a client with this certificate. Raises Refused if no rule applies."""
+    """Return the principal of a client with this certificate. Raises LoginRefused if no rule applies."""
     if certificate is None:
         return ANONYMOUS
     try:
         return rules.principal_of(certificate)
     except (NoRuleApplies, InvalidCertificate) as error:
-        raise Refused(str(error)) from None
+        raise LoginRefused(str(error)) from None
 
 
 def _mechanisms(
     listener: str, config: BrokerConfig, random_bytes: Callable[[int], bytes]
-) -> dict[str, Mechanism]:
+) -> dict[str, ServedMechanism]:
     found = {}
     for name in config.security_of(listener).sasl_enabled_mechanisms:
         check_mechanism(f"sasl.enabled.mechanisms of listener {listener}", name)
         users = _plain_users(listener, config) if name == PLAIN else {}
         keys = config.security_of(listener, name)
         lookups = Lookups(random_bytes, plain_users=users)
-        found[name] = Mechanism(name, lookups, max(keys.connections_max_reauth_ms, 0))
+        found[name] = ServedMechanism(name, lookups, max(keys.connections_max_reauth_ms, 0))
     if not found:
         raise ConfigError(f"sasl.enabled.mechanisms of listener {listener} is empty")
     return found

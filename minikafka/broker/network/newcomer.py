@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from minikafka.base.encryption import Tls
 from minikafka.base.errors import ProtocolViolation
-from minikafka.base.ports import Buffer, Clock, Link, StreamHandler, Timer, Tls
+from minikafka.base.ports import Buffer, Clock, Link, StreamHandler, Timer
 from minikafka.broker.apis import versions
-from minikafka.broker.authentication import Authentication, Mechanism, Refused, State
+from minikafka.broker.authentication import Authentication, LoginRefused, ServedMechanism, State
 from minikafka.broker.network.frame_room import FrameRoom
 from minikafka.broker.services import ClientConnection
 from minikafka.kafka.wire.codec import decode_request, encode_response
@@ -49,7 +50,7 @@ class Admission:
     """
 
     tls: Tls | None
-    mechanisms: Mapping[str, Mechanism]
+    mechanisms: Mapping[str, ServedMechanism]
     principal_of: Callable[[bytes | None], str]
     receive_max_bytes: int
     failure_delay_ms: int
@@ -137,7 +138,7 @@ class Newcomer:
         try:
             self._parse()
         except ProtocolViolation as violation:
-            self._refuse(Refused(str(violation)), None)
+            self._refuse(LoginRefused(str(violation)), None)
 
     def _parse(self) -> None:
         """Answer the complete requests, and ask for memory for a large incomplete one."""
@@ -195,7 +196,7 @@ class Newcomer:
             return 0
         try:
             answer = self.authentication.on_bare_token(bytes(self._data[SIZE.size : stop]))
-        except Refused as refused:
+        except LoginRefused as refused:
             self._refuse(refused, None)
         else:
             self.link.send((SIZE.pack(len(answer)), answer))
@@ -225,7 +226,7 @@ class Newcomer:
             raise ProtocolViolation(f"unexpected {name} version {version} before authentication")
         try:
             response = answer(version, decode_request(api, version, bytes(view[body:end])))
-        except Refused as refused:
+        except LoginRefused as refused:
             body_of = refused.body
             frame = None if body_of is None else encode_response(correlation, api, version, body_of)
             self._refuse(refused, frame)
@@ -233,7 +234,7 @@ class Newcomer:
             self.link.send((encode_response(correlation, api, version, response),))
         return True
 
-    def _refuse(self, refused: Refused, frame: bytes | None) -> None:
+    def _refuse(self, refused: LoginRefused, frame: bytes | None) -> None:
         """After a delay, send the response, if there is one, and close the connection."""
         self._failures.failed(self.client, str(refused))
         self._data = bytearray()
@@ -251,7 +252,7 @@ class Newcomer:
         """Admit a client of a listener without SASL, whose TLS handshake is complete."""
         try:
             principal = self._admission.principal_of(self.link.peer_certificate())
-        except Refused as refused:
+        except LoginRefused as refused:
             self._refuse(refused, None)
         else:
             self._admit(principal, received)

@@ -14,10 +14,11 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import aiohttp
 
+from minikafka.base.encryption import Tls
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Clock, Rng, Tls
+from minikafka.base.ports import Clock, Rng
 from minikafka.broker.rpc.encoding import BODY_MAX_BYTES, pack, unpack
 from minikafka.broker.rpc.liveness import PRESENT
 from minikafka.broker.rpc.messages import CHALLENGE, decode_challenge

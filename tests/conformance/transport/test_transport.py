@@ -14,7 +14,8 @@ import trustme
 import uvloop
 from support.until import until
 
-from minikafka.base.ports import Buffer, Link, Listener, StreamHandler, Tls, Transport
+from minikafka.base.encryption import Tls
+from minikafka.base.ports import Buffer, Link, Listener, StreamHandler, Transport
 from minikafka.runtime.tls import RenewableTls, TlsServer
 from minikafka.runtime.transport import SocketTransport
 from minikafka.simulation.transport import MemoryTransport

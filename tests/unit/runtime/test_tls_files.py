@@ -11,7 +11,7 @@ from support.security.certificates import PASSWORD, Authority, Certificate
 
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.tls_files import (
-    Identity,
+    OwnIdentity,
     client_context,
     identity_of_pem,
     load_identity,
@@ -47,7 +47,7 @@ def handshake(
     return far
 
 
-def own(certificate: Certificate) -> Identity:
+def own(certificate: Certificate) -> OwnIdentity:
     return load_identity("ssl.keystore", str(certificate.pem))
 
 
@@ -70,7 +70,7 @@ def own(certificate: Certificate) -> Identity:
     ],
 )
 def test_server_with_a_key_of_any_format_is_known_to_a_client(
-    authority: Authority, load: Callable[[Certificate], Identity]
+    authority: Authority, load: Callable[[Certificate], OwnIdentity]
 ) -> None:
     server = server_context(
         "ssl", load(authority.server("broker.example")), None, verify=ssl.CERT_NONE

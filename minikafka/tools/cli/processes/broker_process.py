@@ -22,8 +22,9 @@ import uvloop
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
+from minikafka.base.encryption import Tls
 from minikafka.base.errors import ClusterLost, ConfigError, MinikafkaError, NotConnected
-from minikafka.base.ports import Clock, Tls, Transport
+from minikafka.base.ports import Clock, Transport
 from minikafka.broker.broker import BrokerServer, create_broker
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
