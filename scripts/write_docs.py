@@ -57,8 +57,8 @@ keep the values of the cluster's first start ([cli.md](cli.md#an-edited-clustert
 
 ## A broker: `minikafka broker --config FILE`
 
-The file has one table, `[broker]`, with these keys. Other machines may be able to reach the listeners; the broker then
-logs a warning, because there is no encryption and no authentication.
+The file has one table, `[broker]`, with these keys. If other machines can reach a listener that has no encryption or no
+authentication, the broker logs a warning ([security](security.md)).
 
 Listeners with names of your choice need three keys, for example
 `listeners = "IN://127.0.0.1:0,OUT://127.0.0.1:0"` (port 0: a free port),

@@ -35,6 +35,8 @@ _SMALL: Final = 2 << 10
 """Slices below this size are joined before they are encrypted: a TLS record costs 22 bytes and about 2 µs."""
 REFRESH_MS: Final = 5_000
 """Time between two looks at the files of keys and certificates."""
+_NONE: Final = ssl.MemoryBIO()
+"""Stands for the queues of a connection without TLS state. Nothing is ever in it."""
 _received: Final = memoryview(bytearray(_PIECE))
 """The receive buffer of all connections: it is empty again when `buffer_updated` returns."""
 
@@ -46,8 +48,7 @@ class TlsConnection(SocketConnection):
         super().__init__(handler, None)
         self._after = after_read
         self._tls: ssl.SSLObject | None = None
-        self._incoming: ssl.MemoryBIO
-        self._outgoing: ssl.MemoryBIO
+        self._incoming = self._outgoing = _NONE
         self._is_secure = False
         self._has_finished = False
         self._is_paused = False
@@ -120,12 +121,10 @@ class TlsConnection(SocketConnection):
             self._is_delivering = False
 
     def _has_more(self) -> bool:
+        if not self._open or self._is_paused:
+            return False
         assert self._tls is not None
-        return (
-            self._open
-            and not self._is_paused
-            and bool(self._incoming.pending or self._tls.pending())
-        )
+        return bool(self._incoming.pending or self._tls.pending())
 
     def _decrypt(self, buffer: memoryview) -> int:
         """Fill the buffer with decrypted bytes; return their number.
@@ -186,6 +185,12 @@ class TlsConnection(SocketConnection):
         self._transport.set_protocol(self)  # the event loop keeps a reference to `resume_writing`
         handler.connected(self)
         feed(handler, received)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free the TLS state at once: it takes 42 KB, and connection and handler refer to each other."""
+        super().connection_lost(exc)
+        self._tls = None
+        self._incoming = self._outgoing = _NONE
 
     def peer_certificate(self) -> bytes | None:
         """Return the certificate of the other side, in DER; None if it has sent none."""

@@ -29,7 +29,7 @@ from minikafka.base.config.keys import (
 from minikafka.base.config.listeners import Listeners, parse_listeners
 from minikafka.base.config.security import PREFIX, SecurityKeys, parse_prefixed, security_of
 from minikafka.base.coordination import CONTROLLER, LEADERS, MODES
-from minikafka.base.endpoints import SecurityProtocol, check_connect
+from minikafka.base.endpoints import Endpoint, SecurityProtocol, check_connect
 from minikafka.base.errors import ConfigError
 from minikafka.base.toml import read_toml, table_of
 
@@ -515,10 +515,24 @@ class BrokerConfig(CoordinatorKeys):
         return security_of(self, self.listener_keys, listener, mechanism)
 
     @property
-    def exposed_listeners(self) -> tuple[str, ...]:
-        """The listeners that other machines can connect to, as NAME://host:port."""
+    def exposed_listeners(self) -> dict[str, str]:
+        """The listeners that other machines can connect to, as NAME://host:port → what they lack.
+
+        The calls of the control listener are signed, so that it lacks at most encryption.
+        """
         found = self.endpoints
-        return tuple(str(item) for item in (*found.kafka, found.control) if not item.is_loopback)
+        lacks = {str(item): self._lacks(item) for item in found.kafka if not item.is_loopback}
+        if not found.control.is_loopback and not found.control.security.is_encrypted:
+            lacks[str(found.control)] = "encryption"
+        return {listener: what for listener, what in lacks.items() if what}
+
+    def _lacks(self, endpoint: Endpoint) -> str:
+        """Return what a Kafka listener lacks, "" if it has encryption and authentication."""
+        security = endpoint.security
+        asks = self.security_of(endpoint.name).ssl_client_auth == "required"
+        authenticates = security.is_sasl or (security.is_encrypted and asks)
+        missing = {"encryption": security.is_encrypted, "authentication": authenticates}
+        return " and ".join(what for what, is_there in missing.items() if not is_there)
 
 
 _BROKER_KEYS: Final = table(BrokerConfig)

@@ -258,6 +258,9 @@ async def test_only_some_connections_shake_hands_at_once_and_stalled_ones_make_r
     client.link.close()
     for one in stalled:
         one.close()
+    for handler in served.accepted[:6]:
+        await handler.ended
+        assert cast("Any", handler.link)._tls is None
 
 
 async def test_handshake_of_a_server_that_says_nothing_can_be_cancelled() -> None:

@@ -64,10 +64,8 @@ def run_broker(config_file: str, parent: int | None) -> None:
 
 def warn_about(config: BrokerConfig) -> None:
     """Log a warning for each listener that other machines can reach, and each key that has no effect."""
-    for listener in config.exposed_listeners:
-        logger.warning(
-            "%s can be reached from other machines, without encryption or authentication", listener
-        )
+    for listener, lacking in config.exposed_listeners.items():
+        logger.warning("%s can be reached from other machines, without %s", listener, lacking)
     for name in config.unread_keys:
         mode = config.minikafka_coordination
         logger.warning("%s has no effect with minikafka.coordination=%s", name, mode)

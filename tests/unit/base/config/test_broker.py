@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -261,11 +262,11 @@ def test_endpoints_are_read_from_the_listener_keys():
     ]
     assert str(config.endpoints.control) == "ADMIN://127.0.0.1:3"
     assert config.endpoints.inter_broker == "INSIDE"
-    assert config.exposed_listeners == ("OUTSIDE://0.0.0.0:2",)
+    assert config.exposed_listeners == {"OUTSIDE://0.0.0.0:2": "encryption and authentication"}
 
 
 def test_default_listeners_are_reachable_only_from_this_machine():
-    assert broker().exposed_listeners == ()
+    assert broker().exposed_listeners == {}
     assert [item.name for item in broker().endpoints.advertised] == ["PLAINTEXT", "CONTROLLER"]
 
 
@@ -338,3 +339,39 @@ def test_value_for_a_mechanism_has_precedence_over_the_one_for_its_listener():
 def test_inter_broker_listener_has_the_name_of_the_protocol_between_brokers():
     keys = {"listeners": "SSL://h:1,PLAINTEXT://h:2", "security.inter.broker.protocol": "SSL"}
     assert BrokerConfig.from_mapping(ONE | keys).endpoints.inter_broker == "SSL"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "lacking"),
+    [
+        ("PLAINTEXT", "encryption and authentication"),
+        ("SSL", "authentication"),
+        ("SASL_PLAINTEXT", "encryption"),
+        ("SASL_SSL", ""),
+    ],
+)
+def test_exposed_listener_is_named_with_what_its_protocol_lacks(protocol, lacking):
+    keys = {
+        "listeners": "A://h:1,CONTROLLER://127.0.0.1:2",
+        "listener.security.protocol.map": f"A:{protocol}",
+        "inter.broker.listener.name": "A",
+    }
+    expected = {"A://h:1": lacking} if lacking else {}
+    assert BrokerConfig.from_mapping(ONE | keys).exposed_listeners == expected
+
+
+def test_listener_that_wants_certificates_of_clients_lacks_no_authentication():
+    keys = {
+        "listeners": "SSL://h:1",
+        "security.inter.broker.protocol": "SSL",
+        "listener.name.ssl.ssl.client.auth": "required",
+    }
+    assert BrokerConfig.from_mapping(ONE | keys).exposed_listeners == {}
+
+
+def test_example_of_the_security_page_is_a_valid_configuration():
+    page = (Path(__file__).parents[4] / "docs" / "security.md").read_text()
+    [example] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    config = BrokerConfig.parse(example)
+    assert config.security_of("SSL").ssl_client_auth == "required"
+    assert "user_alice" in config.security_of("SASL_SSL", "PLAIN").sasl_jaas_config
