@@ -581,35 +581,3 @@ def check_inherited(config: BrokerConfig) -> None:
             "log.retention.ms, log.retention.minutes and log.retention.hours must be -1 (no limit) or at least 1; "
             "only a topic's retention.ms may be 0"
         )
-
-
-LEADER_RATE: Final = "leader.replication.throttled.rate"
-FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
-THROTTLES: Final[dict[str, Key]] = {
-    row.name: row
-    for row in (
-        Key(
-            ConfigType.LONG,
-            LONG_MAX,
-            "Maximum bytes per second sent to throttled replicas outside of the ISR.",
-            low=0,
-            name=LEADER_RATE,
-        ),
-        Key(
-            ConfigType.LONG,
-            LONG_MAX,
-            "Maximum bytes per second fetched for throttled replicas outside of the ISR.",
-            low=0,
-            name=FOLLOWER_RATE,
-        ),
-        Key(
-            ConfigType.LONG,
-            LONG_MAX,
-            "Maximum bytes per second of moves between log directories.",
-            low=0,
-            waits_for="moves between log directories",
-            name="replica.alter.log.dirs.io.max.bytes.per.second",
-        ),
-    )
-}
-"""The keys of a broker that exist only as dynamic settings, by name: the rates at which replicas are copied."""

@@ -13,8 +13,8 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.config.broker import THROTTLES
 from minikafka.base.config.keys import ConfigType, Key
+from minikafka.base.config.throttles import THROTTLES
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
 from minikafka.base.names import parse_number
 from minikafka.broker.admin.refusals import refusal

@@ -12,8 +12,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.config.broker import THROTTLES
 from minikafka.base.config.keys import ConfigType, Key
+from minikafka.base.config.throttles import THROTTLES
 from minikafka.broker.settings.dynamic_config import (
     DYNAMIC,
     RELEASE,

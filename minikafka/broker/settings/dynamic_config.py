@@ -14,14 +14,9 @@ from dataclasses import replace
 from typing import Final
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.config.broker import (
-    FOLLOWER_RATE,
-    LEADER_RATE,
-    THROTTLES,
-    check_cleaner,
-    check_inherited,
-)
+from minikafka.base.config.broker import check_cleaner, check_inherited
 from minikafka.base.config.keys import LONG_MAX, ConfigType, Key, parse_all
+from minikafka.base.config.throttles import FOLLOWER_RATE, LEADER_RATE, THROTTLES
 from minikafka.base.errors import ConfigError
 from minikafka.broker.rpc.messages import SettingChange
 

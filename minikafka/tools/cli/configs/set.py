@@ -11,8 +11,8 @@ import click
 
 import minikafka.client.administration.results as administration
 from minikafka.base.config import BrokerConfig
-from minikafka.base.config.broker import THROTTLES
 from minikafka.base.config.keys import unknown_key
+from minikafka.base.config.throttles import THROTTLES
 from minikafka.tools.cli.arguments.options import client_options, key_value_pairs
 from minikafka.tools.cli.configs.resource import alter, resource_options
 from minikafka.tools.cli.terminal.echo import echo
