@@ -28,11 +28,19 @@ READY_SECONDS: Final = 60.0
 class SecuredBrokers:
     """Processes of ZooKeeper and of brokers, used as `with SecuredBrokers(…)`. `between`: the inter-broker protocol."""
 
-    def __init__(self, directory: Path, between: str, brokers: int = 3) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        between: str,
+        brokers: int = 3,
+        listeners: tuple[str, ...] = LISTENERS,
+    ) -> None:
         self.directory = directory
         self.authority = Authority(directory / "ca")
         self.foreign = Authority(directory / "foreign", "foreign")
         self._between = between
+        self.listeners = listeners
+        """The listeners of a broker whose file is written next."""
         self._server = self.authority.server("localhost")
         zookeeper, *ports = free_ports(1 + 5 * brokers, SystemRng())
         self._zookeeper = zookeeper
@@ -69,6 +77,16 @@ class SecuredBrokers:
     def start(self, id_: int) -> None:
         """Start a broker, or start it again."""
         self._run(id_, "broker", "--config", str(self._file(id_)))
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids of the brokers."""
+        return list(self._ports)
+
+    def stop(self, id_: int) -> None:
+        """Stop a broker, which first hands over its leaderships."""
+        self._processes[id_].terminate()
+        assert self._processes.pop(id_).wait(READY_SECONDS) == 0
 
     def kill(self, id_: int) -> None:
         """Kill a broker."""
@@ -124,13 +142,16 @@ class SecuredBrokers:
 
     def write_file(self, id_: int, changes: Mapping[str, object] = {}) -> None:
         """Write the configuration of a broker."""
-        addresses = zip((*LISTENERS, "CONTROLLER"), self._ports[id_], strict=True)
+        ports = zip((*LISTENERS, "CONTROLLER"), self._ports[id_], strict=True)
+        served = {*self.listeners, "CONTROLLER"}
         keys = {
             "broker.id": id_,
             "zookeeper.connect": f"127.0.0.1:{self._zookeeper}",
             "minikafka.cluster.secret": "the secret of the test",
             "log.dir": str(self.directory / f"data-{id_}"),
-            "listeners": ",".join(f"{name}://localhost:{port}" for name, port in addresses),
+            "listeners": ",".join(
+                f"{name}://localhost:{port}" for name, port in ports if name in served
+            ),
             "security.inter.broker.protocol": self._between,
             "sasl.enabled.mechanisms": "PLAIN",
             "sasl.mechanism.inter.broker.protocol": "PLAIN",
