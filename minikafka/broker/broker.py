@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.config.authorizer import parse_principals
 from minikafka.base.encryption import Tls
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
@@ -23,6 +24,7 @@ from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.base.ports import Call
+from minikafka.broker.access import Access
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
@@ -74,6 +76,7 @@ from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.step_gate import StepGate
 from minikafka.deciders.groups.events import TopicsDeleted
 from minikafka.deciders.transactions.reports import transactions_with
+from minikafka.security.authorizer import Authorizer
 from minikafka.storage.log.manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -172,6 +175,7 @@ class BrokerServer:
         )
         room = ConnectionRoom(ports.descriptors, ports.clock, config.max_connections)
         room.register(self.metrics)
+        self.access = Access(self._new_authorizer(), self.metrics)
         services = self._new_services(ports, cluster_id)
         self._admissions = self._new_admissions(ports)
         self.listener = KafkaListener(
@@ -290,6 +294,13 @@ class BrokerServer:
             self.settings,
         )
 
+    def _new_authorizer(self) -> Authorizer | None:
+        config = self.config
+        if not config.authorizer_class_name:
+            return None
+        super_users = parse_principals(config.super_users)
+        return Authorizer(super_users, allow_if_no_acl=config.allow_everyone_if_no_acl_found)
+
     def _new_services(self, ports: BrokerPorts, cluster_id: str) -> Services:
         return Services(
             broker_id=self.config.broker_id,
@@ -307,6 +318,8 @@ class BrokerServer:
             verifier=self.verifier,
             marker_appends=self.marker_appends,
             administration=self.capabilities.administration,
+            acls=self.capabilities.acls,
+            access=self.access,
             control_plane=self.control_plane,
             requests=self.requests,
             pauses=self.admin.pauses,
@@ -319,6 +332,8 @@ class BrokerServer:
 
         Raises ConfigError, OSError (a port in use), CoordinationError.
         """
+        if self.access.authorizer is not None:
+            await self.capabilities.acls.start(self.access.authorizer)
         endpoints = self.config.endpoints
         control = endpoints.control
         page = self._metrics_page if self.config.minikafka_metrics_enable else None

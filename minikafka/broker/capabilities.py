@@ -28,6 +28,7 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Call, ControlPlane, Gate, Ledger
+from minikafka.security.acls import AclEntry, PatternType, ResourcePattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Capabilities:
     isrs: IsrStore
     topics: TopicStore
     configs: ConfigStore
+    acls: AclStore
     administration: Administration
     diagnostics: Diagnostics
     claim_producer_ids: Callable[[], Awaitable[tuple[int, int]]]
@@ -394,6 +396,36 @@ class ConfigStore(Protocol):
 
     def changes(self, listener: ConfigListener) -> ConfigChanges:
         """Return a source of all changes for `listener`. The source is idle until its `start` is called."""
+
+
+class AclListener(Protocol):
+    """The receiver of ACLs: the authorizer (`security/authorizer.py`)."""
+
+    def replace(
+        self, kind: PatternType, entries: Mapping[ResourcePattern, frozenset[AclEntry]]
+    ) -> None:
+        """Replace all ACLs with patterns of this kind, literal or prefixed."""
+
+    def update(self, pattern: ResourcePattern, entries: frozenset[AclEntry]) -> None:
+        """Replace the ACLs of a pattern."""
+
+
+class AclStore(Protocol):
+    """The ACLs of the cluster. A broker without an authorizer does not use them."""
+
+    async def start(self, listener: AclListener) -> None:
+        """Begin to pass all changes to the listener; return when the listener has the current ACLs."""
+
+    async def alter(
+        self,
+        pattern: ResourcePattern,
+        change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]],
+    ) -> None:
+        """Replace the ACLs of a pattern by `change(current ACLs)`, and notify all brokers. The listener has them then.
+
+        `change` is called again if the ACLs have changed before the write. Raises KafkaError, CoordinationError, and
+        ValueError if the stored ACLs cannot be decoded.
+        """
 
 
 # ---- administration and diagnostics

@@ -13,9 +13,10 @@ from typing import Any, Final, Literal, TypeAlias
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, ControlPlane, Rng
+from minikafka.broker.access import Access
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.authentication import Authentication
-from minikafka.broker.capabilities import Administration
+from minikafka.broker.capabilities import AclStore, Administration
 from minikafka.broker.coordinators.group_host import GroupHost
 from minikafka.broker.coordinators.markers import MarkerAppends
 from minikafka.broker.coordinators.transaction_host import ProducerIds, TransactionHost
@@ -46,6 +47,8 @@ class Services:
     verifier: TransactionVerifier
     marker_appends: MarkerAppends
     administration: Administration
+    acls: AclStore
+    access: Access
     control_plane: ControlPlane
     requests: RequestMetrics
     pauses: Pauses

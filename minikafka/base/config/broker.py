@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from minikafka.base.config.coordinators import CoordinatorKeys
+from minikafka.base.config.authorizer import AuthorizerKeys, check_authorizer
 from minikafka.base.config.keys import (
     INT_MAX,
     LONG_MAX,
@@ -54,7 +54,7 @@ _KAFKA_VERSION: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(CoordinatorKeys):
+class BrokerConfig(AuthorizerKeys):
     """Settings of one broker. The attribute of a key is the key's name with `_` instead of `.`."""
 
     # Identity and listeners.
@@ -557,6 +557,7 @@ def _check_broker(config: BrokerConfig) -> None:
         raise ConfigError(
             "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
         )
+    check_authorizer(config)
     _ = config.endpoints  # raises ConfigError for listeners that contradict each other
     check_connect(config.zookeeper_connect)
     check_inherited(config)

@@ -91,6 +91,10 @@ class _Target(NamedTuple):
     check: Callable[[Overrides], object]
 
 
+def _nothing_refused(item: Alteration) -> None:
+    return None
+
+
 CHANGES_MAX: Final = 1_000
 """Maximum number of changes of one resource in one request: several times the number of existing keys."""
 _OPERATIONS: Final = frozenset(AlterOperation)
@@ -129,9 +133,15 @@ class ConfigAdmin:
         return {name: configs.get(name) for name in names}
 
     async def alter(
-        self, alterations: Sequence[Alteration], validate_only: bool = False
+        self,
+        alterations: Sequence[Alteration],
+        validate_only: bool = False,
+        refused: Callable[[Alteration], ErrorCode | None] = _nothing_refused,
     ) -> list[AlterResult]:
-        """Alter each resource as a whole or not at all; return one result per resource, in order."""
+        """Alter each resource as a whole or not at all; return one result per resource, in order.
+
+        `refused(alteration)` returns the error code for a client that may not alter the resource, else None.
+        """
         named: set[tuple[int, str]] = set()
         repeated: set[tuple[int, str]] = set()
         async for item in self._pauses.each(alterations):
@@ -142,6 +152,9 @@ class ConfigAdmin:
             if item[:2] in repeated:
                 twice = "Each resource must appear at most once."
                 results.append(AlterResult(*item[:2], ErrorCode.INVALID_REQUEST, twice))
+                continue
+            if code := refused(item):
+                results.append(AlterResult(*item[:2], code))
                 continue
             result = await self._alter(item, validate_only)
             is_stored = item.type != ResourceType.BROKER_LOGGER and not validate_only

@@ -7,13 +7,14 @@ reassigned is refused, because the reassignment writes the same topic node.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
 from minikafka.base.names import GROUP_TOPIC
+from minikafka.broker.access import EVERYTHING
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities import Administration, Assignment, TopicStore
 from minikafka.broker.metadata import MetadataCache
@@ -29,6 +30,7 @@ from minikafka.deciders.controller.assignments import (
 logger = logging.getLogger(__name__)
 
 Replicas = tuple[BrokerId, ...]
+_DENIED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
 
 
 class MorePartitions(NamedTuple):
@@ -82,12 +84,16 @@ class PartitionAdmin:
         self._metadata = metadata
 
     async def create_partitions(
-        self, asked: Sequence[MorePartitions], timeout_ms: int, validate_only: bool = False
+        self,
+        asked: Sequence[MorePartitions],
+        timeout_ms: int,
+        validate_only: bool = False,
+        allowed: Container[str] = EVERYTHING,
     ) -> list[CreatePartitionsResult]:
         """Add partitions, wait for their leaders in this broker's metadata, and return one result per topic.
 
         If a leader is still missing after `timeout_ms`, the result of the topic is REQUEST_TIMED_OUT, although
-        the partitions were added.
+        the partitions were added. `allowed`: the topics that the client may alter.
         """
         named: dict[str, None] = {}
         repeated: dict[str, None] = {}
@@ -104,6 +110,12 @@ class PartitionAdmin:
         once = [item async for item in each(asked) if item.topic not in repeated]
         twice = (ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         results = [CreatePartitionsResult(topic, *twice) async for topic in each(repeated)]
+        results += [
+            CreatePartitionsResult(item.topic, *_DENIED)
+            async for item in each(once)
+            if item.topic not in allowed
+        ]
+        once = [item async for item in each(once) if item.topic in allowed]
         room = _Room()
         results += await all_of((self._add(item, room, validate_only) for item in once), AT_ONCE)
         if validate_only:

@@ -7,7 +7,7 @@ when this broker's metadata shows the change.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from minikafka.base.model import (
     version_4_uuid,
 )
 from minikafka.base.ports import Rng
+from minikafka.broker.access import EVERYTHING
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities import Administration, TopicPlan, TopicStore
@@ -76,12 +77,17 @@ class TopicAdmin:
     # ---- create
 
     async def create_topics(
-        self, topics: Sequence[RequestedTopic], timeout_ms: int, validate_only: bool = False
+        self,
+        topics: Sequence[RequestedTopic],
+        timeout_ms: int,
+        validate_only: bool = False,
+        allowed: Container[str] = EVERYTHING,
     ) -> list[TopicResult]:
         """Create topics, wait for their leaders in this broker's metadata, and return one result per
         topic name, in order.
 
-        Every result is NOT_CONTROLLER if this broker may not carry out the request.
+        `allowed`: the names that the client may create. Every result is NOT_CONTROLLER if this broker may not carry out
+        the request.
         """
         by_name: dict[str, RequestedTopic] = {}
         repeated: set[str] = set()
@@ -95,7 +101,7 @@ class TopicAdmin:
             taken = await self._store.names()
         except (KafkaError, CoordinationError) as error:
             return [_refused(name, error) async for name in self._pauses.each(by_name)]
-        planned = await self._plans(by_name, repeated, existing, taken)
+        planned = await self._plans(by_name, repeated, existing, taken, allowed)
         plans = [result.plan for result in planned if result.plan]
         if validate_only or not plans:
             return planned
@@ -131,6 +137,7 @@ class TopicAdmin:
         repeated: Collection[str],
         existing: Collection[str],
         taken: Iterable[str],
+        allowed: Container[str],
     ) -> list[TopicResult]:
         """Return a plan or an error for each topic; serve other connections after every `AT_ONCE` topics.
 
@@ -146,6 +153,8 @@ class TopicAdmin:
             try:
                 if name in repeated:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic {name} is given twice")
+                if name not in allowed:
+                    raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
                 plan = self._plan(topic, name in existing, names, room)
             except KafkaError as error:
                 results.append(TopicResult(name, error.code, error.detail))
@@ -252,14 +261,16 @@ class TopicAdmin:
 
     # ---- delete
 
-    async def delete_topics(self, names: Iterable[str], timeout_ms: int) -> dict[str, TopicResult]:
+    async def delete_topics(
+        self, names: Iterable[str], timeout_ms: int, allowed: Container[str] = EVERYTHING
+    ) -> dict[str, TopicResult]:
         """Mark the topics for deletion, wait until the controller has deleted them, and return a result per topic.
 
         A topic counts as deleted when this broker's metadata no longer shows it. A topic that was never
         in the metadata counts as deleted when the store no longer has it. A topic that still
         exists after the timeout gets REQUEST_TIMED_OUT. Such a topic stays marked and is deleted later.
         As in Kafka, a topic gets UNKNOWN_TOPIC_OR_PARTITION if it was already marked when this call
-        began and was not in the metadata.
+        began and was not in the metadata. `allowed`: the names that the client may delete.
         """
         wanted = dict.fromkeys(names)
         shown = {name for name in self._metadata.topics if name in wanted}
@@ -272,10 +283,13 @@ class TopicAdmin:
             return {
                 name: TopicResult(name, code, "delete.topic.enable is false") for name in wanted
             }
+        denied = {
+            name: _denied(name) async for name in self._pauses.each(wanted) if name not in allowed
+        }
         try:
-            existing = await self._existing(list(wanted))
+            existing = await self._existing([name for name in wanted if name not in denied])
         except CoordinationError as error:
-            return {name: _refused(name, error) for name in wanted}
+            return {name: _refused(name, error) for name in wanted} | denied
         fresh: set[str] = set()
         marks = await all_of((self._mark(name, fresh) for name in sorted(existing)), AT_ONCE)
         results = {
@@ -287,7 +301,8 @@ class TopicAdmin:
         late = await self._wait_for_deletions(marked, fresh, timeout_ms)
         results |= {name: _late(name) for name in late}
         return {
-            name: results.get(name) or _unknown(name) async for name in self._pauses.each(wanted)
+            name: denied.get(name) or results.get(name) or _unknown(name)
+            async for name in self._pauses.each(wanted)
         }
 
     async def _wait_for_deletions(
@@ -344,6 +359,10 @@ class TopicAdmin:
         except (KafkaError, CoordinationError) as error:
             return _refused(name, error)
         return TopicResult(name)
+
+
+def _denied(name: str) -> TopicResult:
+    return TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _unknown(name: str) -> TopicResult:

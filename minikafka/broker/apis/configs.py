@@ -27,7 +27,8 @@ AlterConfigs 33, versions 0–2, and IncrementalAlterConfigs 44, versions 0–1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from minikafka.base.config import TopicConfig
@@ -54,9 +55,15 @@ from minikafka.broker.settings.config_entries import (
 from minikafka.kafka.messages.encoder import PAUSE, Row
 from minikafka.kafka.wire.codec import response_in_steps
 from minikafka.kafka.wire.versions import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from minikafka.security.acls import AclOperation, AclResourceType
+from minikafka.security.operations import CLUSTER, Need, need
 
 logger = logging.getLogger(__name__)
 
+_DESCRIBE_TOPIC: Final = need(
+    "DescribeConfigs", AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC
+)
+_DESCRIBE_BROKER: Final = need("DescribeConfigs", AclOperation.DESCRIBE_CONFIGS, CLUSTER)
 TOPIC: Final = ResourceType.TOPIC
 BROKER: Final = ResourceType.BROKER
 
@@ -64,24 +71,34 @@ BROKER: Final = ResourceType.BROKER
 async def describe_configs(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to a DescribeConfigs request as `Steps`, one step for each resource."""
     topics = services.metadata.topics
+    described = services.access.allowed(context.connection, _DESCRIBE_TOPIC)
     named = {
         item.resource_name
         async for item in services.pauses.each(request.resources)
-        if item.resource_type == TOPIC and item.resource_name in topics
+        if item.resource_type == TOPIC
+        and item.resource_name in topics
+        and item.resource_name in described
     }
     try:
         configs = await services.admin.configs.topic_configs(sorted(named))
     except CoordinationError as error:
         logger.warning("cannot read topic settings: %s: %s", type(error).__name__, error)
         configs = {}
-    results = _results(services, request, configs)
+    results = _results(services, request, context, configs, described)
     return response_in_steps(DESCRIBE_CONFIGS, context.version, results=results)
 
 
 def _results(
-    services: Services, request: Entity, configs: Mapping[str, TopicConfig]
+    services: Services,
+    request: Entity,
+    context: RequestContext,
+    configs: Mapping[str, TopicConfig],
+    described: Container[str],
 ) -> Iterator[Row | None]:
-    """Yield the result of each resource. A resource that the request names again has one result."""
+    """Yield the result of each resource. A resource that the request names again has one result.
+
+    `described`: the topics whose settings the client may see.
+    """
     named: set[tuple[int, str]] = set()
     for item in request.resources:
         resource = item.resource_type, item.resource_name
@@ -89,7 +106,34 @@ def _results(
             yield PAUSE
         else:
             named.add(resource)
-            yield _result(services, request, item, configs)
+            code = None
+            if item.resource_type != TOPIC:
+                code = _refusal(services, context, _DESCRIBE_BROKER, item.resource_type)
+            elif item.resource_name not in described:
+                code = _DESCRIBE_TOPIC.error
+            if code is None:
+                yield _result(services, request, item, configs)
+            else:
+                yield {
+                    "resource_type": item.resource_type,
+                    "resource_name": item.resource_name,
+                    "error_code": code,
+                    "error_message": _message(code),
+                }
+
+
+def _refusal(
+    services: Services, context: RequestContext, need: Need, resource_type: int
+) -> ErrorCode | None:
+    """Return the error code of a resource that is no topic, if the client has no right on the cluster; else None."""
+    is_known = resource_type in (BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
+    if not is_known or services.access.allows(context.connection, need):
+        return None
+    return need.error
+
+
+def _message(code: ErrorCode) -> str:
+    return (_DESCRIBE_TOPIC if code == _DESCRIBE_TOPIC.error else _DESCRIBE_BROKER).message
 
 
 def _result(
@@ -179,7 +223,8 @@ async def alter_configs(services: Services, request: Entity, context: RequestCon
         )
         async for resource in each(request.resources)
     ]
-    results = await services.admin.configs.alter(alterations, request.validate_only)
+    refused = partial(_altering_refused, services, context, "AlterConfigs")
+    results = await services.admin.configs.alter(alterations, request.validate_only, refused)
     return response_in_steps(ALTER_CONFIGS, context.version, responses=map(_altered, results))
 
 
@@ -201,10 +246,23 @@ async def incremental_alter_configs(
         )
         async for resource in each(request.resources)
     ]
-    results = await services.admin.configs.alter(alterations, request.validate_only)
+    refused = partial(_altering_refused, services, context, "IncrementalAlterConfigs")
+    results = await services.admin.configs.alter(alterations, request.validate_only, refused)
     return response_in_steps(
         INCREMENTAL_ALTER_CONFIGS, context.version, responses=map(_altered, results)
     )
+
+
+def _altering_refused(
+    services: Services, context: RequestContext, api: str, item: Alteration
+) -> ErrorCode | None:
+    """Return the error code if the client may not alter the resource, else None."""
+    operation = AclOperation.ALTER_CONFIGS
+    if item.type != TOPIC:
+        return _refusal(services, context, need(api, operation, CLUSTER), item.type)
+    wanted = need(api, operation, AclResourceType.TOPIC)
+    is_allowed = services.access.allows(context.connection, wanted, item.name)
+    return None if is_allowed else wanted.error
 
 
 def _changes(resource: Entity) -> Sequence[Entity]:

@@ -23,7 +23,9 @@ from minikafka.broker.services import Entity, Handler, RequestContext, Services,
 from minikafka.kafka.messages.steps import by_topic_in_steps
 from minikafka.kafka.wire.codec import response_in_steps
 from minikafka.kafka.wire.versions import ELECT_LEADERS
+from minikafka.security.operations import ALTER, CLUSTER, need
 
+_NEED: Final = need("ElectLeaders", ALTER, CLUSTER)
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 
@@ -37,6 +39,8 @@ async def elect_leaders(services: Services, request: Entity, context: RequestCon
     """Return the response to an ElectLeaders request as `Steps`."""
     kind = request.election_type
     asked = await _asked(services, request)
+    if not services.access.allows(context.connection, _NEED):
+        return _failed(context.version, asked, _NEED.error, "")
     if kind not in (PREFERRED, UNCLEAN):
         return _failed(
             context.version,

@@ -27,7 +27,7 @@ OffsetDelete 47, version 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ from minikafka.deciders.groups.commands import (
     CommitResponse,
     DeleteOffsetsResponse,
     FetchedGroup,
+    FetchedOffset,
     FetchOffsetsResponse,
     PartitionErrors,
 )
@@ -67,7 +68,27 @@ from minikafka.kafka.wire.versions import (
     OFFSET_FETCH,
     TXN_OFFSET_COMMIT,
 )
+from minikafka.security.operations import (
+    DELETE,
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    need,
+)
 
+_COMMITS: Final = {
+    OFFSET_COMMIT: (need("OffsetCommit", READ, GROUP), need("OffsetCommit", READ, TOPIC)),
+    TXN_OFFSET_COMMIT: (need("TxnOffsetCommit", READ, GROUP), need("TxnOffsetCommit", READ, TOPIC)),
+}
+"""API → the rights to the group and to each topic."""
+_TRANSACTION: Final = need("TxnOffsetCommit", WRITE, TRANSACTIONAL_ID)
+_FETCH: Final = need("OffsetFetch", DESCRIBE, GROUP)
+_FETCH_TOPIC: Final = need("OffsetFetch", DESCRIBE, TOPIC)
+_DELETE: Final = need("OffsetDelete", DELETE, GROUP)
+_DELETE_TOPIC: Final = need("OffsetDelete", READ, TOPIC)
 _DEFAULT_RETENTION: Final = -1
 _GROUPS_SINCE: Final = 8
 _GROUP_ERROR_SINCE: Final = 2
@@ -98,16 +119,47 @@ def _commit(
     def commit(topics: Sequence[tuple[str, Sequence[OffsetToCommit]]], respond: Respond) -> None:
         services.groups.handle(_commit_request(request, topics, respond))
 
+    if denied := _denied(services, request, context, api):
+        return response_in_steps(api, context.version, topics=_repeated_error(request, denied))
+    allowed = services.access.allowed(context.connection, _COMMITS[api][1])
     named = [(topic.name, topic.partitions) for topic in request.topics]
     if _count(named) > AT_ONCE_ROWS:
-        parts = filter(None, (_existing(services, part) for part in by_topic(named)))
-        return answer_in_parts(commit, parts, partial(_errors_of_parts, api, request), context)
-    topics = _existing(services, named)
-    encode = partial(_committed, api, _asked(request))
+        parts = filter(None, (_existing(services, part, allowed) for part in by_topic(named)))
+        encode_parts = partial(_errors_of_parts, api, request, allowed)
+        return answer_in_parts(commit, parts, encode_parts, context)
+    topics = _existing(services, named, allowed)
+    encode = partial(_committed, api, _asked(request), allowed)
     if not topics:
         return encode(context.version, CommitResponse(()))
     commit(topics, context.answer_with(encode))
     return LATER
+
+
+def _denied(
+    services: Services, request: Entity, context: RequestContext, api: int
+) -> ErrorCode | None:
+    """Return the error code if the client may not commit for the transactional id or the group, else None."""
+    access, client = services.access, context.connection
+    if api == TXN_OFFSET_COMMIT and not access.allows(
+        client, _TRANSACTION, request.transactional_id
+    ):
+        return _TRANSACTION.error
+    of_group = _COMMITS[api][0]
+    return None if access.allows(client, of_group, request.group_id) else of_group.error
+
+
+def _repeated_error(request: Entity, error: int) -> Iterable[Row]:
+    """Return the rows of a response in which every partition of the request has this error."""
+    return (
+        {
+            "name": topic.name,
+            "partitions": (
+                {"partition_index": row.partition_index, "error_code": error}
+                for row in topic.partitions
+            ),
+        }
+        for topic in request.topics
+    )
 
 
 def _count(named: Iterable[tuple[str, Sequence[Any]]]) -> int:
@@ -115,13 +167,17 @@ def _count(named: Iterable[tuple[str, Sequence[Any]]]) -> int:
 
 
 def _existing(
-    services: Services, named: Iterable[tuple[str, Sequence[Entity]]]
+    services: Services, named: Iterable[tuple[str, Sequence[Entity]]], allowed: Container[str]
 ) -> list[tuple[str, list[OffsetToCommit]]]:
-    """Return the offsets to commit, by topic, without offsets of partitions that do not exist."""
+    """Return the offsets to commit, by topic, without offsets of partitions that do not exist.
+
+    `allowed`: the topics for which the client may commit offsets.
+    """
     known = services.metadata.topics
     topics = [
         (name, [_offset(row) for row in rows if row.partition_index in known.get(name, ())])
         for name, rows in named
+        if name in allowed
     ]
     return [(name, partitions) for name, partitions in topics if partitions]
 
@@ -149,12 +205,13 @@ def _commit_request(
 def _errors_of_parts(
     api: int,
     request: Entity,
+    allowed: Container[str],
     version: int,
     outcomes: Sequence[CommitResponse | DeleteOffsetsResponse],
 ) -> Steps:
     """Return the response to a large OffsetCommit or OffsetDelete request as `Steps`.
 
-    A partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION.
+    A partition without an outcome gets the error of `_missing`.
     """
     errors: dict[tuple[str, int], int] = {}
     for outcome in outcomes:
@@ -168,17 +225,25 @@ def _errors_of_parts(
             api,
             version,
             topics=(
-                {"name": topic.name, "partitions": _error_rows_of(topic, errors)}
+                {"name": topic.name, "partitions": _error_rows_of(topic, errors, allowed)}
                 for topic in request.topics
             ),
         )
     )
 
 
-def _error_rows_of(topic: Entity, errors: dict[tuple[str, int], int]) -> Iterator[Row]:
+def _missing(topic: str, allowed: Container[str]) -> int:
+    """Return the error of a partition that was left out: it does not exist, or the client has no right to the topic."""
+    return _UNKNOWN if topic in allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def _error_rows_of(
+    topic: Entity, errors: dict[tuple[str, int], int], allowed: Container[str]
+) -> Iterator[Row]:
+    missing = _missing(topic.name, allowed)
     for row in topic.partitions:
         number = row.partition_index
-        error = errors.get((topic.name, number), _UNKNOWN)
+        error = errors.get((topic.name, number), missing)
         yield {"partition_index": number, "error_code": error}
 
 
@@ -204,9 +269,13 @@ def _code(api: int, version: int, error: int) -> int:
 
 
 def _committed(
-    api: int, asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: CommitResponse
+    api: int,
+    asked: Sequence[tuple[str, Sequence[int]]],
+    allowed: Container[str],
+    version: int,
+    outcome: CommitResponse,
 ) -> bytes | Steps:
-    """Return the response to a commit; a partition without an outcome gets UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the response to a commit; a partition without an outcome gets the error of `_missing`."""
     if len(asked) == len(outcome.topics) == 1 == len(asked[0][1]):
         ((name, ((number, error),)),) = outcome.topics
         return _encoded(api, version, ((name, ((number, _code(api, version, error)),)),))
@@ -216,12 +285,18 @@ def _committed(
         for number, error in partitions
     }
     topics = tuple(
-        (name, tuple((number, errors.get((name, number), _UNKNOWN)) for number in numbers))
+        (name, _with_errors(name, numbers, errors, _missing(name, allowed)))
         for name, numbers in asked
     )
     if len(errors) <= _CACHED_PARTITIONS_MAX:
         return _encoded(api, version, topics)
     return response_in_steps(api, version, topics=_error_rows(topics))
+
+
+def _with_errors(
+    name: str, numbers: Iterable[int], errors: dict[tuple[str, int], int], missing: int
+) -> tuple[tuple[int, int], ...]:
+    return tuple((number, errors.get((name, number), missing)) for number in numbers)
 
 
 @lru_cache(maxsize=1024)
@@ -241,14 +316,68 @@ def offset_fetch(services: Services, request: Entity, context: RequestContext) -
         return _fetch_in_parts(services, request, groups, context)
     wanted = [(group.group_id, _partitions(group.topics)) for group in groups]
     encode = _fetched if context.version >= _GROUPS_SINCE else partial(_fetched_one, wanted[0][1])
-    services.groups.handle(
-        FetchOffsetsRequest(
-            wanted,
-            require_stable=request.require_stable,
-            caller=context.answer_with(encode),
-        )
-    )
+    rights = _FetchRights(services, context)
+    rights.fetch(wanted, request.require_stable, context.answer_with(encode))
     return LATER
+
+
+class _FetchRights:
+    """The rights of a client to the groups and topics of one OffsetFetch request."""
+
+    def __init__(self, services: Services, context: RequestContext) -> None:
+        self._services = services
+        self._groups = services.access.allowed(context.connection, _FETCH)
+        self._topics = services.access.allowed(context.connection, _FETCH_TOPIC)
+
+    def fetch(
+        self,
+        wanted: Sequence[tuple[str, Partitions | None]],
+        require_stable: bool,
+        respond: Respond,
+    ) -> None:
+        """Fetch the offsets that the client may see; call `respond` with those, and with errors for the others."""
+        known = [
+            (
+                group,
+                topics and [(name, numbers) for name, numbers in topics if name in self._topics],
+            )
+            for group, topics in wanted
+            if group in self._groups
+        ]
+        self._services.groups.handle(
+            FetchOffsetsRequest(
+                known,
+                require_stable=require_stable,
+                caller=lambda outcome: respond(self._completed(wanted, outcome)),
+            )
+        )
+
+    def _completed(
+        self, wanted: Sequence[tuple[str, Partitions | None]], outcome: FetchOffsetsResponse
+    ) -> FetchOffsetsResponse:
+        fetched = iter(outcome.groups)
+        return FetchOffsetsResponse(
+            [
+                self._with_denied(next(fetched), topics)
+                if group in self._groups
+                else FetchedGroup(group, _FETCH.error)
+                for group, topics in wanted
+            ]
+        )
+
+    def _with_denied(self, group: FetchedGroup, asked: Partitions | None) -> FetchedGroup:
+        """Add the topics that the client may not see, with an error; leave them out if all topics are requested."""
+        if group.error:
+            return group
+        if asked is None:
+            shown = [(name, offsets) for name, offsets in group.topics if name in self._topics]
+            return group._replace(topics=shown)
+        denied = [
+            (name, [FetchedOffset(number, error=_FETCH_TOPIC.error) for number in numbers])
+            for name, numbers in asked
+            if name not in self._topics
+        ]
+        return group._replace(topics=[*group.topics, *denied]) if denied else group
 
 
 def _fetch_in_parts(
@@ -256,6 +385,7 @@ def _fetch_in_parts(
 ) -> Steps:
     """Return the response to a large OffsetFetch request as `Steps`."""
     require_stable = request.require_stable
+    rights = _FetchRights(services, context)
     owners: list[int] = []
     """The index of the group of each part."""
 
@@ -267,9 +397,7 @@ def _fetch_in_parts(
                 yield group.group_id, part
 
     def fetch(part: tuple[str, Partitions | None], respond: Respond) -> None:
-        services.groups.handle(
-            FetchOffsetsRequest([part], require_stable=require_stable, caller=respond)
-        )
+        rights.fetch([part], require_stable, respond)
 
     encode = partial(_fetched_parts, groups, owners)
     return answer_in_parts(fetch, parts(), encode, context)
@@ -361,32 +489,41 @@ def _offset_rows(group: FetchedGroup) -> Iterable[Row]:
 def offset_delete(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle an OffsetDelete request."""
 
+    access, client = services.access, context.connection
+    if not access.allows(client, _DELETE, request.group_id):
+        return response_in_steps(OFFSET_DELETE, context.version, error_code=_DELETE.error)
+    allowed = access.allowed(client, _DELETE_TOPIC)
+
     def delete(topics: Iterable[tuple[str, Sequence[Entity]]], respond: Respond) -> None:
-        partitions = _known(services, topics)
+        partitions = _known(services, topics, allowed)
         services.groups.handle(DeleteOffsetsRequest(request.group_id, partitions, caller=respond))
 
     named = [(topic.name, topic.partitions) for topic in request.topics]
     if _count(named) > AT_ONCE_ROWS:
-        encode = partial(_errors_of_parts, OFFSET_DELETE, request)
+        encode = partial(_errors_of_parts, OFFSET_DELETE, request, allowed)
         return answer_in_parts(delete, by_topic(named), encode, context)
-    delete(named, context.answer_with(partial(_deleted, _asked(request))))
+    delete(named, context.answer_with(partial(_deleted, _asked(request), allowed)))
     return LATER
 
 
 def _known(
-    services: Services, named: Iterable[tuple[str, Sequence[Entity]]]
+    services: Services, named: Iterable[tuple[str, Sequence[Entity]]], allowed: Container[str]
 ) -> list[tuple[str, list[int]]]:
-    """Return the existing partitions of `named`, by topic."""
+    """Return the existing partitions of the topics in `named` that are also in `allowed`, by topic."""
     known = services.metadata.topics
     existing = [
         (name, [row.partition_index for row in rows if row.partition_index in known.get(name, ())])
         for name, rows in named
+        if name in allowed
     ]
     return [(name, numbers) for name, numbers in existing if numbers]
 
 
 def _deleted(
-    asked: Sequence[tuple[str, Sequence[int]]], version: int, outcome: DeleteOffsetsResponse
+    asked: Sequence[tuple[str, Sequence[int]]],
+    allowed: Container[str],
+    version: int,
+    outcome: DeleteOffsetsResponse,
 ) -> Steps:
     if outcome.error:
         return response_in_steps(OFFSET_DELETE, version, error_code=outcome.error)
@@ -394,7 +531,7 @@ def _deleted(
         (name, number): error for name, partitions in outcome.topics for number, error in partitions
     }
     topics = [
-        (name, [(number, errors.get((name, number), _UNKNOWN)) for number in numbers])
+        (name, _with_errors(name, numbers, errors, _missing(name, allowed)))
         for name, numbers in asked
     ]
     return response_in_steps(OFFSET_DELETE, version, topics=_error_rows(topics))

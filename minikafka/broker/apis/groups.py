@@ -36,12 +36,13 @@ COORDINATOR_LOAD_IN_PROGRESS while this broker reads the group's partition after
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Container, Sequence
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
+from minikafka.broker.access import EVERYTHING
 from minikafka.broker.request_parts import AT_ONCE_ROWS, Respond, answer_in_parts, in_rows
 from minikafka.broker.services import (
     LATER,
@@ -84,9 +85,29 @@ from minikafka.kafka.wire.versions import (
     LIST_GROUPS,
     SYNC_GROUP,
 )
+from minikafka.security.operations import (
+    CLUSTER,
+    DELETE,
+    DESCRIBE,
+    GROUP,
+    READ,
+    TRANSACTIONAL_ID,
+    need,
+)
 
-GROUP_OPERATIONS: Final = 0b0001_0100_1000
-"""ACL operation bits: Read, Delete, Describe."""
+_FIND: Final = {
+    0: need("FindCoordinator", DESCRIBE, GROUP),
+    1: need("FindCoordinator", DESCRIBE, TRANSACTIONAL_ID),
+}
+"""Key type → the right that is needed for a key of this type."""
+_JOIN: Final = need("JoinGroup", READ, GROUP)
+_SYNC: Final = need("SyncGroup", READ, GROUP)
+_BEAT: Final = need("Heartbeat", READ, GROUP)
+_LEAVE: Final = need("LeaveGroup", READ, GROUP)
+_DESCRIBE: Final = need("DescribeGroups", DESCRIBE, GROUP)
+_LIST_ALL: Final = need("ListGroups", DESCRIBE, CLUSTER)
+_LIST: Final = need("ListGroups", DESCRIBE, GROUP)
+_DELETE: Final = need("DeleteGroups", DELETE, GROUP)
 _NOT_ASKED: Final = -(2**31)
 
 _COORDINATORS_SINCE: Final = 4
@@ -127,7 +148,12 @@ def _coordinator(
     """Return the response fields for one key: the coordinator of the key, or an error."""
     topics = {_GROUP: services.groups.topic, _TRANSACTION: services.transactions.topic}
     topic = topics.get(key_type)
-    if topic is None:
+    wanted = _FIND.get(key_type)
+    code: ErrorCode
+    reason: str | None
+    if wanted is not None and not services.access.allows(context.connection, wanted, key):
+        code, reason = wanted.error, wanted.message
+    elif topic is None:
         code, reason = ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is unknown"
     else:
         node, reason = topic.locate(key, context.connection.listener)
@@ -148,6 +174,8 @@ def _coordinator(
 
 def join_group(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a JoinGroup request."""
+    if not services.access.allows(context.connection, _JOIN, request.group_id):
+        return _joined(context.version, JoinResponse(_JOIN.error, ""))
     if (
         len(request.protocols) > _PROTOCOLS_MAX
         or sum(len(protocol.metadata) for protocol in request.protocols) > _METADATA_BYTES_MAX
@@ -211,6 +239,8 @@ def sync_group(services: Services, request: Entity, context: RequestContext) -> 
     if context.version >= _PROTOCOL_MANDATORY_SINCE and not is_named:
         error = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return _synced(context.version, SyncResponse(error))
+    if not services.access.allows(context.connection, _SYNC, request.group_id):
+        return _synced(context.version, SyncResponse(_SYNC.error))
     services.groups.handle(
         SyncRequest(
             group_id=request.group_id,
@@ -237,8 +267,10 @@ def _synced(version: int, synced: SyncResponse) -> bytes:
     )
 
 
-def heartbeat(services: Services, request: Entity, context: RequestContext) -> Later:
+def heartbeat(services: Services, request: Entity, context: RequestContext) -> bytes | Later:
     """Handle a Heartbeat request."""
+    if not services.access.allows(context.connection, _BEAT, request.group_id):
+        return _beat(context.version, HeartbeatResponse(_BEAT.error))
     services.groups.handle(
         HeartbeatRequest(
             group_id=request.group_id,
@@ -262,6 +294,8 @@ def _beat(version: int, answer: HeartbeatResponse) -> bytes:
 
 def leave_group(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a LeaveGroup request."""
+    if not services.access.allows(context.connection, _LEAVE, request.group_id):
+        return _left(context.version, LeaveResponse(_LEAVE.error, ()))
 
     def leave(members: Sequence[LeavingMember], respond: Respond) -> None:
         services.groups.handle(LeaveRequest(request.group_id, members, caller=respond))
@@ -319,12 +353,24 @@ def _left_member(member: LeftMember) -> dict[str, Any]:
 
 def describe_groups(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a DescribeGroups request."""
-    operations = _NOT_ASKED
-    if request.include_authorized_operations:
-        operations = GROUP_OPERATIONS
+    access, client = services.access, context.connection
+    allowed = access.allowed(client, _DESCRIBE)
+
+    def operations(group: str) -> int:
+        if not request.include_authorized_operations:
+            return _NOT_ASKED
+        return access.operations(client, GROUP, group)
 
     def describe(group_ids: Sequence[str], respond: Respond) -> None:
-        services.groups.handle(DescribeGroupsRequest(group_ids, caller=respond))
+        known = [name for name in group_ids if name in allowed]
+
+        def described(outcome: DescribeGroupsResponse) -> None:
+            denied = [
+                DescribedGroup(name, _DESCRIBE.error) for name in group_ids if name not in allowed
+            ]
+            respond(DescribeGroupsResponse([*denied, *outcome.groups]))
+
+        services.groups.handle(DescribeGroupsRequest(known, caller=described))
 
     def encode(version: int, outcomes: Sequence[DescribeGroupsResponse]) -> Steps:
         return _described(operations, version, outcomes)
@@ -336,14 +382,17 @@ def describe_groups(services: Services, request: Entity, context: RequestContext
     return LATER
 
 
-def _described(operations: int, version: int, outcomes: Sequence[DescribeGroupsResponse]) -> Steps:
+def _described(
+    operations: Callable[[str], int], version: int, outcomes: Sequence[DescribeGroupsResponse]
+) -> Steps:
+    """Return the response to a DescribeGroups request. `operations(group)`: what the client may do with a group."""
     groups = (
         _described_group(group, operations) for described in outcomes for group in described.groups
     )
     return response_in_steps(DESCRIBE_GROUPS, version, groups=groups)
 
 
-def _described_group(group: DescribedGroup, operations: int) -> dict[str, Any]:
+def _described_group(group: DescribedGroup, operations: Callable[[str], int]) -> dict[str, Any]:
     return {
         "error_code": group.error,
         "group_id": group.group_id,
@@ -361,13 +410,15 @@ def _described_group(group: DescribedGroup, operations: int) -> dict[str, Any]:
             }
             for member in group.members
         ),
-        "authorized_operations": _NOT_ASKED if group.error else operations,
+        "authorized_operations": _NOT_ASKED if group.error else operations(group.group_id),
     }
 
 
 def list_groups(services: Services, request: Entity, context: RequestContext) -> Later:
     """Handle a ListGroups request."""
-    respond = context.answer_with(_listed)
+    access, client = services.access, context.connection
+    shown = EVERYTHING if access.allows(client, _LIST_ALL) else access.allowed(client, _LIST)
+    respond = context.answer_with(partial(_listed, shown))
     types = [name.lower() for name in request.types_filter]
     if types and _CLASSIC not in types:
         respond(ListGroupsResponse(0, ()))
@@ -377,7 +428,7 @@ def list_groups(services: Services, request: Entity, context: RequestContext) ->
     return LATER
 
 
-def _listed(version: int, listed: ListGroupsResponse) -> Steps:
+def _listed(shown: Container[str], version: int, listed: ListGroupsResponse) -> Steps:
     return response_in_steps(
         LIST_GROUPS,
         version,
@@ -390,6 +441,7 @@ def _listed(version: int, listed: ListGroupsResponse) -> Steps:
                 "group_type": _CLASSIC,
             }
             for group in listed.groups
+            if group.group_id in shown
         ),
     )
 
@@ -397,8 +449,16 @@ def _listed(version: int, listed: ListGroupsResponse) -> Steps:
 def delete_groups(services: Services, request: Entity, context: RequestContext) -> Steps | Later:
     """Handle a DeleteGroups request."""
 
+    allowed = services.access.allowed(context.connection, _DELETE)
+
     def delete(group_ids: Sequence[str], respond: Respond) -> None:
-        services.groups.handle(DeleteGroupsRequest(group_ids, caller=respond))
+        known = [name for name in group_ids if name in allowed]
+
+        def deleted(outcome: DeleteGroupsResponse) -> None:
+            denied = [(name, _DELETE.error) for name in group_ids if name not in allowed]
+            respond(DeleteGroupsResponse([*outcome.groups, *denied]))
+
+        services.groups.handle(DeleteGroupsRequest(known, caller=deleted))
 
     names = list(dict.fromkeys(request.groups_names))
     if len(names) > AT_ONCE_ROWS:
@@ -421,7 +481,7 @@ def _deleted(version: int, outcomes: Sequence[DeleteGroupsResponse]) -> Steps:
 
 def _host(context: RequestContext) -> str:
     """Return the address of the client as Kafka prints it, such as /127.0.0.1."""
-    return "/" + context.connection.peer.rpartition(":")[0].strip("[]")
+    return "/" + context.connection.host
 
 
 HANDLERS: Final[dict[int, Handler]] = {

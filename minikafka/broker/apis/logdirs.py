@@ -24,11 +24,18 @@ from minikafka.kafka.messages.encoder import Row
 from minikafka.kafka.messages.steps import STEP_ROWS
 from minikafka.kafka.wire.codec import response_in_steps
 from minikafka.kafka.wire.versions import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
+from minikafka.security.operations import ALTER, CLUSTER, DESCRIBE, need
 from minikafka.storage.log.manager import Directory, ReplicaLogInfo
+
+_DESCRIBE: Final = need("DescribeLogDirs", DESCRIBE, CLUSTER)
+_ALTER: Final = need("AlterReplicaLogDirs", ALTER, CLUSTER)
 
 
 def describe_log_dirs(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to a DescribeLogDirs request as `Steps`."""
+    if not services.access.allows(context.connection, _DESCRIBE):
+        code = _DESCRIBE.error
+        return (yield from response_in_steps(DESCRIBE_LOG_DIRS, context.version, error_code=code))
     asked: set[TopicPartition] | None = None
     if request.topics is not None:
         asked = set()
@@ -89,12 +96,15 @@ def alter_replica_log_dirs(services: Services, request: Entity, context: Request
         replica.tp: path for path, entry in directories.items() for replica in entry.replicas or ()
     }
     by_topic: defaultdict[str, list[Row]] = defaultdict(list)
+    is_allowed = services.access.allows(context.connection, _ALTER)
     for wanted in request.dirs:
         yield
         directory = directories.get(wanted.path.rstrip("/") or "/")
         for topic in wanted.topics:
             for partition in topic.partitions:
                 code = _move_error(directory, hosted.get(TopicPartition(topic.name, partition)))
+                if not is_allowed:
+                    code = _ALTER.error
                 by_topic[topic.name].append({"partition_index": partition, "error_code": code})
                 yield
     results = ({"topic_name": name, "partitions": rows} for name, rows in by_topic.items())

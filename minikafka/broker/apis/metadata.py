@@ -13,7 +13,8 @@ Metadata 3, versions 0–12.
   the numbers of partitions and replicas that the `offsets.topic.*` keys set.
 - Topic ids are in responses from version 10 and in requests from version 12 (UNKNOWN_TOPIC_ID); before
   version 12, a request by id or without a name is INVALID_REQUEST.
-- If authorized operations are requested, all operations are returned, because there is no authorizer.
+- Without the right to describe a topic, the topic gets TOPIC_AUTHORIZATION_FAILED, whether it exists or not. It is left
+  out if all topics are requested. If authorized operations are requested, those of the client are returned.
 - A broker that has no metadata from a controller yet delays the response. Otherwise the response would list no
   broker and no topic, and librdkafka forgets every broker that is not listed.
 
@@ -24,7 +25,7 @@ DescribeCluster 60, versions 0–1.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Container, Generator, Sequence
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -36,13 +37,15 @@ from minikafka.kafka.messages.table import NULL_UUID
 from minikafka.kafka.wire.codec import response
 from minikafka.kafka.wire.metadata import NOT_ASKED, encode, encode_topic
 from minikafka.kafka.wire.versions import DESCRIBE_CLUSTER, METADATA
+from minikafka.security.acls import CLUSTER_NAME
+from minikafka.security.operations import CLUSTER, CREATE, DESCRIBE, TOPIC, Need, need
 
-TOPIC_OPERATIONS: Final = 0b1101_1111_1000
-"""ACL operation bits: Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs."""
-CLUSTER_OPERATIONS: Final = 0b1_1111_1010_0000
-"""ACL operation bits: Create, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs,
-IdempotentWrite."""
-
+_DESCRIBE: Final = need("Metadata", DESCRIBE, TOPIC)
+_DESCRIBE_ALL: Final = _DESCRIBE._replace(is_logged=False)
+_CREATE_ALL: Final = need("Metadata", CREATE, CLUSTER)
+_CREATE: Final = need("Metadata", CREATE, TOPIC)
+_DESCRIBE_CLUSTER: Final = need("Metadata", DESCRIBE, CLUSTER)
+_DESCRIBE_IN_FULL: Final = need("DescribeCluster", DESCRIBE, CLUSTER)
 _AUTO_CREATE_ASKED_SINCE: Final = 4
 _IDS_ASKED_SINCE: Final = 12
 _BROKER_ENDPOINTS: Final = 1
@@ -79,14 +82,16 @@ def _metadata(services: Services, request: Entity, context: RequestContext) -> S
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
         topics = []
+        shown = services.access.allowed(context.connection, _DESCRIBE_ALL)
         for name in snapshot.topics:
-            topics.append(_known(snapshot, name, request, context))
+            if name in shown:
+                topics.append(_known(services, snapshot, name, request, context))
             yield
     else:
         topics = yield from _asked(services, snapshot, request, context)
     cluster_operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
-        cluster_operations = CLUSTER_OPERATIONS
+        cluster_operations = _cluster_operations(services, context, _DESCRIBE_CLUSTER)
     nodes = snapshot.nodes(context.connection.listener)
     return encode(
         context.version,
@@ -98,64 +103,105 @@ def _metadata(services: Services, request: Entity, context: RequestContext) -> S
     )
 
 
+def _cluster_operations(services: Services, context: RequestContext, wanted: Need) -> int:
+    """Return what the client may do with the cluster, as bits; 0 if it may not know."""
+    if not services.access.allows(context.connection, wanted):
+        return 0
+    return services.access.operations(context.connection, CLUSTER, CLUSTER_NAME)
+
+
 def _asked(
     services: Services, snapshot: MetadataSnapshot, request: Entity, context: RequestContext
 ) -> Generator[None, None, list[bytes]]:
     version = context.version
     topics: dict[Any, bytes] = {}
     missing: dict[str, None] = {}
+    shown = services.access.allowed(context.connection, _DESCRIBE)
     for topic in request.topics:
         topic_id = topic.topic_id
         if version < _IDS_ASKED_SINCE and (topic.name is None or topic_id != NULL_UUID):
             name = topic.name or ""
             topics[name] = _failed(version, name, ErrorCode.INVALID_REQUEST, topic_id)
         elif topic.name is None or topic_id != NULL_UUID:
-            topics[topic_id] = _by_id(snapshot, topic_id, request, context)
+            topics[topic_id] = _by_id(services, snapshot, topic_id, request, context, shown)
+        elif topic.name not in shown:
+            topics[topic.name] = _failed(version, topic.name, _DESCRIBE.error, is_internal=False)
         elif topic.name in snapshot.topics:
-            topics[topic.name] = _known(snapshot, topic.name, request, context)
+            topics[topic.name] = _known(services, snapshot, topic.name, request, context)
         else:
             missing[topic.name] = None
         yield
-    created = yield from _created(services, version, request, missing)
+    created = yield from _created(services, request, context, missing)
     for name in missing:
         error = created[name] if name in created else error_for_unknown(name)
-        topics[name] = _failed(version, name, error)
+        operations = NOT_ASKED
+        if error != _CREATE.error:
+            operations = _topic_operations(services, name, request, context)
+        topics[name] = _failed(version, name, error, operations=operations)
         yield
     return list(topics.values())
 
 
 def _by_id(
-    snapshot: MetadataSnapshot, topic_id: bytes, request: Entity, context: RequestContext
+    services: Services,
+    snapshot: MetadataSnapshot,
+    topic_id: bytes,
+    request: Entity,
+    context: RequestContext,
+    shown: Container[str],
 ) -> bytes:
+    """Return the topic with this id, or an error. The name of a topic that is not in `shown` is not told."""
     name = snapshot.topic_names.get(topic_id)
     if name is None:
         return _failed(context.version, None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id)
-    return _known(snapshot, name, request, context)
+    if name not in shown:
+        return _failed(context.version, None, _DESCRIBE.error, topic_id)
+    return _known(services, snapshot, name, request, context)
 
 
 def _created(
-    services: Services, version: int, request: Entity, names: dict[str, None]
+    services: Services, request: Entity, context: RequestContext, names: dict[str, None]
 ) -> Generator[None, None, dict[str, ErrorCode]]:
     """Begin to create these topics and return their error codes.
 
     Return {} if the request or the broker's settings do not allow automatic creation.
     """
-    may_create = version < _AUTO_CREATE_ASKED_SINCE or request.allow_auto_topic_creation
-    if names and may_create and services.config.auto_create_topics_enable:
-        return (yield from services.admin.auto_create.start_all(names))
-    return {}
+    may_create = context.version < _AUTO_CREATE_ASKED_SINCE or request.allow_auto_topic_creation
+    if not (names and may_create and services.config.auto_create_topics_enable):
+        return {}
+    access, client = services.access, context.connection
+    denied: dict[str, ErrorCode] = {}
+    if not access.allows(client, _CREATE_ALL):
+        for name in names:
+            if not access.allows(client, _CREATE, name):
+                denied[name] = _CREATE.error
+            yield
+    allowed = [name for name in names if name not in denied]
+    return denied | (yield from services.admin.auto_create.start_all(allowed))
 
 
 def _known(
-    snapshot: MetadataSnapshot, name: str, request: Entity, context: RequestContext
+    services: Services,
+    snapshot: MetadataSnapshot,
+    name: str,
+    request: Entity,
+    context: RequestContext,
 ) -> bytes:
-    with_operations = request.include_topic_authorized_operations
-    operations = TOPIC_OPERATIONS if with_operations else NOT_ASKED
+    operations = _topic_operations(services, name, request, context)
     key = (context.version, name, operations, context.connection.listener)
     encoded = snapshot.encoded.get(key)
     if encoded is None:
         encoded = snapshot.encoded[key] = _encode_known(snapshot, *key)
     return encoded
+
+
+def _topic_operations(
+    services: Services, name: str, request: Entity, context: RequestContext
+) -> int:
+    """Return what the client may do with a topic, as bits, if the request asks for it."""
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return services.access.operations(context.connection, TOPIC, name)
 
 
 def _encode_known(
@@ -176,9 +222,18 @@ def _encode_known(
 
 
 def _failed(
-    version: int, name: str | None, error: ErrorCode, topic_id: bytes | None = None
+    version: int,
+    name: str | None,
+    error: ErrorCode,
+    topic_id: bytes | None = None,
+    *,
+    operations: int = NOT_ASKED,
+    is_internal: bool = True,
 ) -> bytes:
-    return encode_topic(version, name, topic_id, error, (), ())
+    """Return a topic with an error. `is_internal`: whether the response may tell that the topic is internal."""
+    return encode_topic(
+        version, name, topic_id, error, (), (), operations, may_be_internal=is_internal
+    )
 
 
 def _controller_id(services: Services, nodes: Sequence[Node]) -> int:
@@ -207,7 +262,7 @@ async def describe_cluster(services: Services, request: Entity, context: Request
         )
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
-        operations = CLUSTER_OPERATIONS
+        operations = _cluster_operations(services, context, _DESCRIBE_IN_FULL)
     nodes = services.metadata.snapshot.nodes(context.connection.listener)
     return response(
         DESCRIBE_CLUSTER,

@@ -28,12 +28,18 @@ from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
+from minikafka.broker.access import EVERYTHING
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.kafka.messages.encoder import PAUSE, Row
 from minikafka.kafka.messages.steps import STEP_ROWS
 from minikafka.kafka.wire.codec import response_in_steps
 from minikafka.kafka.wire.versions import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from minikafka.security.operations import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, need
 from minikafka.storage.replication.partition import Partition
+
+_DESCRIBE: Final = need("ListOffsets", DESCRIBE, TOPIC)
+_EPOCHS_OF_ALL: Final = need("OffsetForLeaderEpoch", CLUSTER_ACTION, CLUSTER)
+_EPOCHS: Final = need("OffsetForLeaderEpoch", DESCRIBE, TOPIC)
 
 TIMESTAMP_MAX: Final = 2**63 - 1
 LATEST: Final = -1
@@ -65,14 +71,26 @@ def list_offsets(services: Services, request: Entity, context: RequestContext) -
     """Return the response to a ListOffsets request as `Steps`, one step for each partition."""
     version = context.version
     repeated = yield from _repeated(request)
+    described = services.access.allowed(context.connection, _DESCRIBE)
     topics = (
         {
             "name": topic.name,
-            "partitions": _offset_rows(services, request, version, topic, repeated),
+            "partitions": _offset_rows(services, request, version, topic, repeated)
+            if topic.name in described
+            else _denied_rows(topic, version),
         }
         for topic in request.topics
     )
     return (yield from response_in_steps(LIST_OFFSETS, version, topics=topics))
+
+
+def _denied_rows(topic: Entity, version: int) -> Iterator[Row | None]:
+    for asked in topic.partitions:
+        if version < _ONE_OFFSET_SINCE:
+            row: Row = {"error_code": _DESCRIBE.error, "old_style_offsets": []}
+        else:
+            row = FoundOffset(_DESCRIBE.error)._asdict()
+        yield {"partition_index": asked.partition_index, **row}
 
 
 def _offset_rows(
@@ -196,14 +214,30 @@ def _repeated(request: Entity) -> Generator[None, None, set[tuple[str, int]]]:
 def offset_for_leader_epoch(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to an OffsetForLeaderEpoch request as `Steps`, one step for each partition."""
     is_follower = request.replica_id >= 0
+    access, client = services.access, context.connection
+    described = EVERYTHING
+    if not access.allows(client, _EPOCHS_OF_ALL):
+        described = access.allowed(client, _EPOCHS)
     topics = (
         {
             "topic": topic.topic,
-            "partitions": _epoch_rows(services, topic, is_follower=is_follower),
+            "partitions": _epoch_rows(services, topic, is_follower=is_follower)
+            if topic.topic in described
+            else _denied_epochs(topic),
         }
         for topic in request.topics
     )
     return response_in_steps(OFFSET_FOR_LEADER_EPOCH, context.version, topics=topics)
+
+
+def _denied_epochs(topic: Entity) -> Iterator[Row | None]:
+    for asked in topic.partitions:
+        yield {
+            "error_code": _EPOCHS.error,
+            "partition": asked.partition,
+            "leader_epoch": _NO_EPOCH,
+            "end_offset": -1,
+        }
 
 
 def _epoch_rows(services: Services, topic: Entity, *, is_follower: bool) -> Iterator[Row | None]:

@@ -19,11 +19,12 @@ DescribeProducers 61, version 0.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Container
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
+from minikafka.broker.admin.names import name_error
 from minikafka.broker.services import (
     LATER,
     Entity,
@@ -38,8 +39,21 @@ from minikafka.deciders.transactions.events import InitProducerIdRequest
 from minikafka.deciders.transactions.states import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from minikafka.kafka.wire.codec import response, response_in_steps
 from minikafka.kafka.wire.versions import DESCRIBE_PRODUCERS, INIT_PRODUCER_ID
+from minikafka.security.operations import (
+    CLUSTER,
+    IDEMPOTENT_WRITE,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    need,
+)
 from minikafka.storage.log.producers import ActiveProducer
 
+_TRANSACTIONAL: Final = need("InitProducerId", WRITE, TRANSACTIONAL_ID)
+_IDEMPOTENT: Final = need("InitProducerId", IDEMPOTENT_WRITE, CLUSTER)
+_WRITE_ANY: Final = need("InitProducerId", WRITE, TOPIC)
+_READ: Final = need("DescribeProducers", READ, TOPIC)
 _FENCED_SINCE: Final = 4
 
 
@@ -48,6 +62,8 @@ def init_producer_id(
 ) -> bytes | Later | Awaitable[bytes]:
     """Handle an InitProducerId request."""
     old_id, old_epoch = request.producer_id, request.producer_epoch
+    if code := _denied(services, request.transactional_id, context):
+        return _refused(context.version, code)
     if (old_id == NO_PRODUCER_ID) != (old_epoch == NO_PRODUCER_EPOCH):
         return _refused(context.version, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
@@ -62,6 +78,19 @@ def init_producer_id(
         )
     )
     return LATER
+
+
+def _denied(
+    services: Services, transactional_id: str | None, context: RequestContext
+) -> ErrorCode | None:
+    """Return the error code if the client may not get a producer id, else None."""
+    access, client = services.access, context.connection
+    if transactional_id is not None:
+        is_allowed = access.allows(client, _TRANSACTIONAL, transactional_id)
+        return None if is_allowed else _TRANSACTIONAL.error
+    if access.allows(client, _IDEMPOTENT) or access.allows_any(client, _WRITE_ANY):
+        return None
+    return _IDEMPOTENT.error
 
 
 async def _new_producer_id(services: Services, context: RequestContext) -> bytes:
@@ -90,6 +119,7 @@ def _refused(version: int, code: ErrorCode) -> bytes:
 
 def describe_producers(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to a DescribeProducers request as `Steps`."""
+    allowed = services.access.allowed(context.connection, _READ)
     return response_in_steps(
         DESCRIBE_PRODUCERS,
         context.version,
@@ -97,7 +127,7 @@ def describe_producers(services: Services, request: Entity, context: RequestCont
             {
                 "name": topic.name,
                 "partitions": (
-                    _described(services, TopicPartition(topic.name, number))
+                    _described(services, TopicPartition(topic.name, number), allowed)
                     for number in topic.partition_indexes
                 ),
             }
@@ -106,7 +136,16 @@ def describe_producers(services: Services, request: Entity, context: RequestCont
     )
 
 
-def _described(services: Services, tp: TopicPartition) -> dict[str, Any]:
+def _described(services: Services, tp: TopicPartition, allowed: Container[str]) -> dict[str, Any]:
+    if name_error(tp.topic):
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        return {"partition_index": tp.partition, "error_code": code}
+    if tp.topic not in allowed:
+        return {
+            "partition_index": tp.partition,
+            "error_code": _READ.error,
+            "error_message": _READ.message,
+        }
     partition = services.replicas.partition(tp)
     if partition is None or partition.offline:
         return {"partition_index": tp.partition, "error_code": services.replicas.error_for(tp)}

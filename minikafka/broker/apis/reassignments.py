@@ -29,7 +29,10 @@ from minikafka.kafka.wire.versions import (
     ALTER_PARTITION_REASSIGNMENTS,
     LIST_PARTITION_REASSIGNMENTS,
 )
+from minikafka.security.operations import ALTER, CLUSTER, DESCRIBE, need
 
+_ALTER: Final = need("AlterPartitionReassignments", ALTER, CLUSTER)
+_LIST: Final = need("ListPartitionReassignments", DESCRIBE, CLUSTER)
 Targets = dict[TopicPartition, tuple[BrokerId, ...] | None]
 REPLICAS_MAX: Final = 1_000
 """Maximum number of replicas that a request may assign to one partition: more than any cluster has. Without this
@@ -37,6 +40,7 @@ limit, a list of any length would be checked, and copied to the ledger and the r
 _UNKNOWN: Final = PartitionResult(
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
 )
+_DENIED: Final = PartitionResult(_ALTER.error, _ALTER.message)
 _TWICE: Final = PartitionResult(ErrorCode.INVALID_REQUEST, "The partition is given twice.")
 
 
@@ -44,6 +48,7 @@ async def alter_partition_reassignments(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps:
     """Return the response to an AlterPartitionReassignments request as `Steps`."""
+    is_allowed = services.access.allows(context.connection, _ALTER)
     asked = (
         (TopicPartition(topic.name, entry.partition_index), entry.replicas)
         for topic in request.topics
@@ -59,16 +64,17 @@ async def alter_partition_reassignments(
         elif replicas is not None and len(replicas) > REPLICAS_MAX:
             refused[tp] = _too_many(len(replicas))
         targets[tp] = replicas
+    if not is_allowed:
+        return _answer(context.version, targets, dict.fromkeys(targets, _DENIED), _DENIED.code)
     try:
         results = await _alter(services, [tp for tp in targets if tp not in refused], targets)
     except KafkaError as error:
-        return response_in_steps(
-            ALTER_PARTITION_REASSIGNMENTS,
-            context.version,
-            error_code=error.code,
-            error_message=error.detail,
-        )
+        return _refused(ALTER_PARTITION_REASSIGNMENTS, context.version, error)
     return _answer(context.version, targets, results | refused)
+
+
+def _refused(api: int, version: int, error: KafkaError) -> Steps:
+    return response_in_steps(api, version, error_code=error.code, error_message=error.detail)
 
 
 def _too_many(replicas: int) -> PartitionResult:
@@ -92,13 +98,17 @@ async def _alter(
 
 
 def _answer(
-    version: int, named: Targets, results: Mapping[TopicPartition, PartitionResult]
+    version: int,
+    named: Targets,
+    results: Mapping[TopicPartition, PartitionResult],
+    code: ErrorCode = ErrorCode.NONE,
 ) -> Steps:
     by_topic = yield from by_topic_in_steps(named)
     return (
         yield from response_in_steps(
             ALTER_PARTITION_REASSIGNMENTS,
             version,
+            error_code=code,
             responses=(
                 {
                     "name": topic,
@@ -123,14 +133,10 @@ async def list_partition_reassignments(
 ) -> Steps:
     """Return the response to a ListPartitionReassignments request as `Steps`."""
     try:
+        services.access.check(context.connection, _LIST)
         reassignments = await services.administration.reassignments()
     except KafkaError as error:
-        return response_in_steps(
-            LIST_PARTITION_REASSIGNMENTS,
-            context.version,
-            error_code=error.code,
-            error_message=error.detail,
-        )
+        return _refused(LIST_PARTITION_REASSIGNMENTS, context.version, error)
     return _list(request, context, reassignments)
 
 

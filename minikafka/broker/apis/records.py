@@ -34,8 +34,10 @@ from minikafka.broker.services import (
 )
 from minikafka.kafka.wire.codec import response_in_steps
 from minikafka.kafka.wire.versions import DELETE_RECORDS
+from minikafka.security.operations import DELETE, TOPIC, need
 from minikafka.storage.replication.partition import Partition
 
+_DELETE: Final = need("DeleteRecords", DELETE, TOPIC)
 _HIGH_WATERMARK: Final = -1
 _UNKNOWN: Final = -1
 """Value of the low watermark in the response for a partition that was refused."""
@@ -45,10 +47,14 @@ def delete_records(services: Services, request: Entity, context: RequestContext)
     """Delete records as leader. The `Steps` return the response, or LATER if the response must wait for followers."""
     rows: defaultdict[str, dict[int, Row]] = defaultdict(dict)
     waiting: dict[TopicPartition, Row] = {}
+    allowed = services.access.allowed(context.connection, _DELETE)
     for topic in request.topics:
         for asked in topic.partitions:
             tp = TopicPartition(topic.name, asked.partition_index)
-            row = rows[tp.topic][tp.partition] = _delete(services, tp, asked.offset)
+            row = (
+                _delete(services, tp, asked.offset) if topic.name in allowed else Row(_DELETE.error)
+            )
+            rows[tp.topic][tp.partition] = row
             if row.partition is None:
                 waiting.pop(tp, None)
             else:

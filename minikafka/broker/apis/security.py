@@ -1,8 +1,4 @@
-"""ACLs, SCRAM credentials and client quotas: none exist, and every client may do everything.
-
-DescribeAcls 29, CreateAcls 30 and DeleteAcls 31, versions 0–3.
-- The response is SECURITY_DISABLED, as in Kafka without an authorizer: for the request, for each ACL to create, or
-  for each filter.
+"""SCRAM credentials and client quotas: none exist.
 
 DescribeClientQuotas 48, versions 0–1.
 - The response is an empty list. Filters are checked as in Kafka: an entity type other than user, client-id and ip gets
@@ -24,49 +20,24 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.kafka.wire.codec import response, response_in_steps
 from minikafka.kafka.wire.versions import (
-    CREATE_ACLS,
-    DELETE_ACLS,
-    DESCRIBE_ACLS,
     DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_USER_SCRAM_CREDENTIALS,
 )
+from minikafka.security.operations import CLUSTER, DESCRIBE, DESCRIBE_CONFIGS, need
 
-_DISABLED: Final = {
-    "error_code": ErrorCode.SECURITY_DISABLED,
-    "error_message": "No Authorizer is configured.",
-}
+_QUOTAS: Final = need("DescribeClientQuotas", DESCRIBE_CONFIGS, CLUSTER)
+_CREDENTIALS: Final = need("DescribeUserScramCredentials", DESCRIBE, CLUSTER)
 _FILTERS: Final = {"user": "user", "client-id": "client", "ip": "ip"}
 """Entity type of a quota → its name in Kafka's error messages."""
 _MATCH_TYPES: Final = range(3)
 """Exact name, default and any name."""
 
 
-def describe_acls(services: Services, request: Entity, context: RequestContext) -> bytes:
-    """Return the response to a DescribeAcls request."""
-    return response(
-        DESCRIBE_ACLS,
-        context.version,
-        error_code=ErrorCode.SECURITY_DISABLED,
-        error_message="No Authorizer is configured on the broker",
-    )
-
-
-def create_acls(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the response to a CreateAcls request as `Steps`: one error for each ACL."""
-    results = (_DISABLED for _ in request.creations)
-    return response_in_steps(CREATE_ACLS, context.version, results=results)
-
-
-def delete_acls(services: Services, request: Entity, context: RequestContext) -> Steps:
-    """Return the response to a DeleteAcls request as `Steps`: one error for each filter."""
-    results = ({**_DISABLED, "matching_acls": ()} for _ in request.filters)
-    return response_in_steps(DELETE_ACLS, context.version, filter_results=results)
-
-
 def describe_client_quotas(services: Services, request: Entity, context: RequestContext) -> bytes:
     """Return the response to a DescribeClientQuotas request."""
     result: dict[str, Any] = {"entries": []}
     try:
+        services.access.check(context.connection, _QUOTAS)
         _check_filters(request.components)
     except KafkaError as error:
         result = {"error_code": error.code, "error_message": error.detail, "entries": None}
@@ -102,6 +73,12 @@ async def describe_user_scram_credentials(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps:
     """Return the response to a DescribeUserScramCredentials request as `Steps`: one error for each named user."""
+    if not services.access.allows(context.connection, _CREDENTIALS):
+        denied = {"error_code": _CREDENTIALS.error, "error_message": _CREDENTIALS.message}
+        rows = ({"user": user.name, **denied} for user in request.users or ())
+        return response_in_steps(
+            DESCRIBE_USER_SCRAM_CREDENTIALS, context.version, **denied, results=rows
+        )
     counts: Counter[str] = Counter()
     async for user in services.pauses.each(request.users or ()):
         counts[user.name] += 1
@@ -124,9 +101,6 @@ def _credentials(user: str, count: int) -> dict[str, Any]:
 
 
 HANDLERS: Final[dict[int, Handler]] = {
-    DESCRIBE_ACLS: describe_acls,
-    CREATE_ACLS: create_acls,
-    DELETE_ACLS: delete_acls,
     DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,
     DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials,
 }

@@ -29,10 +29,12 @@ Other brokers return NOT_CONTROLLER for every topic, and clients find the contro
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import RequestedTopic
+from minikafka.broker.access import EVERYTHING
 from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.broker.admin.topics import TopicResult
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
@@ -40,7 +42,23 @@ from minikafka.broker.settings.config_entries import topic_entries
 from minikafka.kafka.messages.table import NULL_UUID
 from minikafka.kafka.wire.codec import response_in_steps
 from minikafka.kafka.wire.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from minikafka.security.operations import (
+    ALTER,
+    CLUSTER,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    TOPIC,
+    need,
+)
 
+_CREATE_ALL: Final = need("CreateTopics", CREATE, CLUSTER)
+_CREATE: Final = need("CreateTopics", CREATE, TOPIC)
+_DESCRIBE_CONFIGS: Final = need("CreateTopics", DESCRIBE_CONFIGS, TOPIC)
+_DELETE: Final = need("DeleteTopics", DELETE, TOPIC)
+_DESCRIBE: Final = need("DeleteTopics", DESCRIBE, TOPIC)
+_ALTER: Final = need("CreatePartitions", ALTER, TOPIC)
 _DETAILS_SINCE: Final = 5
 _BY_ID_SINCE: Final = 6
 _DISABLED_SINCE: Final = 3
@@ -50,8 +68,18 @@ async def create_topics(services: Services, request: Entity, context: RequestCon
     """Return the response to a CreateTopics request as `Steps`, one step for each topic."""
     topics = [_requested(topic) async for topic in services.pauses.each(request.topics)]
     validate_only = request.validate_only
-    results = await services.admin.topics.create_topics(topics, request.timeout_ms, validate_only)
-    shown = (_created(services, result, context.version, validate_only) for result in results)
+    client, access = context.connection, services.access
+    allowed = EVERYTHING
+    if not access.allows(client, _CREATE_ALL):
+        allowed = access.allowed(client, _CREATE)
+    results = await services.admin.topics.create_topics(
+        topics, request.timeout_ms, validate_only, allowed
+    )
+    shows_settings = access.allowed(client, _DESCRIBE_CONFIGS)
+    shown = (
+        _created(services, result, context.version, validate_only, shows_settings)
+        for result in results
+    )
     return response_in_steps(CREATE_TOPICS, context.version, topics=shown)
 
 
@@ -66,7 +94,11 @@ def _requested(topic: Entity) -> RequestedTopic:
 
 
 def _created(
-    services: Services, result: TopicResult, version: int, validate_only: bool
+    services: Services,
+    result: TopicResult,
+    version: int,
+    validate_only: bool,
+    shows_settings: Container[str],
 ) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "name": result.name,
@@ -77,6 +109,10 @@ def _created(
         return shown
     shown["configs"] = []
     plan = result.plan
+    is_denied = result.error == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if (not result.error or is_denied) and result.name not in shows_settings:
+        shown["topic_config_error_code"] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return shown
     if plan is None or result.error:
         return shown
     shown["topic_id"] = None if validate_only else plan.topic_id
@@ -101,17 +137,22 @@ async def delete_topics(services: Services, request: Entity, context: RequestCon
     if context.version >= _BY_ID_SINCE:
         asked = [_asked_by_id(services, topic) async for topic in each(request.topics)]
     else:
-        asked = [(name, NULL_UUID, ErrorCode.NONE) async for name in each(request.topic_names)]
+        names_asked = each(request.topic_names)
+        asked = [(name, NULL_UUID, ErrorCode.NONE, True) async for name in names_asked]
     named: dict[str, None] = {}
     repeated: set[str] = set()
-    async for name, _, error in each(asked):
+    async for name, _, error, _ in each(asked):
         if name is None or error:
             continue
         if name in named:
             repeated.add(name)
         named[name] = None
     names = [name async for name in each(named) if name not in repeated]
-    results = await services.admin.topics.delete_topics(names, request.timeout_ms)
+    access, client = services.access, context.connection
+    results = await services.admin.topics.delete_topics(
+        names, request.timeout_ms, access.allowed(client, _DELETE)
+    )
+    described = access.allowed(client, _DESCRIBE)
 
     def result_of(name: str | None, error: ErrorCode) -> TopicResult:
         if name is not None and name in repeated:
@@ -121,22 +162,30 @@ async def delete_topics(services: Services, request: Entity, context: RequestCon
         return results[name]
 
     shown = (
-        _deleted(result_of(name, error), name, topic_id, context.version)
-        for name, topic_id, error in asked
+        _deleted(
+            result_of(name, error),
+            name if is_named or name in described else None,
+            topic_id,
+            context.version,
+        )
+        for name, topic_id, error, is_named in asked
     )
     return response_in_steps(DELETE_TOPICS, context.version, responses=shown)
 
 
-def _asked_by_id(services: Services, topic: Entity) -> tuple[str | None, bytes, ErrorCode]:
-    """Return (name, id, error) of a requested topic; a missing name or id is taken from the metadata."""
+def _asked_by_id(services: Services, topic: Entity) -> tuple[str | None, bytes, ErrorCode, bool]:
+    """Return (name, id, error, whether the client gave the name) of a requested topic.
+
+    A missing name is taken from the metadata.
+    """
     snapshot = services.metadata.snapshot
     name, topic_id = topic.name, topic.topic_id
     if name is None:
         name = snapshot.topic_names.get(topic_id)
-        return name, topic_id, ErrorCode.NONE if name else ErrorCode.UNKNOWN_TOPIC_ID
+        return name, topic_id, ErrorCode.NONE if name else ErrorCode.UNKNOWN_TOPIC_ID, False
     if topic_id != NULL_UUID:
-        return name, topic_id, ErrorCode.INVALID_REQUEST
-    return name, snapshot.topic_ids.get(name, NULL_UUID), ErrorCode.NONE
+        return name, topic_id, ErrorCode.INVALID_REQUEST, True
+    return name, NULL_UUID, ErrorCode.NONE, True
 
 
 def _deleted(
@@ -156,8 +205,9 @@ def _deleted(
 async def create_partitions(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to a CreatePartitions request as `Steps`, one step for each topic."""
     asked = [_more_partitions(topic) async for topic in services.pauses.each(request.topics)]
+    allowed = services.access.allowed(context.connection, _ALTER)
     results = await services.admin.partitions.create_partitions(
-        asked, request.timeout_ms, request.validate_only
+        asked, request.timeout_ms, request.validate_only, allowed
     )
     shown = (
         {"name": result.topic, "error_code": result.error, "error_message": result.message}

@@ -36,7 +36,7 @@ epoch gets PRODUCER_FENCED, and INVALID_PRODUCER_EPOCH in versions 0 and 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -44,7 +44,8 @@ from typing import Any, Final
 from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.base.names import GROUP_TOPIC
+from minikafka.base.names import GROUP_TOPIC, INTERNAL_TOPICS
+from minikafka.broker.access import EVERYTHING
 from minikafka.broker.coordinators.markers import ANY_EPOCH
 from minikafka.broker.request_parts import answer_in_parts, in_rows
 from minikafka.broker.rpc.coordinator_calls import Errors, MarkerRow
@@ -81,7 +82,30 @@ from minikafka.kafka.wire.versions import (
     LIST_TRANSACTIONS,
     WRITE_TXN_MARKERS,
 )
+from minikafka.security.operations import (
+    ALTER,
+    CLUSTER,
+    CLUSTER_ACTION,
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    need,
+)
 
+_ADD: Final = need("AddPartitionsToTxn", WRITE, TRANSACTIONAL_ID)
+_ADD_TOPIC: Final = need("AddPartitionsToTxn", WRITE, TOPIC)
+_ADD_AS_BROKER: Final = need("AddPartitionsToTxn", CLUSTER_ACTION, CLUSTER)
+_ADD_OFFSETS: Final = need("AddOffsetsToTxn", WRITE, TRANSACTIONAL_ID)
+_ADD_OFFSETS_OF: Final = need("AddOffsetsToTxn", READ, GROUP)
+_END: Final = need("EndTxn", WRITE, TRANSACTIONAL_ID)
+_DESCRIBE: Final = need("DescribeTransactions", DESCRIBE, TRANSACTIONAL_ID)
+_DESCRIBE_TOPIC: Final = need("DescribeTransactions", DESCRIBE, TOPIC)
+_LIST: Final = need("ListTransactions", DESCRIBE, TRANSACTIONAL_ID)
+_MARK: Final = need("WriteTxnMarkers", ALTER, CLUSTER)
+_MARK_AS_BROKER: Final = need("WriteTxnMarkers", CLUSTER_ACTION, CLUSTER)
 _TRANSACTIONS_SINCE: Final = 4
 _FENCED_SINCE: Final = 2
 _FENCED: Final = ErrorCode.PRODUCER_FENCED
@@ -95,12 +119,21 @@ def add_partitions_to_txn(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps | Later:
     """Handle an AddPartitionsToTxn request."""
+    access, client = services.access, context.connection
     if context.version >= _TRANSACTIONS_SINCE:
+        if not access.allows(client, _ADD_AS_BROKER):
+            code = _ADD_AS_BROKER.error
+            return response_in_steps(ADD_PARTITIONS_TO_TXN, context.version, error_code=code)
         ids = [transaction.transactional_id for transaction in request.transactions]
         call = partial(_add_or_verify, services, _client(context))
         return answer_in_parts(call, request.transactions, partial(_added_many, ids), context)
     partitions = _partitions(request.v3_and_below_topics)
-    refused = _refused(services, partitions)
+    if not access.allows(client, _ADD, request.v3_and_below_transactional_id):
+        denied = AddPartitionsResponse(dict.fromkeys(partitions, _ADD.error))
+        return _added(context.version, denied)
+    refused = _refused(
+        services, partitions, access.allowed(client, _ADD_TOPIC), reserved=INTERNAL_TOPICS
+    )
     if refused is not None:
         return _added(context.version, refused)
     services.transactions.handle(
@@ -148,15 +181,27 @@ def _partitions(topics: Iterable[Entity]) -> list[TopicPartition]:
 
 
 def _refused(
-    services: Services, partitions: Sequence[TopicPartition]
+    services: Services,
+    partitions: Sequence[TopicPartition],
+    allowed: Container[str] = EVERYTHING,
+    reserved: Container[str] = (),
 ) -> AddPartitionsResponse | None:
-    """Return the response to a request that names a partition that does not exist; None if all of them exist."""
+    """Return the response to a request with a partition that does not exist, or that the client may not write.
+
+    None if there is no such partition. `allowed`: the topics that the client may write. `reserved`: the topics that no
+    client may add, as in Kafka.
+    """
     known = services.metadata.topics
-    missing = {tp for tp in partitions if tp.partition not in known.get(tp.topic, ())}
-    if not missing:
+    errors: dict[TopicPartition, int] = {}
+    for tp in partitions:
+        if tp.topic in reserved or tp.topic not in allowed:
+            errors[tp] = _ADD_TOPIC.error
+        elif tp.partition not in known.get(tp.topic, ()):
+            errors[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not errors:
         return None
-    unknown, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-    return AddPartitionsResponse({tp: unknown if tp in missing else others for tp in partitions})
+    others = ErrorCode.OPERATION_NOT_ATTEMPTED
+    return AddPartitionsResponse({tp: errors.get(tp, others) for tp in partitions})
 
 
 def _added(version: int, outcome: AddPartitionsResponse) -> Steps:
@@ -196,8 +241,15 @@ def _code(version: int, error: int) -> int:
     return error
 
 
-def add_offsets_to_txn(services: Services, request: Entity, context: RequestContext) -> Later:
+def add_offsets_to_txn(
+    services: Services, request: Entity, context: RequestContext
+) -> bytes | Later:
     """Handle an AddOffsetsToTxn request."""
+    access, client = services.access, context.connection
+    if not access.allows(client, _ADD_OFFSETS, request.transactional_id):
+        return _answered(ADD_OFFSETS_TO_TXN, context.version, _ADD_OFFSETS.error)
+    if not access.allows(client, _ADD_OFFSETS_OF, request.group_id):
+        return _answered(ADD_OFFSETS_TO_TXN, context.version, _ADD_OFFSETS_OF.error)
     number = partition_of(request.group_id, services.groups.topic.partition_count)
     tp = TopicPartition(GROUP_TOPIC, number)
 
@@ -217,8 +269,10 @@ def add_offsets_to_txn(services: Services, request: Entity, context: RequestCont
     return LATER
 
 
-def end_txn(services: Services, request: Entity, context: RequestContext) -> Later:
+def end_txn(services: Services, request: Entity, context: RequestContext) -> bytes | Later:
     """Handle an EndTxn request."""
+    if not services.access.allows(context.connection, _END, request.transactional_id):
+        return _answered(END_TXN, context.version, _END.error)
     services.transactions.end(
         EndRequest(
             request.transactional_id,
@@ -245,25 +299,47 @@ def _answered(api: int, version: int, error: int) -> bytes:
 def describe_transactions(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Handle a DescribeTransactions request."""
 
+    allowed = services.access.allowed(context.connection, _DESCRIBE)
+    shown = services.access.allowed(context.connection, _DESCRIBE_TOPIC)
+
     def describe(transactional_ids: Sequence[str], respond: Any) -> None:
-        services.transactions.handle(DescribeTransactionsRequest(transactional_ids, caller=respond))
+        known = tuple(name for name in transactional_ids if name in allowed)
+
+        def described(outcome: DescribeTransactionsResponse) -> None:
+            found = {one.transactional_id: one for one in outcome.transactions}
+            rows = [
+                found.get(name) or DescribedTransaction(name, _DESCRIBE.error)
+                for name in transactional_ids
+            ]
+            respond(DescribeTransactionsResponse(rows))
+
+        services.transactions.handle(
+            DescribeTransactionsRequest(
+                known, caller=respond if len(known) == len(transactional_ids) else described
+            )
+        )
 
     parts = in_rows(request.transactional_ids)
-    return answer_in_parts(describe, parts, _described, context)
+    return answer_in_parts(describe, parts, partial(_described, shown), context)
 
 
-def _described(version: int, outcomes: Sequence[DescribeTransactionsResponse]) -> Steps:
+def _described(
+    shown: Container[str], version: int, outcomes: Sequence[DescribeTransactionsResponse]
+) -> Steps:
+    """Return the response to a DescribeTransactions request. `shown`: the topics that the client may see."""
     transactions = chain.from_iterable(outcome.transactions for outcome in outcomes)
     return response_in_steps(
         DESCRIBE_TRANSACTIONS,
         version,
-        transaction_states=map(_described_transaction, transactions),
+        transaction_states=(_described_transaction(one, shown) for one in transactions),
     )
 
 
-def _described_transaction(transaction: DescribedTransaction) -> Row:
+def _described_transaction(transaction: DescribedTransaction, shown: Container[str]) -> Row:
     by_topic: dict[str, list[int]] = {}
     for tp in transaction.partitions:
+        if tp.topic not in shown:
+            continue
         by_topic.setdefault(tp.topic, []).append(tp.partition)
     return {
         "error_code": transaction.error,
@@ -279,18 +355,19 @@ def _described_transaction(transaction: DescribedTransaction) -> Row:
 
 def list_transactions(services: Services, request: Entity, context: RequestContext) -> Later:
     """Handle a ListTransactions request."""
+    allowed = services.access.allowed(context.connection, _LIST)
     services.transactions.handle(
         ListTransactionsRequest(
             request.state_filters,
             request.producer_id_filters,
             request.duration_filter,
-            caller=context.answer_with(_listed),
+            caller=context.answer_with(partial(_listed, allowed)),
         )
     )
     return LATER
 
 
-def _listed(version: int, listed: ListTransactionsResponse) -> Steps:
+def _listed(allowed: Container[str], version: int, listed: ListTransactionsResponse) -> Steps:
     return response_in_steps(
         LIST_TRANSACTIONS,
         version,
@@ -303,6 +380,7 @@ def _listed(version: int, listed: ListTransactionsResponse) -> Steps:
                 "transaction_state": transaction.state,
             }
             for transaction in listed.transactions
+            if transaction.transactional_id in allowed
         ),
     )
 
@@ -311,7 +389,10 @@ async def write_txn_markers(services: Services, request: Entity, context: Reques
     """Handle a WriteTxnMarkers request."""
     rows = [_marker_row(marker) for marker in request.markers]
     errors: Errors
-    if any(row.producer_id < 0 for row in rows):
+    access, client = services.access, context.connection
+    if not (access.allows(client, _MARK) or access.allows(client, _MARK_AS_BROKER)):
+        errors = [[_MARK_AS_BROKER.error] * len(row.partitions) for row in rows]
+    elif any(row.producer_id < 0 for row in rows):
         errors = [[ErrorCode.UNKNOWN_SERVER_ERROR] * len(row.partitions) for row in rows]
     else:
         errors = await services.marker_appends.write(rows, _MARKER_WAIT_MS)

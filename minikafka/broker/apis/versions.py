@@ -22,7 +22,9 @@ from minikafka.base.errors import ErrorCode
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.kafka.wire.codec import encode_response, response, response_in_steps
 from minikafka.kafka.wire.versions import API_VERSIONS, SERVED, UPDATE_FEATURES
+from minikafka.security.operations import ALTER, CLUSTER, need
 
+_UPDATE: Final = need("UpdateFeatures", ALTER, CLUSTER)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _NAMED_SINCE: Final = 3
 _UPGRADE: Final = 1
@@ -59,6 +61,9 @@ def _table(version: int, error: ErrorCode) -> bytes:
 
 def update_features(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to an UpdateFeatures request as `Steps`: one error for each feature."""
+    if not services.access.allows(context.connection, _UPDATE):
+        denied = {"error_code": _UPDATE.error, "error_message": _UPDATE.message}
+        return response_in_steps(UPDATE_FEATURES, context.version, **denied)
     results = (
         {
             "feature": update.feature,

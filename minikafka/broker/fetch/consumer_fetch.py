@@ -23,6 +23,7 @@ from minikafka.base.fetch_rows import (
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
 from minikafka.broker.fetch.consumer_fetches import WAITING_MAX, ConsumerFetches
+from minikafka.broker.fetch.rights import DENIED
 from minikafka.broker.turns import take_steps
 from minikafka.kafka.wire.current_leaders import CurrentLeaders
 from minikafka.kafka.wire.fetch import (
@@ -95,6 +96,7 @@ class ConsumerFetch:
         "min_bytes",
         "rack",
         "request",
+        "rights",
         "rows",
         "session",
         "slot",
@@ -127,6 +129,7 @@ class ConsumerFetch:
         self.find = fetches.replicas.find if self.ids is None else self.ids.find
         """(topic as the request names it, partition number) -> the partition if it is hosted, else None."""
         self.leaders: CurrentLeaders | None = None
+        self.rights = fetches.rights_of(request.replica_id)
         self.rows: list[_Named] = []
         """The partitions to read. In a session, these are the partitions that may have changed."""
         self.session: ConsumerSession | None = None
@@ -210,6 +213,9 @@ class ConsumerFetch:
         Close the session if it has no partitions left or if the session cache has no room.
         """
         self.is_updated = True
+        if self.fetches.reads is not None and session.basis != self.fetches.reads.basis:
+            session.basis = self.fetches.reads.basis
+            yield from session.mark_all_dirty()
         yield from session.update(self.request.topics, self.request.forgotten)
         cache = self.fetches.replicas.fetch_sessions.consumers
         if session.items and cache.has_room():
@@ -271,6 +277,8 @@ class ConsumerFetch:
         session = cache.create(len(found), self.fetches.clock.now(), has_topic_ids=has_ids)
         if session is None:
             return 0
+        if self.fetches.reads is not None:
+            session.basis = self.fetches.reads.basis
         for at, (topic, row, part) in enumerate(found, 1):
             if not at % _STEP_ROWS:
                 yield
@@ -365,6 +373,8 @@ class ConsumerFetch:
             if not at % _STEP_ROWS:
                 yield
             number, _, offset, _, _, max_bytes = row
+            if self.rights is not None and self.rights.deny(self._name(topic, number)):
+                return True
             partition = self.find(topic, number)
             if partition is None or self._refusal(partition, row):
                 return True
@@ -456,6 +466,8 @@ class ConsumerFetch:
         Records are deferred if they take more than `EAGER_BYTES`, or if `left` is at most `deferred_from`.
         """
         number, _, offset, last_epoch, _, _ = row
+        if self.rights is not None and self.rights.deny(self._name(topic, number)):
+            return self._refused(topic, number, DENIED)
         partition = self.find(topic, number)
         if partition is None:
             error = self._error(topic, number)

@@ -9,6 +9,8 @@ from typing import Final, Protocol, TypeAlias
 from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock
+from minikafka.broker.access import Access
+from minikafka.broker.fetch.rights import FOLLOW, READ_TOPIC, FetchRights
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
@@ -68,6 +70,7 @@ class ConsumerFetches:
         "client",
         "clock",
         "filled",
+        "followers",
         "ids",
         "is_queued",
         "is_selecting",
@@ -75,6 +78,7 @@ class ConsumerFetches:
         "max_bytes",
         "positions",
         "positions_max",
+        "reads",
         "refused",
         "replicas",
         "requests",
@@ -96,7 +100,12 @@ class ConsumerFetches:
         filled: Callable[[], None],
         turns: Scheduler,
         refused: Callable[[ProtocolViolation], None],
+        access: Access,
     ) -> None:
+        self.reads = access.verdicts(client, READ_TOPIC)
+        """The topics that the client may read; None without an authorizer."""
+        self.followers = access.verdicts(client, FOLLOW)
+        """Whether the client may fetch as a follower, under the name `CLUSTER_RESOURCE`; None without an authorizer."""
         self.turns = turns
         self.refused = refused
         """Function that closes the connection, called with the reason."""
@@ -130,6 +139,12 @@ class ConsumerFetches:
         `unsent_bytes` is the sum of the bytes.
         """
         self.unsent_bytes = 0
+
+    def rights_of(self, replica_id: int) -> FetchRights | None:
+        """Return the rights of a fetch with this replica id, which a consumer's has not; None without an authorizer."""
+        if self.reads is None or self.followers is None:
+            return None
+        return FetchRights(self.reads, self.followers, is_of_follower=replica_id >= 0)
 
     def is_full(self) -> bool:
         """True while this connection must not parse further requests.

@@ -60,8 +60,9 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
 from minikafka.base.errors import ProtocolViolation
-from minikafka.base.fetch_rows import PARTITION
+from minikafka.base.fetch_rows import PARTITION, PartitionData
 from minikafka.base.ports import Clock, Slice
+from minikafka.broker.access import Access
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX, ConsumerFetch
 from minikafka.broker.fetch.consumer_fetches import (
     FOLLOWER_LARGE_BYTES,
@@ -70,6 +71,7 @@ from minikafka.broker.fetch.consumer_fetches import (
     LargeRequest,
     Steps,
 )
+from minikafka.broker.fetch.rights import CLUSTER_RESOURCE, DENIED
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.services import ClientConnection
@@ -81,6 +83,7 @@ from minikafka.kafka.wire.fetch import (
     decode,
     decode_in_steps,
     encode_response,
+    encode_response_in_steps,
 )
 from minikafka.kafka.wire.single_fetch import SingleRequest, encode_single_response, single_request
 from minikafka.storage.replication.purgatory import AnswerQueue, Slot
@@ -108,6 +111,7 @@ class FetchApi:
         "answers",
         "consumers",
         "correlation",
+        "followers",
         "now",
         "refused",
         "replicas",
@@ -126,11 +130,13 @@ class FetchApi:
         filled: Callable[[], None],
         turns: Scheduler,
         refused: Callable[[ProtocolViolation], None],
+        access: Access,
     ) -> None:
         self.refused = refused
         self.consumers = ConsumerFetches(
-            client, replicas, answers, clock, requests, filled, turns, refused
+            client, replicas, answers, clock, requests, filled, turns, refused, access
         )
+        self.followers = self.consumers.followers
         self.replicas = replicas
         self.answers = answers
         self.requests = requests
@@ -221,6 +227,8 @@ class FetchApi:
         self, session: FollowerSession, single: SingleRequest, correlation: int
     ) -> bool:
         """Handle a follower's fetch of one partition of its session. Return False for any other request."""
+        if self.followers is not None and not self.followers.knows(CLUSTER_RESOURCE):
+            return False
         (replica_id, max_wait_ms, max_bytes, session_id, session_epoch), topic, row = single
         if replica_id < 0 or session_id != session.id or session_epoch != session.epoch:
             return False
@@ -240,6 +248,9 @@ class FetchApi:
     ) -> Generator[None, None, None]:
         """Queue an entry for the response, open or continue the session, and carry out the fetch in steps."""
         self._await_response(correlation)
+        if self.followers is not None and not self.followers.allow(CLUSTER_RESOURCE):
+            yield from self._deny(request)
+            return
         error = self._open_or_continue(request)
         if error:
             self.respond(error, [])
@@ -252,6 +263,23 @@ class FetchApi:
             now + request.max_wait_ms,
             now,
         )
+
+    def _deny(self, request: FetchRequest) -> Generator[None, None, None]:
+        """End the session, and answer every partition of the request with an error, as Kafka does."""
+        if self.session is not None:
+            self.replicas.fetch_sessions.close(self.session)
+            self.session = None
+        topics: list[tuple[bytes, list[PartitionData]]] = []
+        for topic, rows in request.topics:
+            topics.append((topic, []))
+            for row in rows:
+                topics[-1][1].append(PartitionData(row[PARTITION], DENIED, -1, -1, -1, (), 0))
+                yield
+        answer = yield from encode_response_in_steps(
+            self.correlation, FOLLOWER_VERSION, 0, 0, topics, None
+        )
+        self.requests.follower_fetches.value += 1
+        self.answers.answer(self.slot, answer)
 
     def _await_response(self, correlation: int) -> None:
         session = self.session

@@ -105,6 +105,7 @@ class AcceptedConnection(FramedStream):
             services.verifier,
             self._close,
             self._go_on,
+            services.access,
         )
         self.fetch = FetchApi(
             client,
@@ -115,6 +116,7 @@ class AcceptedConnection(FramedStream):
             self._filled,
             turns,
             self._refused,
+            services.access,
         )
         self.cold = ColdRequests(
             client,

@@ -15,6 +15,7 @@ from typing import Final
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.ports import Listener
 from minikafka.broker.apis import (
+    acls,
     configs,
     elections,
     group_offsets,
@@ -46,6 +47,7 @@ from minikafka.kafka.wire.versions import FETCH, PRODUCE, SERVED
 logger = logging.getLogger(__name__)
 
 HANDLERS: Final[dict[int, Handler]] = {
+    **acls.HANDLERS,
     **configs.HANDLERS,
     **elections.HANDLERS,
     **group_offsets.HANDLERS,

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
+from minikafka.broker.access import Verdicts
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.large import Steps
 from minikafka.broker.rpc.coordinator_calls import VerifyRow
@@ -28,7 +29,6 @@ from minikafka.storage.replication.verification import NO_GUARD
 
 _ABORTABLE_SINCE: Final = 11
 """From this version of Produce on, clients know TRANSACTION_ABORTABLE."""
-_NO_ID: Final = -int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 _SEVERAL_PRODUCERS: Final = -int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 _NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _TRANSLATED: Final = {
@@ -58,17 +58,19 @@ Found: TypeAlias = Callable[[Part], int]
 class Guards:
     """The guards of the transactional batches on one connection. `resume()` is called when a question is answered.
 
-    `find(topic, number)` returns a hosted partition.
+    `find(topic, number)` returns a hosted partition. `transactions`: the transactional ids that the client may use.
     """
 
-    __slots__ = ("_find", "_resume", "_verifier")
+    __slots__ = ("_find", "_resume", "_transactions", "_verifier")
 
     def __init__(
         self,
         find: Callable[[bytes, int], Partition | None],
         verifier: TransactionVerifier,
         resume: Callable[[], None],
+        transactions: Verdicts | None,
     ) -> None:
+        self._transactions = transactions
         self._find = find
         self._verifier = verifier
         self._resume = resume
@@ -91,8 +93,8 @@ class Guards:
                 if end - start < HEADER_BYTES or not _is_transactional(view, start):
                     continue
                 header = HEADER.unpack_from(view, start)
-                if request.transactional_id is None:
-                    return always(_NO_ID)
+                if producer is None and not self._may_use(request.transactional_id):
+                    return NO_ID
                 if producer not in (None, (header[PRODUCER_ID], header[PRODUCER_EPOCH])):
                     return always(_SEVERAL_PRODUCERS)
                 producer = header[PRODUCER_ID], header[PRODUCER_EPOCH]
@@ -104,6 +106,12 @@ class Guards:
         if self._verifier.is_enabled:
             yield from self._verify(request.transactional_id, producer, asked, version)
         return lambda part: asked.get(part, NO_GUARD)
+
+    def _may_use(self, transactional_id: bytes | None) -> bool:
+        """Return True if the client may send transactional batches with this id, which must not be None."""
+        if transactional_id is None:
+            return False
+        return self._transactions is None or self._transactions.allow(transactional_id)
 
     def _verify(
         self,
@@ -137,6 +145,8 @@ def always(guard: int) -> Found:
 
 NO_GUARDS: Final = always(NO_GUARD)
 """The guards of a request whose batches need no verification."""
+NO_ID: Final = always(-int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+"""The guards of a request with transactional batches whose transactional id is missing or not allowed to the client."""
 
 
 def _is_transactional(view: memoryview, start: int) -> bool:

@@ -41,9 +41,10 @@ from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.base.ports import Clock
+from minikafka.broker.access import Access, Basis
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.batch_checks import BatchChecks
-from minikafka.broker.produce.guards import Found, Guards
+from minikafka.broker.produce.guards import NO_ID, Found, Guards
 from minikafka.broker.produce.large import LargeProduce, Steps
 from minikafka.broker.produce.refused_batches import RETRIABLE, BatchRefusal, producer_of
 from minikafka.broker.produce.response import Topics, encoder, leader_finder, single_pack
@@ -62,6 +63,7 @@ from minikafka.kafka.wire.produce import (
     single_records,
     tail_bytes,
 )
+from minikafka.security.operations import TOPIC, TRANSACTIONAL_ID, WRITE, need
 from minikafka.storage.replication.partition import Partition
 from minikafka.storage.replication.purgatory import (
     ALREADY,
@@ -93,6 +95,10 @@ WALL_UNKNOWN: Final = -1
 """Value of `ProduceApi.wall_ms` until the first Produce request of a tick reads the wall clock."""
 _INVALID_ACKS: Final = int(ErrorCode.INVALID_REQUIRED_ACKS)
 _INVALID_TOPIC: Final = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+_NO_TOPIC: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_NO_TRANSACTION: Final = int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+_WRITE: Final = need("Produce", WRITE, TOPIC)
+_TRANSACTION: Final = need("Produce", WRITE, TRANSACTIONAL_ID)
 _INTERNAL_TOPICS: Final = frozenset(name.encode() for name in INTERNAL_TOPICS)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
 _UNSUPPORTED_COMPRESSION: Final = int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -158,6 +164,7 @@ class ProduceApi:
         "is_handled",
         "large",
         "memo",
+        "memo_basis",
         "now",
         "packs",
         "parts",
@@ -165,7 +172,9 @@ class ProduceApi:
         "refused",
         "replicas",
         "resume",
+        "transactions",
         "wall_ms",
+        "writes",
     )
 
     def __init__(
@@ -178,7 +187,13 @@ class ProduceApi:
         verifier: TransactionVerifier,
         close: Callable[[], None],
         resume: Callable[[], None],
+        access: Access,
     ) -> None:
+        self.writes = access.verdicts(client, _WRITE)
+        """The topics that the client may write; None without an authorizer."""
+        self.transactions = access.verdicts(client, _TRANSACTION)
+        self.memo_basis: Basis | None = None
+        """What the verdicts depended on when the heads in `memo` were decoded."""
         self.client = client
         self.replicas = replicas
         self.purgatory = replicas.purgatory
@@ -187,7 +202,7 @@ class ProduceApi:
         self.large = LargeProduce(
             turns, clock, self.purgatory, self._large_done, self._large_failed
         )
-        self.guards = Guards(replicas.find, verifier, self.large.resume)
+        self.guards = Guards(replicas.find, verifier, self.large.resume, self.transactions)
         self.is_handled = False
         """True if the frame that was held back has been handled in steps and needs no further work."""
         self.parts = 0
@@ -229,6 +244,9 @@ class ProduceApi:
             self.wall_ms = self.clock.wall_ms()
             if self.refused:  # once per tick is enough: a tick sends responses only at its end
                 self._forget_sent_refusals()
+            if self.writes is not None and self.writes.basis != self.memo_basis:
+                self.memo.clear()
+                self.memo_basis = self.writes.basis
             if self.is_handled:  # a held-back frame is the first of its tick
                 self.is_handled = False
                 return None
@@ -355,6 +373,7 @@ class ProduceApi:
             or not -1 <= request.acks <= 1
             or version < _ZSTD_SINCE
             or self.refused
+            or not self._is_known_right(topic, request.transactional_id)
         ):
             return None
         if len(self.memo) >= _MEMO_MAX or len(self.memo) * len(head) >= _MEMO_BYTES:
@@ -365,6 +384,21 @@ class ProduceApi:
         self.memo[head] = known
         self.head_size = len(head)
         return known
+
+    def _is_known_right(self, topic: bytes, transactional_id: bytes | None) -> bool:
+        """Return True if requests with the same head need no further check of the client's rights."""
+        if self.writes is None or self.transactions is None:
+            return True
+        is_known = transactional_id is None or self.transactions.knows(transactional_id)
+        return is_known and self.writes.knows(topic)
+
+    def _denial(self, topic: bytes, found: Found) -> int:
+        """Return the error code for all batches of a topic if the client may not send them, else 0."""
+        if found is NO_ID:
+            return _NO_TRANSACTION
+        if self.writes is None or self.writes.allow(topic):
+            return 0
+        return _NO_TOPIC
 
     def _pack(self, topic: bytes, number: int, version: int) -> Pack:
         key = (topic, number, version)
@@ -383,9 +417,15 @@ class ProduceApi:
         acks: int,
         version: int,
         found: Found,
+        denial: int,
     ) -> PendingPartition | None:
-        """Append one batch and return its result; None while the check of its records is unfinished."""
+        """Append one batch and return its result; None while the check of its records is unfinished.
+
+        `denial`: the error code if the client may not send the batch, else 0.
+        """
         number, start, end = part
+        if denial:
+            return PendingPartition(number, denial)
         if not -1 <= acks <= 1:
             return PendingPartition(number, _INVALID_ACKS)
         if topic in _INTERNAL_TOPICS:
@@ -448,8 +488,9 @@ class ProduceApi:
             self.answers.measure(self.now)
         found = yield from self.guards.of(view, request, version)
         for (topic, parts), (_, answers) in zip(request.topics, topics, strict=True):
+            denial = self._denial(topic, found)
             for part in parts:
-                batch = view, topic, part, acks, version, found
+                batch = view, topic, part, acks, version, found, denial
                 while (answer := self._append_part(*batch)) is None:
                     yield True
                 self.checks.release(part.start)

@@ -49,8 +49,12 @@ def encode_topic(
     alive: Container[BrokerId],
     operations: int = NOT_ASKED,
     elsewhere: Container[BrokerId] = (),
+    *,
+    may_be_internal: bool = True,
 ) -> bytes:
     """Return one element of the `topics` array. `topic_id`: 16 bytes or None.
+
+    If `may_be_internal` is False, the topic is not marked as internal, whatever its name is.
 
     `alive`: the live brokers with the client's listener. `elsewhere`: the live brokers without this listener.
     """
@@ -60,7 +64,8 @@ def encode_topic(
     if version >= 10:
         parts.append(topic_id or NULL_UUID)
     if version >= 1:
-        parts.append(b"\x01" if name in INTERNAL_TOPICS else b"\x00")
+        is_internal = may_be_internal and name in INTERNAL_TOPICS
+        parts.append(b"\x01" if is_internal else b"\x00")
     parts.append(compact_array(len(encoded)) if flexible else array(len(encoded)))
     parts += encoded
     if version >= 8:

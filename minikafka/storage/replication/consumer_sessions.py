@@ -110,10 +110,12 @@ class ConsumerSession:
     """One fetch session of a consumer. `epoch`: the session epoch that the next request must have.
 
     `dirty`: the partitions that must be read, in order of waiting, longest first. `waiting`: the fetch in progress.
-    `has_topic_ids`: the requests name topic ids instead of topic names. Times are monotonic ms.
+    `has_topic_ids`: the requests name topic ids instead of topic names. `basis`: what the rights of the consumer
+    depended on at its last fetch; None without an authorizer. Times are monotonic ms.
     """
 
     __slots__ = (
+        "basis",
         "created",
         "dirty",
         "epoch",
@@ -134,6 +136,7 @@ class ConsumerSession:
         self.waiting: SessionFetch | None = None
         self.created = self.used = now
         self.is_open = True
+        self.basis: object = None
 
     def begin_fetch(self) -> None:
         """Raise the session epoch for the next fetch. A fetch that still waits is answered with an error."""
@@ -163,6 +166,14 @@ class ConsumerSession:
                 changed += 1
                 if not changed % STEP_ROWS:
                     yield
+
+    def mark_all_dirty(self) -> Generator[None, None, None]:
+        """Mark all partitions dirty, because the rights of the consumer may have changed. Pauses as `update` does."""
+        for number, item in enumerate(tuple(self.items.values()), 1):
+            item.unsubscribe()
+            self.dirty.setdefault(item)
+            if not number % STEP_ROWS:
+                yield
 
     def _forget(self, topic: bytes, number: int) -> None:
         item = self.items.pop((topic, number), None)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.brokers.endpoints import endpoints
+from support.brokers.memory_mode import MemoryAcls, MemoryState
 from support.until import until
 
 from minikafka.base.config import BrokerConfig
@@ -132,6 +133,7 @@ class Mode:
     def __init__(self, session: InMemoryClient, controller: Controller, broker_id: int) -> None:
         self.session, self.broker_id = session, broker_id
         self.controller: Any = controller
+        self.acls = MemoryAcls(MemoryState())
 
     def capabilities(self, control_plane: Calls, ledger: Ledger, gate: Gate) -> Capabilities:
         session, broker_id, controller = self.session, self.broker_id, self.controller
@@ -150,6 +152,7 @@ class Mode:
                 broker_id,
                 ControllerConfigWrites(session, controller, ledger),
             ),
+            acls=self.acls,
             administration=controller,
             diagnostics=unused,
             claim_producer_ids=partial(

@@ -28,6 +28,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import ControlPlane, Gate, Ledger
 from minikafka.broker.capabilities import (
+    AclListener,
     Capabilities,
     ConfigKind,
     ConfigListener,
@@ -38,6 +39,7 @@ from minikafka.broker.capabilities import (
     PartitionPlan,
     TopicPlan,
 )
+from minikafka.security.acls import AclEntry, ResourcePattern
 
 Result = TypeVar("Result")
 
@@ -57,6 +59,8 @@ class MemoryState:
         self.topic_ids: dict[str, bytes] = {}
         self.replicas: dict[TopicPartition, tuple[BrokerId, ...]] = {}
         self.states: dict[TopicPartition, LeaderAndIsr] = {}
+        self.acls: dict[ResourcePattern, frozenset[AclEntry]] = {}
+        self.acl_listeners: list[AclListener] = []
         self.counter = 0
 
     def count(self) -> int:
@@ -139,6 +143,7 @@ class MemoryMode:
             isrs=stores,
             topics=stores,
             configs=stores,
+            acls=MemoryAcls(self.state),
             administration=everybody,
             diagnostics=everybody,
             claim_producer_ids=stores.claim,
@@ -251,6 +256,27 @@ class MemoryStores:
     async def claim(self) -> tuple[int, int]:
         first = self.state.count() * 1_000
         return first, first + 999
+
+
+class MemoryAcls:
+    """The ACLs of the cluster."""
+
+    def __init__(self, state: MemoryState) -> None:
+        self.state = state
+
+    async def start(self, listener: AclListener) -> None:
+        self.state.acl_listeners.append(listener)
+        for pattern, entries in self.state.acls.items():
+            listener.update(pattern, entries)
+
+    async def alter(
+        self,
+        pattern: ResourcePattern,
+        change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]],
+    ) -> None:
+        entries = self.state.acls[pattern] = change(self.state.acls.get(pattern, frozenset()))
+        for listener in self.state.acl_listeners:
+            listener.update(pattern, entries)
 
 
 class NoChanges:

@@ -59,6 +59,7 @@ class Connected:
             verifier or self.broker.verifier,
             self._close,
             self._resume,
+            self.broker.access,
         )
         self.closed = 0
 

@@ -25,6 +25,7 @@ from minikafka.broker.modes.controller.lost_connections import LostConnections
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
+from minikafka.broker.modes.zookeeper.acl_store import ZooKeeperAcls
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
@@ -100,6 +101,7 @@ class ControllerMode:
                 ports.broker_id,
                 ControllerConfigWrites(session, controller, ledger),
             ),
+            acls=ZooKeeperAcls(ports),
             administration=controller,
             diagnostics=controller,
             claim_producer_ids=partial(

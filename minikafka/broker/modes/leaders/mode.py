@@ -32,6 +32,7 @@ from minikafka.broker.modes.leaders.peers import Peers
 from minikafka.broker.modes.leaders.queue import StateChangeQueue
 from minikafka.broker.modes.leaders.reads import PartitionReads
 from minikafka.broker.modes.leaders.topic_store import LeadersTopics
+from minikafka.broker.modes.zookeeper.acl_store import ZooKeeperAcls
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
@@ -102,6 +103,7 @@ class LeadersMode:
             isrs=LeadersIsrs(session, host.isr_written),
             topics=_topics(ports, AdminRequests(ports, queue, host.note), peers, metadata),
             configs=ZooKeeperConfigs(session, clock, tasks, ports.broker_id, config_writes),
+            acls=ZooKeeperAcls(ports),
             administration=administration,
             diagnostics=diagnostics,
             claim_producer_ids=partial(

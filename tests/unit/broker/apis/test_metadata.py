@@ -13,8 +13,6 @@ from support.kafka.entities import entity
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.apis import metadata as metadata_api
 from minikafka.broker.apis.metadata import (
-    CLUSTER_OPERATIONS,
-    TOPIC_OPERATIONS,
     describe_cluster,
     metadata,
 )
@@ -22,6 +20,11 @@ from minikafka.broker.metadata import MetadataSnapshot
 from minikafka.kafka.wire import codec
 from minikafka.kafka.wire.metadata import NOT_ASKED
 from minikafka.kafka.wire.versions import DESCRIBE_CLUSTER, METADATA
+
+TOPIC_OPERATIONS = 0b1101_1111_1000
+"""Bits: Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs."""
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+"""Bits: Create, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs, IdempotentWrite."""
 
 ID = bytes(range(16))
 ALL = range(13)

@@ -34,6 +34,14 @@ from minikafka.kafka.wire.versions import (
     END_TXN,
     LIST_TRANSACTIONS,
 )
+from minikafka.security.acls import (
+    AclEntry,
+    AclOperation,
+    AclPermission,
+    AclResourceType,
+    PatternType,
+    ResourcePattern,
+)
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 FENCED, OLD_FENCED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
@@ -173,3 +181,24 @@ def test_listed_transactions_pass_the_filters_of_the_version(cold: Cold, version
     assert (answer.error_code, answer.unknown_state_filters) == (0, ("Odd",))
     (row,) = answer.transaction_states
     assert (row.transactional_id, row.producer_id, row.transaction_state) == ("tx", 77, "Ongoing")
+
+
+def test_described_transaction_has_the_topics_that_the_client_may_see() -> None:
+    authorizer = "kafka.security.authorizer.AclAuthorizer"
+    cold = Cold(config={"authorizer.class.name": authorizer})
+    assert cold.access.authorizer is not None
+    entry = AclEntry("User:ANONYMOUS", "*", AclOperation.DESCRIBE, AclPermission.ALLOW)
+    for kind, name in ((AclResourceType.TRANSACTIONAL_ID, "tx"), (AclResourceType.TOPIC, "t")):
+        pattern = ResourcePattern(kind, name, PatternType.LITERAL)
+        cold.access.authorizer.update(pattern, frozenset({entry}))
+    other = TopicPartition("u", 4)
+    outcome = DescribeTransactionsResponse(
+        [DescribedTransaction("tx", 0, "Ongoing", 60_000, 1_234, 77, 3, [T0, other, T1])]
+    )
+    values = {"transactional_ids": ["tx", "hidden"]}
+    asked, answer = exchange(cold, DESCRIBE_TRANSACTIONS, 0, outcome, **values)
+    assert asked.transactional_ids == ("tx",)
+    shown, hidden = answer.transaction_states
+    assert [(topic.topic, topic.partitions) for topic in shown.topics] == [("t", (0, 1))]
+    denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (hidden.transactional_id, hidden.error_code, hidden.topics) == ("hidden", denied, ())
