@@ -175,7 +175,6 @@ class BrokerServer:
         )
         room = ConnectionRoom(ports.descriptors, ports.clock, config.max_connections)
         room.register(self.metrics)
-        self.access = Access(self._new_authorizer(), self.metrics)
         services = self._new_services(ports, cluster_id)
         self._admissions = self._new_admissions(ports)
         self.listener = KafkaListener(
@@ -302,6 +301,7 @@ class BrokerServer:
         return Authorizer(super_users, allow_if_no_acl=config.allow_everyone_if_no_acl_found)
 
     def _new_services(self, ports: BrokerPorts, cluster_id: str) -> Services:
+        self.access = Access(self._new_authorizer(), self.metrics)
         return Services(
             broker_id=self.config.broker_id,
             cluster_id=cluster_id,

@@ -129,8 +129,8 @@ NEEDS: Final = (
     Need("DescribeUserScramCredentials", DESCRIBE, CLUSTER, "the request"),
 )
 """Every right that a request needs."""
-NO_NEEDS: Final = frozenset({"ApiVersions"})
-"""The requests that everyone may send. Those before the authentication are not here: no handler sees them later."""
+NO_NEEDS: Final = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
+"""The requests that everyone may send."""
 
 _TABLE: Final = {(one.api, one.operation, one.resource): one for one in NEEDS}
 

@@ -110,9 +110,9 @@ async def test_broker_knows_the_acls_before_it_listens() -> None:
             start = listener.start
             assert authorizer is not None
 
-            async def watched(endpoints: Any) -> Any:
+            async def watched(*arguments: Any) -> Any:
                 known.extend(authorizer.patterns())
-                return await start(endpoints)
+                return await start(*arguments)
 
             listener.start = watched  # type: ignore[method-assign]
 
