@@ -27,7 +27,7 @@ from minikafka.base.ports import Delete, WatchKind, WatchSignal, Znode
 from minikafka.broker.capabilities import AclListener
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.security.acls import AclEntry, PatternType, ResourcePattern
+from minikafka.security.acls import AclBinding, AclEntry, PatternType, ResourcePattern
 from minikafka.zookeeper.nodes import acls
 from minikafka.zookeeper.nodes.reader import get_one
 
@@ -100,7 +100,8 @@ class ZooKeeperAcls:
             if isinstance(failed.error, BadVersion | NodeExists | NoNode):
                 return False
             raise
-        logger.info("the ACLs of %s are now %s", pattern, sorted(entries))
+        told = ", ".join(str(AclBinding(pattern, entry)) for entry in sorted(entries))
+        logger.info("the ACLs of %s are now: %s", pattern, told or "none")
         return True
 
 
