@@ -1,19 +1,21 @@
 """One connection to a broker: requests are sent in order, responses are matched by correlation id.
 
-Invariant: every future that `request` returns is completed exactly once: by its response, or by an
-OSError when the connection is lost or a response is overdue. An overdue response closes the connection,
-as in every Kafka client: responses arrive in order, so all later responses are overdue too.
+Invariant: every future that `request` returns is completed exactly once: by its response, by an OSError when the
+connection is lost or a response is overdue, or by TlsFailed when the broker refuses the client's certificate. An
+overdue response closes the connection, as in every Kafka client: responses arrive in order, so all later responses
+are overdue too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from functools import partial
 from struct import Struct
 from typing import Any, Final
 
 from minikafka.base.ports import Buffer, Clock, Link, Timer
-from minikafka.client.login import SESSION_SHARE
+from minikafka.client.login import SESSION_SHARE, TlsFailed
 from minikafka.kafka.wire import codec
 
 BUFFER_BYTES: Final = 64 * 1024
@@ -32,7 +34,7 @@ class BrokerConnection:
         self._client_id = client_id
         self._clock = clock
         self._link: Link | None = None
-        self._error: OSError | None = None
+        self._error: OSError | TlsFailed | None = None
         self._correlation = 0
         self._pending: dict[int, asyncio.Future[bytes]] = {}
         self._buffer = bytearray(BUFFER_BYTES)
@@ -103,7 +105,10 @@ class BrokerConnection:
 
     def disconnected(self, error: Exception | None) -> None:
         """Fail the pending requests after the connection was lost (StreamHandler)."""
-        self._fail(ConnectionError(f"connection lost: {error or 'closed by the broker'}"))
+        if isinstance(error, ssl.SSLError):  # under TLS 1.3 this follows the handshake
+            self._fail(TlsFailed(error))
+        else:
+            self._fail(ConnectionError(f"connection lost: {error or 'closed by the broker'}"))
 
     def drained(self) -> None:
         """Do nothing: no caller waits for the send queue to become shorter (StreamHandler)."""
@@ -143,7 +148,7 @@ class BrokerConnection:
     def _overdue(self) -> None:
         self._fail(TimeoutError("no response in time"))
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: OSError | TlsFailed) -> None:
         if self._link is None:
             return
         link, self._link = self._link, None

@@ -7,6 +7,7 @@ handler of the caller takes over the link.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -23,13 +24,48 @@ AUTHENTICATE_VERSION: Final = 1
 SESSION_SHARE: Final = 0.85
 """Share of a session after which a client logs in again. Kafka's clients take 0.85 to 0.95."""
 _ANSWER_MAX_BYTES: Final = 1 << 20
+_NO_TLS: Final = frozenset(
+    {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
+)
+"""OpenSSL's reasons when the other side sends something else than TLS."""
 
 
-class LoginFailed(KafkaError):
+class NotAdmitted(KafkaError):
+    """The client and the broker do not trust each other. Another attempt would fail too."""
+
+    exit_code = 3
+
+
+class TlsFailed(NotAdmitted):
+    """The TLS handshake has failed, or the broker has refused the certificate of the client."""
+
+    def __init__(self, error: ssl.SSLError) -> None:
+        super().__init__(
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"no connection by TLS: {_tls_reason(error)}"
+        )
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class LoginFailed(NotAdmitted):
     """The broker has refused the login. The text says what it answered, and contains no secret."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(ErrorCode.SASL_AUTHENTICATION_FAILED, detail)
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    """Return the reason of a failed handshake, with the configuration key that mends it if there is one."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        message = error.verify_message.rstrip(".")
+        return f"the certificate of the broker is not trusted: {message} (ssl.truststore.location)"
+    reason: str = getattr(error, "reason", None) or str(error)
+    if reason in _NO_TLS:
+        return "the listener does not use TLS (security.protocol)"
+    if "ALERT" in reason:
+        return f"the broker has refused the client: {reason} (ssl.keystore.location)"
+    return reason
 
 
 class LoginSteps:

@@ -197,10 +197,12 @@ class Metadata:
             except OSError as error:
                 failure = error
                 is_reachable = is_reachable or not isinstance(error, AddressUnreachable)
+        question = "is the cluster up, and are these its addresses?"
+        if is_reachable and not self._known.brokers:
+            question += " Does the listener demand TLS or a login?"
         tried = ",".join(f"{address.host}:{address.port}" for address in candidates)
         raise NoBrokerAnswers(
-            f"no broker answers at {tried} ({failure.strerror or failure}): "
-            "is the cluster up, and are these its addresses?",
+            f"no broker answers at {tried} ({failure.strerror or failure}): {question}",
             was_never_reached=not is_reachable and not self._known.brokers,
         ) from failure
 

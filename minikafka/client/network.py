@@ -1,12 +1,13 @@
 """The connections of a client: one per broker address, opened when first needed, replaced when lost.
 
 Invariant: at most one connection per address is open or being opened, so a broker answers requests in
-the order in which they were sent. Every failure is raised as OSError.
+the order in which they were sent. Every failure is raised as OSError, or as NotAdmitted if a retry cannot succeed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from minikafka.base.errors import ConfigError, ProtocolViolation
 from minikafka.base.ports import Clock
 from minikafka.client.connection import BrokerConnection
-from minikafka.client.login import Connector
+from minikafka.client.login import Connector, TlsFailed
 from minikafka.kafka.messages.decoder import Entity
 from minikafka.kafka.wire import codec, versions
 
@@ -132,6 +133,8 @@ class Network:
                 )
         except TimeoutError:
             raise
+        except ssl.SSLError as error:
+            raise TlsFailed(error) from error
         except ConnectionRefusedError as error:
             raise AddressUnreachable(error.errno, "connection refused") from error
         except OSError as error:

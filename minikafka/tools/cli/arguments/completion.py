@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 
 import minikafka.client as clients
 import minikafka.tools.cluster.directory as directories
+from minikafka.tools.cli.arguments.command_config import connector
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, data_directory
 
 TIMEOUT_S: Final = 1.0
@@ -113,7 +114,8 @@ def _ask(ctx: click.Context, read: Read) -> Iterable[str]:
 
     async def names() -> Iterable[str]:
         servers = bootstrap_servers(ctx.params.get("bootstrap"), ctx.params.get("data"))
-        async with asyncio.timeout(TIMEOUT_S), clients.Client(servers) as client:
+        made = clients.Client(servers, connector=connector(ctx))
+        async with asyncio.timeout(TIMEOUT_S), made as client:
             return await read(client)
 
     try:

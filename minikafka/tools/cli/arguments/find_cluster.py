@@ -18,6 +18,7 @@ import minikafka.tools.cluster.ports as ports
 import minikafka.tools.cluster.running as running_processes
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
+from minikafka.tools.cli.arguments.command_config import command_config_file
 
 
 def data_directory(data: str | None) -> str:
@@ -92,5 +93,6 @@ def where_option(data: str | None) -> str:
 
 def cluster_options(bootstrap: str | None, data: str | None) -> list[str]:
     """Return the command-line options with which another command uses the same cluster."""
-    given = [("--bootstrap", bootstrap)] if bootstrap else [("--data", data)]
+    where = ("--bootstrap", bootstrap) if bootstrap else ("--data", data)
+    given = [where, ("--command-config", command_config_file())]
     return [word for option, value in given if value for word in (option, value)]

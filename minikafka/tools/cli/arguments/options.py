@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from minikafka.tools.cli.arguments import completion
+from minikafka.tools.cli.arguments import command_config, completion
 from minikafka.tools.cli.terminal.echo import json_option
 
 _CLUSTER: Final = f"{__name__}.cluster"
@@ -66,6 +66,22 @@ bootstrap_option = click.option(
     callback=not_blank,
     help="Brokers to connect to (default: those of the cluster in --data).",
 )
+
+
+command_config_option = click.option(
+    "--command-config",
+    type=EXISTING_FILE,
+    metavar="FILE",
+    expose_value=False,
+    callback=command_config.remember_file,
+    help="Properties file of Kafka's tools, with TLS and login (security.protocol, ssl.*, sasl.*).",
+)
+"""The option `--command-config`. `command_config.connector` reads the file, so commands need not handle it."""
+
+
+def connection_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command that connects to brokers with --bootstrap, --command-config and --data."""
+    return bootstrap_option(command_config_option(data_option(command)))
 
 
 def topic_argument(command: Callable[..., None]) -> Callable[..., None]:
@@ -168,10 +184,9 @@ def local_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def client_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command that calls `run_with_client` with --bootstrap, --data, --timeout and --json."""
+    """Decorate a command that calls `run_with_client` with `connection_options`, --timeout and --json."""
 
-    @bootstrap_option
-    @data_option
+    @connection_options
     @timeout_option
     @json_option
     @wraps(command)

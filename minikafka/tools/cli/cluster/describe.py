@@ -20,7 +20,7 @@ import minikafka.tools.cluster.local as clusters
 import minikafka.tools.cluster.observation.state as cluster_state
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, find_cluster
-from minikafka.tools.cli.arguments.options import bootstrap_option, data_option, timeout_option
+from minikafka.tools.cli.arguments.options import connection_options, timeout_option
 from minikafka.tools.cli.cluster.views import coordination_of
 from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.terminal.columns import Column, lay_out, or_dash
@@ -41,8 +41,7 @@ class ClusterView(NamedTuple):
 
 
 @click.command()
-@bootstrap_option
-@data_option
+@connection_options
 @timeout_option
 @json_option
 def describe(bootstrap: str | None, data: str | None) -> None:

@@ -25,8 +25,9 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.names import is_internal, listed
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.tools.cli.arguments.command_config import connector
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
-from minikafka.tools.cli.arguments.options import bootstrap_option, data_option, timeout_option
+from minikafka.tools.cli.arguments.options import connection_options, timeout_option
 from minikafka.tools.cli.cluster.views import (
     ASK_MS,
     contradictions,
@@ -64,8 +65,7 @@ class Observed(NamedTuple):
 
 
 @click.command()
-@bootstrap_option
-@data_option
+@connection_options
 @timeout_option
 @json_option
 def health(bootstrap: str | None, data: str | None) -> None:
@@ -89,7 +89,7 @@ async def _examine_remote(servers: str) -> dict[str, Any]:
     if not views:
         return {**diagnose(Observed(None, None, None), ()), "notes": []}
     addresses = ",".join(view.address for view in views)
-    async with clients.Client(addresses, api_timeout_ms=ASK_MS) as client:
+    async with clients.Client(addresses, connector=connector(), api_timeout_ms=ASK_MS) as client:
         mode = await coordination_of(client.admin, views[0].info)
         seen = await observe(client.admin, {}, view=newest(views))
     conflicts = list(contradictions(views, mode))
@@ -117,7 +117,7 @@ async def _examine_local(local: clusters.LocalCluster, where: str) -> dict[str, 
             info = info._replace(controller_id=active)
         is_led = bool(sights.answers) if mode == LEADERS else active is not None
         servers = ",".join(view.address for view in views)
-        async with clients.Client(servers, api_timeout_ms=ASK_MS) as client:
+        async with clients.Client(servers, connector=connector(), api_timeout_ms=ASK_MS) as client:
             seen = await observe(client.admin, faults, has_controller=is_led, view=(info, topics))
     notes = clock_notes(sights.answers)
     seen = seen._replace(causes=causes, coordination=mode)

@@ -13,8 +13,10 @@ from typing import Final, NamedTuple
 
 import minikafka.client as clients
 import minikafka.client.administration.results as administration
+import minikafka.client.login as logins
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import KafkaError
+from minikafka.tools.cli.arguments.command_config import connector
 
 ASK_MS: Final = 1_000
 """Time for the brokers to answer one question."""
@@ -41,13 +43,18 @@ async def read_views(addresses: Iterable[str]) -> list[BrokerView]:
 
 
 async def _view(address: str) -> BrokerView | None:
-    """Return the view of a broker; None if it does not answer within ASK_MS. A paused broker accepts connections."""
+    """Return the view of a broker; None if it does not answer within ASK_MS. A paused broker accepts connections.
+
+    Raises NotAdmitted.
+    """
     try:
         async with (
             asyncio.timeout(ASK_MS / 1000),
-            clients.Client(address, api_timeout_ms=ASK_MS) as client,
+            clients.Client(address, connector=connector(), api_timeout_ms=ASK_MS) as client,
         ):
             return BrokerView(address, *await client.admin.describe())
+    except logins.NotAdmitted:
+        raise
     except (KafkaError, OSError, TimeoutError):
         return None
 

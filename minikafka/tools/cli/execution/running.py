@@ -17,6 +17,7 @@ import click
 import minikafka.client as clients
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.tools.cli.arguments.command_config import connector
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.tools.cli.arguments.options import named_cluster, time_limit
 from minikafka.tools.cli.execution.waiting import (
@@ -195,16 +196,18 @@ def run_with_client(
     waits = ClientWaits(servers)
 
     options: dict[str, Any] = {"read_committed": True} if read_committed else {}
+    if (made := connector()) is not None:
+        options["connector"] = made
     if limit is not None:
         limit_ms = max(1, round(limit * 1000))
         options |= {"api_timeout_ms": limit_ms, "delivery_timeout_ms": limit_ms}
 
     async def connected() -> T:
         try:
-            made = clients.Client(servers, **options)
+            client = clients.Client(servers, **options)
         except ConfigError as error:  # an address that is not host:port
             raise click.UsageError(str(error)) from error
-        async with made as waits.client:
+        async with client as waits.client:
             return await _explaining(work(waits.client), waits)
 
     late = late or f"no complete answer from {servers}"

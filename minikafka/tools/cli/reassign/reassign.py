@@ -21,7 +21,7 @@ from minikafka.tools.cli.arguments.find_cluster import (
     cluster_options,
     zookeeper_servers,
 )
-from minikafka.tools.cli.arguments.options import EXISTING_FILE, bootstrap_option, data_option
+from minikafka.tools.cli.arguments.options import EXISTING_FILE, connection_options
 from minikafka.tools.cli.arguments.partition_arguments import Named, partitions_argument
 from minikafka.tools.cli.execution.running import fail_unless, run, run_with_client
 from minikafka.tools.cli.execution.waiting import Blocked
@@ -89,8 +89,7 @@ class _Reassign(click.Command):
     help="Submit moves through /admin/reassign_partitions of this ZooKeeper (default: that of the cluster in "
     "--data). Ctrl-C and --timeout take back the moves that the controller has not begun.",
 )
-@bootstrap_option
-@data_option
+@connection_options
 @json_option
 def reassign(
     named: Named,

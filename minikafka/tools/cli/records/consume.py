@@ -11,10 +11,10 @@ import minikafka.client as clients
 import minikafka.tools.cli.records.group_member as group_members
 from minikafka.base.errors import MinikafkaError
 from minikafka.tools.cli.arguments import completion
+from minikafka.tools.cli.arguments.command_config import aiokafka_security
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.tools.cli.arguments.options import (
-    bootstrap_option,
-    data_option,
+    connection_options,
     timeout_option,
     topics_argument,
 )
@@ -120,8 +120,7 @@ def _columns(context: click.Context, option: click.Parameter, text: str | None) 
     help="With read_committed, leave out records of aborted transactions, and end before the first open one.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Do not report the end of a partition.")
-@bootstrap_option
-@data_option
+@connection_options
 @timeout_option
 @json_option
 def consume(
@@ -163,7 +162,9 @@ def consume(
 
     if group is not None:
         start = _group_start(where, partition)
-        session = group_members.GroupReading(group, topics, start, until_end, count, quiet)
+        session = group_members.GroupReading(
+            group, topics, start, until_end, count, quiet, aiokafka_security()
+        )
         servers = bootstrap_servers(bootstrap, data)
         run_with_client(
             lambda client: session.run(client, servers, show), servers, read_committed=committed

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -65,6 +65,8 @@ class GroupReading:
     until_end: bool
     left: int | None
     quiet: bool
+    security: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The arguments of aiokafka for TLS and the login."""
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     """If `until_end`: the end offset that each partition had when it was first assigned."""
 
@@ -102,6 +104,7 @@ class GroupReading:
             group_id=self.group,
             partition_assignment_strategy=(assignor,),
             **SETTINGS,
+            **self.security,
         )
         member = MemberPartitions(self, client, consumer, show)
         async with _started(consumer, self.group):

@@ -21,7 +21,7 @@ from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
-from minikafka.tools.cli.arguments.options import bootstrap_option, data_option, timeout_option
+from minikafka.tools.cli.arguments.options import connection_options, timeout_option
 from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.records.record_format import unescape
 from minikafka.tools.cli.records.record_input import (
@@ -126,8 +126,7 @@ def _parse_headers(
     help="At the end, print the number of records, bytes and seconds: as a line on standard error (the default with "
     "-l and with FILEs), as a JSON object on standard output, or not at all.",
 )
-@bootstrap_option
-@data_option
+@connection_options
 @timeout_option
 def produce(
     words: tuple[str, ...],

@@ -14,7 +14,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
-from minikafka.tools.cli.arguments.options import bootstrap_option, data_option, topics_argument
+from minikafka.tools.cli.arguments.options import connection_options, topics_argument
 from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.execution.waiting import WORK_MS, Blocked
 from minikafka.tools.cli.terminal.echo import json_option, wants_json
@@ -31,8 +31,7 @@ from minikafka.tools.cli.topics.outcomes import report
     metavar="SECONDS",
     help="Fail if the command has not ended after this time; the deletion continues.",
 )
-@bootstrap_option
-@data_option
+@connection_options
 @json_option
 def delete(
     topics: tuple[str, ...],

@@ -37,7 +37,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         {TopicPartition(topic, n): (1,) for topic, count in topics.items() for n in range(count)}
     )
     scripted.groups = Groups()  # type: ignore[attr-defined]
-    monkeypatch.setattr("minikafka.client.Client", lambda servers: scripted)
+    monkeypatch.setattr("minikafka.client.Client", lambda servers, **options: scripted)
     brokers = tuple(BrokerRecord(id_, id_, id_ + 10) for id_ in (1, 2, 12))
     ClusterDirectory(tmp_path).write(ClusterRecord(brokers, "host:1"))
     return tmp_path

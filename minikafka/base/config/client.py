@@ -1,0 +1,128 @@
+"""The configuration keys with which a client connects to brokers that encrypt or authenticate: a file of Kafka's tools.
+
+A key of Kafka's clients that does not concern security is ignored, as Kafka's tools ignore keys that they do not use.
+A key is refused if the connection would be less secure without it: a misspelt one, or one that cannot be obeyed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from minikafka.base.config.keys import ConfigType, key, table
+from minikafka.base.config.security import GSSAPI, SecurityKeys
+from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol
+from minikafka.base.errors import ConfigError
+from minikafka.base.properties import Property
+
+_WHITESPACE: Final = "".join(map(chr, range(33)))
+"""The characters that Java's `trim` removes."""
+_NEAR: Final = 0.85
+"""A name is taken for a misspelt key of security if its similarity (difflib ratio) is at least this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig(SecurityKeys):
+    """How a client connects. `keys` is the table of what a file may set."""
+
+    security_protocol: str = key(
+        ConfigType.STRING,
+        PLAINTEXT.value,
+        "Whether connections use TLS, SASL or both.",
+        choices=tuple(item.value for item in SecurityProtocol),
+    )
+    sasl_mechanism: str = key(
+        ConfigType.STRING, GSSAPI, "SASL mechanism of the login. GSSAPI is not implemented."
+    )
+
+    @property
+    def protocol(self) -> SecurityProtocol:
+        """The value of `security.protocol`."""
+        return SecurityProtocol(self.security_protocol)
+
+
+_OF_BROKERS: Final = {
+    "ssl.client.auth",
+    "ssl.principal.mapping.rules",
+    "sasl.enabled.mechanisms",
+    "sasl.mechanism.inter.broker.protocol",
+    "sasl.server.max.receive.size",
+    "connections.max.reauth.ms",
+}
+KEYS: Final = {
+    name: row
+    for name, row in table(ClientConfig).items()
+    if name not in _OF_BROKERS and not name.startswith("sasl.oauthbearer.")
+}
+"""The keys that a file may set, by name."""
+_REFUSED: Final = {
+    "config.providers": "values that are kept elsewhere cannot be read: write them into the file",
+    "security.providers": "Java's security providers cannot be used",
+    "ssl.provider": "Java's security providers cannot be used",
+    "ssl.engine.factory.class": "Java classes cannot be used",
+    "sasl.client.callback.handler.class": "Java classes cannot be used: write sasl.jaas.config",
+    "sasl.login.callback.handler.class": "Java classes cannot be used: write sasl.jaas.config",
+    "sasl.login.class": "Java classes cannot be used: write sasl.jaas.config",
+}
+"""The keys of Kafka's clients that cannot be obeyed, with the reason."""
+_IGNORED: Final = _OF_BROKERS | {
+    "ssl.protocol",
+    "ssl.keymanager.algorithm",
+    "ssl.trustmanager.algorithm",
+    "ssl.secure.random.implementation",
+    "ssl.allow.dn.changes",
+    "ssl.allow.san.changes",
+}
+_IGNORED_PREFIXES: Final = ("sasl.kerberos.", "sasl.oauthbearer.", "sasl.login.")
+_SECURITY_PREFIXES: Final = ("security.", "ssl.", "sasl.")
+_OF_LIBRDKAFKA: Final = {
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.keystore.location",
+    "ssl.key.location": "ssl.keystore.location",
+    "sasl.username": "sasl.jaas.config",
+    "sasl.password": "sasl.jaas.config",
+    "enable.ssl.certificate.verification": "ssl.endpoint.identification.algorithm",
+}
+"""Keys of librdkafka, with the key of Kafka's Java clients that has the same purpose."""
+
+
+def client_config(entries: Iterable[Property]) -> ClientConfig:
+    """Return the configuration that the entries of a properties file describe. Raises ConfigError, with the line."""
+    values: dict[str, Any] = {}
+    for name, value, line in entries:
+        try:
+            if name in KEYS:
+                row = KEYS[name]
+                values[row.attribute] = row.parse(_as_kafka_reads(name, value))
+            else:
+                _check_ignored(name, value)
+        except ConfigError as error:
+            raise ConfigError(f"line {line}: {error}") from None
+    return ClientConfig(**values)
+
+
+def _as_kafka_reads(name: str, value: str) -> str:
+    trimmed = value.strip(_WHITESPACE)
+    if name == "security.protocol":
+        return trimmed.upper()
+    return trimmed.lower() if name == "ssl.endpoint.identification.algorithm" else trimmed
+
+
+def _check_ignored(name: str, value: str) -> None:
+    """Raise ConfigError if a key that has no effect here would have made the connection more secure."""
+    if name in _REFUSED:
+        if value.strip(_WHITESPACE):
+            raise ConfigError(f"{name}: {_REFUSED[name]}")
+    elif name in _OF_LIBRDKAFKA:
+        raise ConfigError(
+            f"{name} is a key of librdkafka, not of Kafka; write {_OF_LIBRDKAFKA[name]}"
+        )
+    elif name not in _IGNORED and not name.startswith(_IGNORED_PREFIXES):
+        lower = name.lower().replace("_", ".")
+        near = difflib.get_close_matches(lower, KEYS, n=1, cutoff=_NEAR)
+        if near or lower.startswith(_SECURITY_PREFIXES):
+            known = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(KEYS)}"
+            raise ConfigError(f"unknown key {name}; {known}")

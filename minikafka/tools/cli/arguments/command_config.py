@@ -1,0 +1,83 @@
+"""The file that `--command-config` names: how a command connects to brokers that encrypt or authenticate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+import minikafka.base.config.client as client_configs
+import minikafka.base.properties as properties
+import minikafka.client.login as logins
+import minikafka.client.security as client_security
+import minikafka.runtime.clock as clocks
+from minikafka.base.errors import ConfigError
+
+T = TypeVar("T")
+
+_FILE: Final = f"{__name__}.file"
+_CONNECTOR: Final = f"{__name__}.connector"
+
+
+def remember_file(context: click.Context, option: click.Parameter, file: str | None) -> None:
+    """Store the value of `--command-config`; a click callback."""
+    context.meta[_FILE] = file
+
+
+def command_config_file(context: click.Context | None = None) -> str | None:
+    """Return the `--command-config` of the running command, or of the command of `context`; None without it."""
+    context = context or click.get_current_context(silent=True)
+    found: str | None = context.meta.get(_FILE) if context else None
+    return found
+
+
+def connector(context: click.Context | None = None) -> logins.Connector | None:
+    """Return how the running command, or that of `context`, connects to brokers; None: in the clear, without login.
+
+    The file is read once. Raises ConfigError, which names the file and the line.
+    """
+    file = command_config_file(context)
+    if file is None:
+        return None
+    meta = (context or click.get_current_context()).meta
+    if _CONNECTOR not in meta:
+        meta[_CONNECTOR] = _from_file(
+            file, lambda config: client_security.connector_from(config, clocks.SystemRng().bytes)
+        )
+    made: logins.Connector = meta[_CONNECTOR]
+    return made
+
+
+def aiokafka_security() -> dict[str, Any]:
+    """Return the arguments with which aiokafka connects as the running command does. Raises ConfigError."""
+    file = command_config_file()
+    return {} if file is None else _from_file(file, client_security.aiokafka_arguments)
+
+
+def _from_file(file: str, use: Callable[[client_configs.ClientConfig], T]) -> T:
+    entries: list[properties.Property] = []
+    with _errors_name_place(file, entries):
+        try:
+            entries += properties.decode_properties(Path(file).read_bytes())
+        except OSError as error:
+            raise ConfigError(error.strerror or str(error)) from error
+        return use(client_configs.client_config(entries))
+
+
+@contextmanager
+def _errors_name_place(file: str, entries: Sequence[properties.Property]) -> Iterator[None]:
+    """Begin the text of each ConfigError with the file, and with the line of the first key that the text names."""
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        found = (
+            [] if text.startswith("line ") else [e for e in entries if e.name and e.name in text]
+        )
+        if found:
+            first = min(found, key=lambda entry: (text.index(entry.name), -len(entry.name)))
+            text = f"line {first.line}: {text}"
+        raise ConfigError(f"{file}: {text}") from None

@@ -1,0 +1,169 @@
+"""Commands with `--command-config` against real brokers, over each security protocol."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from support.security.certificates import PASSWORD
+from support.security.secured_brokers import LISTENERS, SecuredBrokers
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+class OneBroker(SecuredBrokers):
+    """A single broker, which can hold groups."""
+
+    def write_file(self, id_: int, changes: Mapping[str, object] = {}) -> None:
+        alone = {
+            "min.insync.replicas": 1,
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "group.initial.rebalance.delay.ms": 0,
+        }
+        super().write_file(id_, {**alone, **changes})
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBrokers]:
+    with OneBroker(tmp_path_factory.mktemp("commands"), "SASL_SSL", 1) as started:
+        yield started
+
+
+def properties(brokers: SecuredBrokers, listener: str) -> dict[str, str]:
+    """Return what a user of Kafka's tools writes for a listener."""
+    found = {"security.protocol": listener}
+    if listener.endswith("SSL"):
+        found["ssl.truststore.location"] = str(brokers.authority.pkcs12)
+        found["ssl.truststore.password"] = PASSWORD
+    if listener == "SSL":
+        found["ssl.keystore.location"] = str(brokers.authority.client("alice").pkcs12)
+        found["ssl.keystore.password"] = PASSWORD
+    if listener.startswith("SASL"):
+        found["sasl.mechanism"] = "PLAIN"
+        found["sasl.jaas.config"] = (
+            f'{MODULE} required \\\n  username="alice" password="alice-secret";'
+        )
+    return found
+
+
+def run(
+    brokers: SecuredBrokers,
+    listener: str,
+    *arguments: str,
+    given: str = "",
+    **changes: str | None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command over a listener. `changes`: key with `_` → value, None to leave it out."""
+    values: dict[str, str | None] = {**properties(brokers, listener)}
+    values |= {name.replace("_", "."): value for name, value in changes.items()}
+    file = brokers.directory / "client.properties"
+    file.write_text(
+        "".join(f"{name}={value}\n" for name, value in values.items() if value is not None)
+    )
+    where = ["--bootstrap", brokers.bootstrap(listener), "--command-config", str(file)]
+    return subprocess.run(
+        [sys.executable, "-m", "minikafka", *arguments, *where],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_commands_work_over_each_listener(brokers: SecuredBrokers, listener: str) -> None:
+    topic = f"topic-{listener}"
+    for arguments, given, expected in [
+        (("topics", "create", topic), "", f"Created topic {topic}.\n"),
+        (("produce", topic), "hello\n", ""),
+        (("consume", topic, "-e", "-q"), "", "hello\n"),
+        (("consume", topic, "-e", "-q", "--group", f"group-{listener}"), "", "hello\n"),
+        (("groups", "list"), "", f"group-{listener}\n"),
+    ]:
+        done = run(brokers, listener, *arguments, given=given)
+        assert done.returncode == 0, (arguments, done.stderr)
+        assert done.stdout == expected or expected in done.stdout, arguments
+    health = run(brokers, listener, "cluster", "health", "--json")
+    assert json.loads(health.stdout)["healthy"] is True
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("topics", "list"),
+        ("cluster", "health"),
+        ("produce", "t"),
+        ("consume", "t", "--group", "g"),
+    ],
+)
+def test_wrong_password_ends_a_command_at_once_with_code_3(
+    brokers: SecuredBrokers, arguments: tuple[str, ...]
+) -> None:
+    jaas = f'{MODULE} required username="alice" password="guessed";'
+    done = run(brokers, "SASL_SSL", *arguments, given="x\n", sasl_jaas_config=jaas)
+    assert done.returncode == 3
+    assert done.stderr == (
+        "minikafka: SASL_AUTHENTICATION_FAILED: Authentication failed: Invalid username or password\n"
+    )
+
+
+def test_broker_that_the_client_does_not_trust_ends_a_command_with_code_3(
+    brokers: SecuredBrokers,
+) -> None:
+    foreign = {
+        "ssl_truststore_location": str(brokers.foreign.pem),
+        "ssl_truststore_password": None,
+    }
+    done = run(brokers, "SASL_SSL", "topics", "list", **foreign)
+    assert done.returncode == 3
+    assert "the certificate of the broker is not trusted: unable to get local" in done.stderr
+
+
+def test_broker_with_another_host_name_ends_a_command_with_code_3(
+    brokers: SecuredBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_address = brokers.bootstrap("SASL_SSL").replace("localhost", "127.0.0.1")
+    monkeypatch.setattr(brokers, "bootstrap", lambda listener: by_address)
+    done = run(brokers, "SASL_SSL", "topics", "list")
+    assert done.returncode == 3
+    assert "IP address mismatch" in done.stderr
+    unchecked = run(brokers, "SASL_SSL", "topics", "list", ssl_endpoint_identification_algorithm="")
+    assert unchecked.returncode == 0, unchecked.stderr
+
+
+def test_client_without_a_certificate_is_told_that_the_broker_refuses_it(
+    brokers: SecuredBrokers,
+) -> None:
+    without = {"ssl_keystore_location": None, "ssl_keystore_password": None}
+    done = run(brokers, "SSL", "topics", "list", **without)
+    assert done.returncode == 3
+    assert "the broker has refused the client: TLSV13_ALERT_CERTIFICATE_REQUIRED" in done.stderr
+
+
+def test_command_without_a_file_is_asked_whether_the_listener_demands_a_login(
+    brokers: SecuredBrokers,
+) -> None:
+    arguments = ["topics", "list", "--bootstrap", brokers.bootstrap("SASL_SSL"), "--timeout", "4"]
+    done = subprocess.run(
+        [sys.executable, "-m", "minikafka", *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "Does the listener demand TLS or a login?" in done.stderr
+
+
+def test_wrong_file_is_an_error_that_names_file_and_line(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\n\nssl.truststore.location=/nowhere\n")
+    arguments = ["topics", "list", "--bootstrap", "localhost:1", "--command-config", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-m", "minikafka", *arguments], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"minikafka: {file}: line 3: ssl.truststore.location: /nowhere cannot be read: No such file or directory\n"
+    )
