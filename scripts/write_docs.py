@@ -48,12 +48,41 @@ minikafka does not have are unknown keys. Every key has an effect, except the ke
 
 `minikafka up --config cluster.toml` starts brokers 1 … N with the keys of this file. The table `[broker]` contains keys
 for all brokers, a table `[broker.N]` keys for broker N. The cluster sets `broker.id`, `listeners`,
-`inter.broker.listener.name`, `control.plane.listener.name`, `log.dir`, `log.dirs` and `zookeeper.connect` itself, so
-these two kinds of table must not contain them. In TOML a dotted key needs no quotes: `log.segment.bytes = 1_048_576`.
+`control.plane.listener.name`, `log.dir`, `log.dirs` and `zookeeper.connect` itself, so these two kinds of table must
+not contain them. In TOML a dotted key needs no quotes: `log.segment.bytes = 1_048_576`.
 A key that the file does not set has its default, except `default.replication.factor` and `min.insync.replicas`, which
 keep the values of the cluster's first start ([cli.md](cli.md#an-edited-clustertoml)).
 
 {cluster}
+
+### Listeners with TLS and SASL: `[listeners]`
+
+Each row of the table `[listeners]` has the name of a further listener and its port on broker 1; the other brokers use
+the ports after it, and 0 stands for any free ports. Names other than `SSL`, `SASL_PLAINTEXT` and `SASL_SSL` need
+`listener.security.protocol.map`. **With this table, there is a listener `PLAINTEXT` only if the file sets
+`cluster.port`.** This cluster has only an encrypted listener:
+
+```toml
+[listeners]
+SASL_SSL = 9192
+
+[broker]
+security.inter.broker.protocol = "SASL_SSL"
+ssl.keystore.location = "/etc/kafka/broker.pem"
+ssl.truststore.location = "/etc/kafka/authorities.pem"
+sasl.enabled.mechanisms = "PLAIN"
+sasl.mechanism.inter.broker.protocol = "PLAIN"
+listener.name.sasl_ssl.plain.sasl.jaas.config = '''org.apache.kafka.common.security.plain.PlainLoginModule
+  required username="broker" password="…" user_broker="…" user_alice="…";'''
+```
+
+- The brokers listen on 127.0.0.1. They check each other's certificates, so the certificate must be for this address,
+  unless `ssl.endpoint.identification.algorithm` is empty.
+- If the listener between brokers is encrypted, the control listener is encrypted with the same keys.
+- `minikafka up` prints the addresses of the first listener, to which commands connect: `PLAINTEXT` if there is one,
+  else the first row.
+- A listener that is added while brokers run takes effect at their next restart. One that is moved or removed keeps its
+  ports until `minikafka down` and `minikafka up`.
 
 ## A broker: `minikafka broker --config FILE`
 

@@ -198,6 +198,7 @@ LOCAL_IMPORTS = {
     "minikafka/tools/cli/processes/broker.py": (1, "aiohttp and aiokafka are imported in part"),
     "minikafka/tools/cli/processes/broker_process.py": (2, "a broker loads one mode, 1 MB"),
     "minikafka/tools/cluster/__init__.py": (1, "reading a data directory needs no LocalCluster"),
+    "minikafka/tools/cluster/observation/access.py": (3, "LocalCluster loads no client"),
     "minikafka/tools/cluster/observation/sights.py": (3, "LocalCluster loads no ZooKeeper client"),
     "minikafka/tools/cluster/observation/state.py": (2, "LocalCluster loads no client and aiohttp"),
     "minikafka/tools/cluster/zookeeper/lost_data.py": (1, "LocalCluster loads no ZooKeeper client"),

@@ -2,6 +2,9 @@
 
 Invariant: an existing config object is valid. An invalid value raises ConfigError, whose text names the
 key and the fix. `docs/configuration.md` is generated from the table of keys, `_CLUSTER_KEYS`.
+
+The table `[listeners]` has a port for each listener besides PLAINTEXT, the listener of `cluster.port`. A file with
+this table has a listener PLAINTEXT only if it sets `cluster.port`, so that no listener is open without being named.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import ConfigType, Key, flatten, parse_all, unknown_key
 from minikafka.base.config.security import PREFIX, parse_prefixed
 from minikafka.base.coordination import COORDINATION
+from minikafka.base.endpoints import PLAINTEXT
 from minikafka.base.errors import ConfigError
 from minikafka.base.toml import Statement, read_toml, statements, table_of
 
@@ -24,6 +28,9 @@ _PORT: Final = 9092
 _METRICS_PORT: Final = 0
 _DATA: Final = "data"
 _DATA_KEY: Final = "cluster.data"
+_PORT_KEY: Final = "cluster.port"
+LISTENER_KEY: Final = "listeners."
+"""The beginning of the names of the keys in `[listeners]`."""
 _REPLICAS: Final = 3
 """Maximum default replication factor of __consumer_offsets and, without a cluster.toml, of new topics."""
 
@@ -42,6 +49,7 @@ class ClusterConfig:
     in such a file always override those of the existing cluster. Those in another file override them only after
     the file was edited.
     `is_default`: True if the user gave no configuration; an existing cluster then keeps the keys of its last start.
+    `listeners`: port of broker 1 by listener name, from `[listeners]`; None if the cluster keeps its listeners.
     `replicates_topics`: True if there is no configuration file. The topics of a new cluster are then replicated
     (`topic_defaults`).
     """
@@ -51,6 +59,7 @@ class ClusterConfig:
     metrics_port: int = _METRICS_PORT
     data: str = _DATA
     zookeeper: str | None = None
+    listeners: Mapping[str, int] | None = None
     broker: Mapping[str, object] = field(default_factory=dict)
     overrides: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
@@ -68,8 +77,8 @@ class ClusterConfig:
         """Parse the text of a `cluster.toml`. Raises ConfigError."""
         document = read_toml(text)
         for section in document:
-            if section not in ("cluster", "zookeeper", "broker"):
-                raise unknown_key(section, ["cluster", "zookeeper", "broker"])
+            if section not in _TABLES:
+                raise unknown_key(section, _TABLES)
         own = {name: table_of(document, name) for name in ("cluster", "zookeeper")}
         values = parse_all(_CLUSTER_KEYS, flatten(own))
         tables = table_of(document, "broker")
@@ -85,6 +94,7 @@ class ClusterConfig:
         return cls(
             **fields,
             zookeeper=zookeeper,
+            listeners=parse_listener_ports(flatten(table_of(document, "listeners"))),
             broker=common,
             overrides=overrides,
             given=frozenset(flatten(own)),
@@ -92,13 +102,22 @@ class ClusterConfig:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The numbers in `[cluster]` by key, without the keys that the file does not set."""
+        """The numbers in `[cluster]` and `[listeners]` by key, without the keys that the file does not set."""
         found = {
             "cluster.brokers": self.brokers,
-            "cluster.port": self.port,
+            _PORT_KEY: self.port,
             "cluster.metrics.port": self.metrics_port,
         }
-        return {name: number for name, number in found.items() if name in self.given}
+        ports = {f"{LISTENER_KEY}{name}": port for name, port in (self.listeners or {}).items()}
+        return {name: number for name, number in found.items() if name in self.given} | ports
+
+    @property
+    def listener_names(self) -> tuple[str, ...] | None:
+        """The names of the listeners for clients, PLAINTEXT first; None if the cluster keeps its listeners."""
+        if self.listeners is None:
+            return None
+        is_plain = not self.listeners or _PORT_KEY in self.given
+        return (*([PLAINTEXT.value] if is_plain else []), *self.listeners)
 
     def topic_defaults(self, brokers: int) -> dict[str, int]:
         """Return the replication factor and the minimum ISR size of topics, for a new cluster of this many brokers.
@@ -121,6 +140,25 @@ class ClusterConfig:
         return {**self.broker, **self.overrides.get(broker_id, {})}
 
 
+def parse_listener_ports(values: Mapping[str, object]) -> dict[str, int]:
+    """Return the ports of the listeners by name in upper case. Raises ConfigError."""
+    found: dict[str, int] = {}
+    for name, value in values.items():
+        listener = name.upper()
+        if (key := _OWN_PORTS.get(listener)) is not None:
+            raise ConfigError(
+                f"{LISTENER_KEY}{name} cannot be set: the port of {listener} is {key}"
+            )
+        if not _LISTENER_NAME.fullmatch(name):
+            rule = "write letters, digits, '-' and '_'"
+            raise ConfigError(f"{LISTENER_KEY}{name} is not the name of a listener: {rule}")
+        if listener in found:
+            raise ConfigError(f"{LISTENER_KEY}{name} is given twice; remove one")
+        row = Key(ConfigType.INT, 0, "", low=0, high=65_535, name=f"{LISTENER_KEY}{name}")
+        found[listener] = row.parse(value)
+    return found
+
+
 def data_in(text: str) -> str | None:
     """Return the data directory that an invalid `cluster.toml` names, or the default; None if that is not certain.
 
@@ -137,7 +175,11 @@ def data_in(text: str) -> str | None:
 
 def _may_name_data(one: Statement) -> bool:
     """True if the statement may be the misspelt key `cluster.data`."""
-    if one.values == {} or one.table == "zookeeper" or f"{one.table}.".startswith("broker."):
+    if (
+        one.values == {}
+        or one.table in ("zookeeper", "listeners")
+        or f"{one.table}.".startswith("broker.")
+    ):
         return False
     word = re.split(r"[\s=]", one.text, maxsplit=1)[0].strip("\"'")
     names = [name.removeprefix("cluster.") for name in (*(one.values or {word: None}),)]
@@ -193,10 +235,10 @@ _CLUSTER_KEYS: Final = {
         Key(
             ConfigType.INT,
             _PORT,
-            "Kafka port of broker 1; the other brokers use the ports after it. 0: any free ports.",
+            "Port of the listener PLAINTEXT of broker 1; the other brokers use the ports after it. 0: any free ports.",
             low=0,
             high=65_535,
-            name="cluster.port",
+            name=_PORT_KEY,
         ),
         Key(
             ConfigType.INT,
@@ -225,13 +267,15 @@ _CLUSTER_KEYS: Final = {
         ),
     )
 }
+_TABLES: Final = ("cluster", "listeners", "zookeeper", "broker")
+_OWN_PORTS: Final = {PLAINTEXT.value: _PORT_KEY, "CONTROLLER": "cluster.metrics.port"}
+"""The keys of the listeners that are not in `[listeners]`."""
+_LISTENER_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _BROKER_NUMBER: Final = re.compile(r"[1-9][0-9]{0,3}")
 """Broker numbers start at 1. They have at most four digits, as does cluster.brokers."""
 _OF_THE_CLUSTER: Final = (
     "broker.id",
     "listeners",
-    "inter.broker.listener.name",
-    "security.inter.broker.protocol",
     "control.plane.listener.name",
     "log.dir",
     "log.dirs",

@@ -24,7 +24,7 @@ from typing import IO, Any, Final, NamedTuple
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.coordination import CONTROLLER, MODES
-from minikafka.base.endpoints import Endpoint
+from minikafka.base.endpoints import PLAINTEXT, Endpoint, SecurityProtocol
 from minikafka.base.errors import ConfigError, MinikafkaError, StorageFailed
 from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_directory
 from minikafka.base.ports import Clock, Rng
@@ -70,6 +70,8 @@ def decode_settings(value: Any) -> ClusterSettings:
 
 
 HOST: Final = "127.0.0.1"
+CONTROL: Final = "CONTROLLER"
+"""The name of the control listener."""
 _ID_MAX: Final = 2**31 - 1
 _PORT_MAX: Final = 65_535
 _SECRET_BYTES: Final = 32
@@ -90,17 +92,52 @@ class ClusterError(MinikafkaError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
-    """One broker: its permanent ports, and its latest process."""
+    """One broker: its permanent ports, and its latest process.
+
+    `port`: the port of the listener PLAINTEXT, 0 if the broker has none. `listeners`: the ports of its other listeners
+    for clients, by name. `protocols`: the security protocol of each listener of the latest process that is not
+    PLAINTEXT, by the name of the listener.
+    """
 
     id: int
     port: int
     control_port: int
     process: ProcessId | None = None
+    listeners: Mapping[str, int] = field(default_factory=dict)
+    protocols: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def control(self) -> Endpoint:
         """The control listener, which receives signed calls."""
-        return Endpoint("CONTROLLER", HOST, self.control_port)
+        return self._endpoint(CONTROL, self.control_port)
+
+    @property
+    def clients(self) -> tuple[Endpoint, ...]:
+        """The listeners for clients, PLAINTEXT first."""
+        plain = {PLAINTEXT.value: self.port} if self.port or not self.listeners else {}
+        found = {**plain, **self.listeners}
+        return tuple(self._endpoint(name, port) for name, port in found.items())
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports of all listeners by name."""
+        return {item.name: item.port for item in (*self.clients, self.control)}
+
+    def with_ports(self, ports: Mapping[str, int]) -> BrokerRecord:
+        """Return a copy with these listeners. `ports`: port by name."""
+        others = {
+            name: port for name, port in ports.items() if name not in (CONTROL, PLAINTEXT.value)
+        }
+        return replace(
+            self,
+            port=ports.get(PLAINTEXT.value, 0),
+            control_port=ports[CONTROL],
+            listeners=others,
+        )
+
+    def _endpoint(self, name: str, port: int) -> Endpoint:
+        protocol = SecurityProtocol(self.protocols.get(name, PLAINTEXT.value))
+        return Endpoint(name, HOST, port, protocol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +164,26 @@ class ClusterRecord:
     """The keys that the cluster keeps; None for a cluster of an older version."""
 
     @property
+    def listener_names(self) -> tuple[str, ...]:
+        """The names of the listeners for clients, PLAINTEXT first."""
+        return tuple(dict.fromkeys(item.name for b in self.brokers for item in b.clients))
+
+    @property
     def bootstrap(self) -> str:
-        """The bootstrap servers: host:port of every broker, up or down."""
-        return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers)
+        """The bootstrap servers: host:port of every broker, up or down, for the first listener of the cluster.
+
+        That is PLAINTEXT if the cluster has it.
+        """
+        return ",".join(map(_address, (broker.clients[0] for broker in self.brokers)))
+
+    def bootstrap_of(self, listener: str) -> str:
+        """Return the bootstrap servers for a listener. Raises ClusterError if the cluster has no such listener."""
+        every = [item for broker in self.brokers for item in broker.clients]
+        found = [item for item in every if item.name == listener.upper()]
+        if not found:
+            names = ", ".join(self.listener_names)
+            raise ClusterError(f"the cluster has no listener {listener}, but {names}")
+        return ",".join(map(_address, found))
 
     @property
     def runs_zookeeper(self) -> bool:
@@ -137,8 +191,8 @@ class ClusterRecord:
         return self.zookeeper_kind in OWN
 
     def address(self, broker_id: int) -> str:
-        """Return host:port of a broker. Raises ClusterError if the cluster has no such broker."""
-        return f"{HOST}:{self.broker(broker_id).port}"
+        """Return host:port of a broker's first listener. Raises ClusterError if the cluster has no such broker."""
+        return _address(self.broker(broker_id).clients[0])
 
     def broker(self, broker_id: int) -> BrokerRecord:
         """Return the record of a broker. Raises ClusterError if the cluster has no such broker."""
@@ -366,6 +420,10 @@ class ClusterDirectory:
             await clock.sleep(_LOCK_POLL_MS)
 
 
+def _address(endpoint: Endpoint) -> str:
+    return f"{endpoint.host}:{endpoint.port}"
+
+
 def _is_text(path: Path) -> bool:
     try:
         str(path).encode()
@@ -481,16 +539,22 @@ def _encode_broker(broker: BrokerRecord) -> dict[str, Any]:
         "id": broker.id,
         "port": broker.port,
         "control_port": broker.control_port,
+        "listeners": dict(broker.listeners),
+        "protocols": dict(broker.protocols),
         "process": _encode_process(broker.process),
     }
 
 
 def _decode_broker(value: Any) -> BrokerRecord:
+    listeners = value.get("listeners", {})
     return BrokerRecord(
         _decode_number(value, "id", _ID_MAX),
         _decode_number(value, "port", _PORT_MAX),
         _decode_number(value, "control_port", _PORT_MAX),
         _decode_process(value["process"]),
+        # Records of older versions do not have these fields.
+        {name: _decode_number(listeners, name, _PORT_MAX) for name in listeners},
+        {name: SecurityProtocol(text).value for name, text in value.get("protocols", {}).items()},
     )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from minikafka.base.config.cluster import ClusterConfig
+from minikafka.base.config.cluster import ClusterConfig, parse_listener_ports
 from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.broker.rpc.messages import (
     HOLD_STEP,
@@ -79,10 +79,13 @@ class LocalCluster(ObservedCluster):
     brokers, or a whole ClusterConfig. `brokers`: number of brokers. `port`: port of broker 1; the other
     brokers have the next ports (0: free ports). `metrics_port`: port for the metrics of broker 1, in the same way.
     `zookeeper`: "embedded" (the default of a new cluster), "managed" (Apache ZooKeeper), or host:port[/chroot] of an
-    existing ZooKeeper. `coordination`: "controller" or "leaders"; a cluster keeps its mode. These arguments default
+    existing ZooKeeper. `coordination`: "controller" or "leaders"; a cluster keeps its mode. `listeners`: port of broker
+    1 by the name of a listener, for example {"SASL_SSL": 0}; without `port`, there is then no listener PLAINTEXT. These
+    arguments default
     to the values stored in the directory, then to the configuration. If the start of the whole cluster fails, the
     directory is restored. Methods raise ClusterError; `start` also raises ConfigError for invalid keys (in a `with`
-    statement: ClusterError). The constructor raises TypeError if `brokers` or a port is not a whole number.
+    statement: ClusterError). The constructor raises TypeError if `brokers` or a port is not a whole number, and
+    ConfigError for an invalid name of a listener.
 
     Three keys have other defaults than Kafka's, so that tests take less time: zookeeper.session.timeout.ms=2000,
     group.initial.rebalance.delay.ms=0 and offsets.topic.num.partitions=5. A ClusterConfig is used unchanged.
@@ -102,11 +105,14 @@ class LocalCluster(ObservedCluster):
         metrics_port: int | None = None,
         zookeeper: str | None = None,
         coordination: str | None = None,
+        listeners: Mapping[str, int] | None = None,
         attached: bool = True,
     ) -> None:
         check_number("brokers", brokers, 1, BROKERS_MAX)
         check_number("port", port, 0, PORT_MAX)
         check_number("metrics_port", metrics_port, 0, PORT_MAX)
+        for name, number in (listeners or {}).items():
+            check_number(f"listeners[{name!r}]", number, 0, PORT_MAX)
         if data == "":
             raise ValueError("data must not be '': name a directory, or None for a temporary one")
         self._temporary = TemporaryDirectory() if data is None else None
@@ -124,6 +130,7 @@ class LocalCluster(ObservedCluster):
             owner,
             metrics_port,
             coordination,
+            None if listeners is None else parse_listener_ports(listeners),
         )
         self._blocking: BlockingCluster | None = None
         self._held = HeldPorts()
@@ -210,8 +217,8 @@ class LocalCluster(ObservedCluster):
             if launcher.saved is not None and self.directory.read() == launcher.saved:
                 memory.restore()
             raise
-        # Later starts keep the ports of this start.
-        self._request = self._request._replace(port=None, metrics_port=None)
+        # Later starts keep the listeners and the ports of this start.
+        self._request = self._request._replace(port=None, metrics_port=None, listeners=None)
         self.postponed = tuple(launcher.postponed)
         self.changes = launcher.changes
 
@@ -478,6 +485,10 @@ class BlockingCluster:
     def bootstrap(self) -> str:
         """The bootstrap servers: host:port of every broker, up or down."""
         return self._cluster.bootstrap
+
+    def bootstrap_of(self, listener: str) -> str:
+        """Return the bootstrap servers for a listener, for example `SASL_SSL`."""
+        return self._cluster.bootstrap_of(listener)
 
     @property
     def directory(self) -> ClusterDirectory:

@@ -19,6 +19,7 @@ from minikafka.broker.ledger.reader import Line, read_all, read_group
 from minikafka.broker.rpc.messages import EXPLAIN
 from minikafka.storage.log.checkpoints import HIGH_WATERMARKS, decode_offsets
 from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.observation.access import BrokerAccess, inter_broker_access
 from minikafka.tools.cluster.observation.causes import Cause, causes_of
 from minikafka.tools.cluster.observation.sights import RUNS, Sights, look
 from minikafka.tools.cluster.processes import is_paused
@@ -57,6 +58,12 @@ class Sources:
     def answering_ids(self) -> list[int]:
         """The ids of the brokers that run and are not paused."""
         return RunningProcesses(self.found.directory, self.clock).answering_ids(self.found.record)
+
+    def access(self) -> BrokerAccess:
+        """Return how clients connect to the brokers that answer, or to all brokers if none does."""
+        record = self.found.record
+        brokers = [record.broker(id_) for id_ in self.answering_ids] or record.brokers
+        return inter_broker_access(self.found.directory, brokers, self._rng)
 
     async def ask(self, method: str, body: dict[str, Any]) -> dict[int, Answer]:
         """Call the control plane of all running brokers; return the answers by broker id, without failed calls."""

@@ -78,7 +78,8 @@ def _record_of_running_cluster(data: str | None) -> directories.ClusterRecord:
     directory = directories.ClusterDirectory(Path(data_directory(data)))
     record = directory.read_existing()
     running = running_processes.RunningProcesses(directory, SystemClock()).running_ids(record)
-    if not running and all(ports.is_free(broker.port) for broker in record.brokers):
+    clients = (item.port for broker in record.brokers for item in broker.clients)
+    if not running and all(map(ports.is_free, clients)):
         where = f"--data {quote(str(directory.path))}"
         text = f"no broker of the cluster in {directory.path} is running"
         one = f"minikafka start {record.brokers[0].id} {where} starts one"

@@ -79,7 +79,7 @@ def as_json_view(view: ClusterView, local: clusters.LocalCluster | None) -> dict
             {
                 "id": broker_id,
                 "host": node.host if node else None,
-                "port": node.port if node else known[broker_id].port,
+                "port": node.port if node else known[broker_id].clients[0].port,
                 "rack": node.rack if node else None,
                 "alive": node is not None,
                 "controller": broker_id == controller,

@@ -259,7 +259,8 @@ def describe(found: clusters.LocalCluster) -> dict[str, Any]:
             {
                 "id": broker.id,
                 "host": directories.HOST,
-                "port": broker.port,
+                "port": broker.clients[0].port,
+                "listeners": {item.name: item.port for item in broker.clients},
                 "pid": process.pid if process else None,
                 "log_dir": str(found.directory.broker_data(broker.id)),
                 "metrics_url": urls.get(broker.id),
@@ -302,7 +303,7 @@ def start(process: ProcessName, data: str | None) -> None:
         broker_id = int(process)
         reason = until_serving(found, data, [broker_id])
         run(found.start(broker_id, timeout_ms=start_timeout_ms()), late=_LATE, reason=reason)
-        address = f"{directories.HOST}:{found.record.broker(broker_id).port}"
+        address = found.record.address(broker_id)
         _tell_unapplied(broker_id, data)
     echo(f"{shown(process)} serves on {address}", err=True)
 

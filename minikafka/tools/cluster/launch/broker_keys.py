@@ -6,7 +6,7 @@ factor and the minimum ISR size that it was made with unless a configuration set
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
@@ -16,6 +16,8 @@ from minikafka.base.config.cluster import (
     laid_topic_defaults,
 )
 from minikafka.base.coordination import COORDINATION
+from minikafka.base.endpoints import PLAINTEXT
+from minikafka.base.errors import ConfigError
 from minikafka.broker.rpc.messages import SettingChange
 from minikafka.tools.cluster.directory import ClusterSettings
 
@@ -87,6 +89,26 @@ def kept_settings(
         elif (given := row.parse(config.broker[name])) < made:
             lines.append(f"{name} = {given} in {file} counts: the cluster was made with {made}")
     return lines
+
+
+def protocols_of(config: BrokerConfig) -> dict[str, str]:
+    """Return the security protocol of each listener that is not PLAINTEXT, by the name of the listener."""
+    listeners = config.endpoints
+    every = (*listeners.kafka, listeners.control)
+    return {item.name: item.security.value for item in every if item.security is not PLAINTEXT}
+
+
+def check_inter_broker(keys: Mapping[str, object], listeners: Iterable[str]) -> None:
+    """Raise ConfigError if brokers would connect to each other through PLAINTEXT, which the cluster does not have.
+
+    `listeners`: the names of its listeners.
+    """
+    name, protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
+    if str(keys.get(name) or keys.get(protocol, PLAINTEXT.value)).upper() == PLAINTEXT.value:
+        raise ConfigError(
+            f"{protocol} is PLAINTEXT, but [listeners] is set and cluster.port is not, so there is no such listener: "
+            f"set {name} to one of {', '.join(listeners)}, or set cluster.port"
+        )
 
 
 def _without_secret(keys: Mapping[str, object]) -> dict[str, object]:

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.config.cluster import LISTENER_KEY
 from minikafka.base.coordination import COORDINATION
+from minikafka.base.endpoints import PLAINTEXT
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock, Rng
 from minikafka.base.zookeeper import EMBEDDED, MANAGED
 from minikafka.broker.rpc.messages import SettingChange
 from minikafka.tools.cluster.directory import (
-    HOST,
+    CONTROL,
     BrokerRecord,
     ClusterDirectory,
     ClusterError,
@@ -27,7 +29,9 @@ from minikafka.tools.cluster.directory import (
 from minikafka.tools.cluster.launch.broker_keys import (
     SECRET_KEY,
     changes_between,
+    check_inter_broker,
     laid_keys,
+    protocols_of,
     settings_after,
     settings_in,
 )
@@ -63,6 +67,12 @@ _SERVERS: Final[Mapping[str, type[ServerProcess]]] = {
     MANAGED: ApacheZooKeeper,
 }
 """The ZooKeeper server that a cluster runs, by the kind in its record."""
+_WORDS: Final = {PLAINTEXT.value: "port", CONTROL: "metrics port"}
+_OTHER_PORTS: Final = {
+    PLAINTEXT.value: "minikafka up --port 0",
+    CONTROL: "minikafka up --metrics-port 0",
+}
+"""The commands that choose other ports for a listener."""
 
 
 @dataclass(slots=True)
@@ -208,13 +218,11 @@ class Launcher:
             if broker.id not in kept:
                 text = f"broker {broker.id} is still running"
                 raise ClusterError(text, f"minikafka stop {broker.id} first")
-            new = kept[broker.id]
-            for old_port, new_port, name in (
-                (broker.port, new.port, "port"),
-                (broker.control_port, new.control_port, "metrics port"),
-            ):
-                if old_port != new_port:
-                    ports = f"runs on {name} {old_port} and cannot change to {new_port}"
+            new = kept[broker.id].ports
+            for name, old_port in broker.ports.items():
+                if (new_port := new.get(name)) != old_port:
+                    words = f"{_WORDS.get(name, f'{name} port')} {old_port}"
+                    ports = f"runs on {words} and cannot change to {new_port or 'no port'}"
                     text = f"broker {broker.id} {ports} now: stop the cluster first"
                     raise ClusterError(text, "minikafka down")
 
@@ -306,7 +314,7 @@ class Launcher:
         """Return the checked configuration of a broker. Raises ConfigError."""
         own = {
             "broker.id": broker.id,
-            "listeners": f"PLAINTEXT://{HOST}:{broker.port},CONTROLLER://{HOST}:{broker.control_port}",
+            "listeners": ",".join(map(str, (*broker.clients, broker.control))),
             "log.dirs": str(self.directory.broker_data(broker.id)),
             "zookeeper.connect": record.zookeeper,
         }
@@ -321,6 +329,8 @@ class Launcher:
             COORDINATION: record.coordination,
             **own,
         }
+        if not broker.port:
+            check_inter_broker(found, broker.listeners)
         BrokerConfig.from_mapping(found)
         return found
 
@@ -360,9 +370,11 @@ class Launcher:
             arguments += ["--parent", str(self.request.owner.pid)]
         output = self.output(broker.id)
         self._written[broker.id] = output.stat().st_size if output.exists() else 0
+        config = self.directory.broker_config(broker.id)
         process = spawn(arguments, output)
         self.spawned.append(process)
-        self._save(self.record.with_broker(replace(broker, process=process)))
+        protocols = broker.protocols if config is None else protocols_of(config)
+        self._save(self.record.with_broker(replace(broker, process=process, protocols=protocols)))
 
     async def _check_ports(self, brokers: Collection[BrokerRecord], *, alone: bool = False) -> None:
         """Raise ClusterError if a port of a broker that is down is in use.
@@ -373,10 +385,10 @@ class Launcher:
         for broker in brokers:
             if is_alive(broker.process) or find_broker(self.directory.broker_file(broker.id)):
                 continue
-            for port, option in ((broker.port, "port"), (broker.control_port, "metrics-port")):
+            for name, port in broker.ports.items():
                 if not await self._wait_until_free(port, alone=alone):
                     text = f"port {port} of broker {broker.id} is in use: stop the process that listens there"
-                    hint = f"minikafka up --{option} 0"
+                    hint = _OTHER_PORTS.get(name, f"{LISTENER_KEY}{name} = 0")
                     raise ClusterError(f"{text}, or choose other ports", hint)
 
     async def _wait_until_free(self, port: int, *, alone: bool = False) -> bool:

@@ -3,27 +3,36 @@
 Invariant: a broker keeps its ports until other ports are requested, even while the cluster is smaller and does
 not include the broker. A port that this module chooses is not in use by another process or broker. The number
 of brokers, the first Kafka port and the first control port are each taken from the first source in this list that
-has a value:
+has a value, and so is the first port of each other listener:
 
 1. the argument of LocalCluster
 2. the configuration, if the user has named its file or has edited the value since the last start
 3. the record of the last start
 4. the configuration, also if it was not edited
+
+A cluster has the listeners that the argument names, else those of the configuration, else those of the last start. A
+new listener of a broker that runs takes effect at the broker's next start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.config.cluster import ClusterConfig
+from minikafka.base.config.cluster import LISTENER_KEY, ClusterConfig
 from minikafka.base.coordination import CONTROLLER, COORDINATION
+from minikafka.base.endpoints import PLAINTEXT
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Rng
 from minikafka.base.zookeeper import EMBEDDED, OWN, parse_zookeeper
-from minikafka.tools.cluster.directory import HOST, BrokerRecord, ClusterError, ClusterRecord
+from minikafka.tools.cluster.directory import (
+    CONTROL,
+    HOST,
+    BrokerRecord,
+    ClusterError,
+    ClusterRecord,
+)
 from minikafka.tools.cluster.ports import HeldPorts, free_ports
 from minikafka.tools.cluster.processes import ProcessId
 
@@ -33,6 +42,8 @@ _BROKERS: Final = "cluster.brokers"
 _PORT: Final = "cluster.port"
 _METRICS_PORT: Final = "cluster.metrics.port"
 _CONNECT: Final = "zookeeper.connect"
+_USES: Final = {PLAINTEXT.value: ("the clients", _PORT), CONTROL: ("the metrics", _METRICS_PORT)}
+"""What the ports of a listener are for, and the key of the first one. The key of other listeners has their name."""
 
 
 class LaunchRequest(NamedTuple):
@@ -41,7 +52,8 @@ class LaunchRequest(NamedTuple):
     If `brokers`, `port` or `metrics_port` is None, the value comes from another source (see the docstring of this
     module). `coordination` None means the mode of the configuration, else of the existing cluster. Port 0 means any
     free ports. `zookeeper` None means the ZooKeeper of the existing
-    cluster, or an embedded one for a new cluster.
+    cluster, or an embedded one for a new cluster. `listeners`: port of broker 1 by listener name, without PLAINTEXT,
+    which the cluster has if `port` is given or no other listener is named; None if another source names the listeners.
     """
 
     brokers: int | None
@@ -51,6 +63,7 @@ class LaunchRequest(NamedTuple):
     owner: ProcessId | None
     metrics_port: int | None = None
     coordination: str | None = None
+    listeners: Mapping[str, int] | None = None
 
 
 class LaunchPlan(NamedTuple):
@@ -68,17 +81,21 @@ class Running(NamedTuple):
 
 
 class _Ports(NamedTuple):
-    """One of the two ports that each broker has.
+    """The ports of one listener of each broker.
 
     `argument` and `given`: name and value of LocalCluster's argument for the port of broker 1. `key` and
-    `configured`: name and value of the key. `of` returns the port of a broker.
+    `configured`: name and value of the key.
     """
 
+    listener: str
     argument: str
     given: int | None
     key: str
     configured: int
-    of: Callable[[BrokerRecord], int]
+
+    def of(self, broker: BrokerRecord) -> int:
+        """Return the port of a broker, 0 if the broker has none for this listener."""
+        return broker.ports.get(self.listener, 0)
 
 
 def check_number(name: str, value: object, low: int, high: int) -> None:
@@ -137,11 +154,6 @@ class _Planner:
         self._running = running
         self._held = held
         self._postponed: dict[str, str] = {}
-        config = request.config
-        self._kafka = _Ports("port", request.port, _PORT, config.port, _kafka_port)
-        self._control = _Ports(
-            "metrics_port", request.metrics_port, _METRICS_PORT, config.metrics_port, _control_port
-        )
         configured = before.configured if before and not request.config.was_named else {}
         given = request.config.numbers
         self._edited = {name: n for name, n in given.items() if configured.get(name) != n}
@@ -151,13 +163,14 @@ class _Planner:
         if request.brokers is not None and not 1 <= request.brokers <= BROKERS_MAX:
             raise ClusterError(f"brokers must be from 1 to {BROKERS_MAX}, got {request.brokers}")
         count = self._count()
-        first = self._first_port(self._kafka, count)
-        control = self._first_port(self._control, count)
-        if control is None and first == 0:
-            control = self._control.configured
-        brokers, retired, taken = self._brokers(count, first, control)
+        rows = self._listeners()
+        firsts = {row: self._first_port(row, count) for row in rows}
+        is_new_everywhere = rows[0].listener == PLAINTEXT.value and firsts[rows[0]] == 0
+        if is_new_everywhere:
+            firsts = {row: row.configured if n is None else n for row, n in firsts.items()}
+        brokers, retired, taken = self._brokers(count, firsts, is_new_everywhere)
         _check_distinct(brokers)
-        connect, kind = self._zookeeper(first, taken)
+        connect, kind = self._zookeeper(is_new_everywhere, taken)
         is_same = before is not None and connect == before.zookeeper
         record = ClusterRecord(
             brokers,
@@ -171,8 +184,49 @@ class _Planner:
         )
         return LaunchPlan(record, tuple(self._postponed.values()))
 
+    def _listeners(self) -> list[_Ports]:
+        """Return the listeners of the cluster, the control listener last."""
+        request, config = self._request, self._request.config
+        ports, given = config.listeners or {}, request.listeners or {}
+        rows = [
+            _Ports(PLAINTEXT.value, "port", request.port, _PORT, config.port)
+            if name == PLAINTEXT.value
+            else _Ports(
+                name,
+                f"listeners[{name!r}]",
+                given.get(name),
+                f"{LISTENER_KEY}{name}",
+                ports.get(name, 0),
+            )
+            for name in self._names()
+        ]
+        metrics = request.metrics_port
+        return [
+            *rows,
+            _Ports(CONTROL, "metrics_port", metrics, _METRICS_PORT, config.metrics_port),
+        ]
+
+    def _names(self) -> list[str]:
+        """Return the names of the listeners for clients, PLAINTEXT first. Raises ClusterError."""
+        request, before = self._request, self._before
+        known = before.listener_names if before else ()
+        wanted = request.config.listener_names or known or (PLAINTEXT.value,)
+        if request.listeners is not None:
+            is_plain = not request.listeners or request.port is not None
+            wanted = (*([PLAINTEXT.value] if is_plain else []), *request.listeners)
+        elif request.port is not None and PLAINTEXT.value not in wanted:
+            text = "port is the port of the listener PLAINTEXT, which the cluster does not have"
+            raise ClusterError(f"{text}: set {_PORT} in the configuration, or leave it out")
+        removed = [name for name in known if name not in wanted] if self._running.brokers else []
+        for name in removed:
+            key = _PORT if name == PLAINTEXT.value else f"{LISTENER_KEY}{name}"
+            self._postponed[key] = (
+                f"the listener {name} is kept until minikafka down and minikafka up"
+            )
+        return sorted((*wanted, *removed), key=lambda name: name != PLAINTEXT.value)
+
     def _configured(self) -> dict[str, int]:
-        """Return the configured values of cluster.brokers and cluster.port that this start applies.
+        """Return the configured values of cluster.brokers and of ports that this start applies.
 
         If the change of a value is postponed, the former value is returned. See `ClusterRecord.configured`.
         """
@@ -217,7 +271,7 @@ class _Planner:
         before = self._before
         if ports.given is not None:
             return ports.given
-        if before is None:
+        if before is None or not any(map(ports.of, (*before.brokers, *before.retired))):
             return ports.configured
         first = self._edited.get(ports.key)
         if first is None or not self._running.brokers:
@@ -228,11 +282,11 @@ class _Planner:
             )
         return None
 
-    def _zookeeper(self, first: int | None, taken: Collection[int]) -> tuple[str, str]:
+    def _zookeeper(self, is_moved: bool, taken: Collection[int]) -> tuple[str, str]:
         """Return the connection string and the kind of ZooKeeper. Raises ConfigError.
 
         The cluster keeps its ZooKeeper until another one is requested while no process runs. Servers of both kinds use
-        the same port and the same data.
+        the same port and the same data. `is_moved`: a server of the cluster gets another port.
         """
         before, wanted = self._before, self._request.zookeeper
         kind, address = _requested(wanted, before)
@@ -244,55 +298,47 @@ class _Planner:
                         f"{_CONNECT} = {wanted}: {uses} until minikafka down and minikafka up"
                     )
                 return before.zookeeper, before.zookeeper_kind
-            if before.runs_zookeeper and kind in OWN and first != 0:
+            if before.runs_zookeeper and kind in OWN and not is_moved:
                 return before.zookeeper, kind
         return address or f"{HOST}:{self._free_port(taken)}", kind
 
     def _brokers(
-        self, count: int, first: int | None, control: int | None
+        self, count: int, firsts: Mapping[_Ports, int | None], is_new_everywhere: bool
     ) -> tuple[tuple[BrokerRecord, ...], tuple[BrokerRecord, ...], set[int]]:
-        """Return the brokers to start, the retired brokers, and all ports that the cluster uses."""
-        known = self._known(first, control)
-        taken = {port for broker in known.values() for port in (broker.port, broker.control_port)}
+        """Return the brokers to start, the retired brokers, and all ports that the cluster uses.
+
+        `firsts`: the port of broker 1 for each listener. `is_new_everywhere`: brokers that are down get new ports.
+        """
+        known = self._known(firsts, is_new_everywhere)
+        taken = {port for broker in known.values() for port in broker.ports.values()}
         if self._before is not None and self._before.runs_zookeeper:
             taken.add(int(self._before.zookeeper.rpartition(":")[2]))
-        for start in (first, control):
-            if start:
-                taken.update(range(start, start + count))
+        for start in filter(None, firsts.values()):
+            taken.update(range(start, start + count))
         brokers = []
         for broker_id in range(1, count + 1):
             broker = known.get(broker_id, BrokerRecord(broker_id, 0, 0))
-            port = (
-                broker.port
-                or self._new_port(broker_id, first, known, taken, _kafka_port)
-                or self._free_port(taken)
-            )
-            taken.add(port)
-            control_port = (
-                broker.control_port
-                or self._new_port(broker_id, control, known, taken, _control_port)
-                or self._free_port(taken)
-            )
-            taken.add(control_port)
-            broker = replace(broker, port=port, control_port=control_port)
-            brokers.append(broker)
+            ports = {}
+            for row, first in firsts.items():
+                ports[row.listener] = (
+                    row.of(broker)
+                    or self._new_port(broker_id, first, known, taken, row)
+                    or self._free_port(taken)
+                )
+                taken.add(ports[row.listener])
+            brokers.append(broker.with_ports(ports))
         retired = tuple(broker for id_, broker in sorted(known.items()) if id_ > count)
         return tuple(brokers), retired, taken
 
-    def _known(self, first: int | None, control: int | None) -> dict[int, BrokerRecord]:
+    def _known(
+        self, firsts: Mapping[_Ports, int | None], is_new_everywhere: bool
+    ) -> dict[int, BrokerRecord]:
         """Return the brokers of the last start by id, with the requested ports; 0 for a port that is to be chosen."""
-        before = self._before
+        before, running = self._before, self._running.brokers
         brokers = (*before.brokers, *before.retired) if before else ()
-        if first == 0:
-            brokers = tuple(broker for broker in brokers if broker.id in self._running.brokers)
-        known = {broker.id: _moved(broker, first, control) for broker in brokers}
-        if control == 0:
-            known |= {
-                id_: replace(broker, control_port=0)
-                for id_, broker in known.items()
-                if id_ not in self._running.brokers
-            }
-        return known
+        if is_new_everywhere:
+            brokers = tuple(broker for broker in brokers if broker.id in running)
+        return {broker.id: _moved(broker, firsts, broker.id in running) for broker in brokers}
 
     def _free_port(self, taken: Collection[int]) -> int:
         return free_ports(1, self._rng, taken, self._held)[0]
@@ -303,7 +349,7 @@ class _Planner:
         first: int | None,
         known: Mapping[int, BrokerRecord],
         taken: Collection[int],
-        of: Callable[[BrokerRecord], int],
+        row: _Ports,
     ) -> int | None:
         """Return the port of a new broker that `first` requests, or that continues the ports of the known brokers.
 
@@ -312,7 +358,7 @@ class _Planner:
         """
         if first:
             return first + broker_id - 1
-        firsts = {of(broker) - broker.id + 1 for broker in known.values()}
+        firsts = {port - broker.id + 1 for broker in known.values() if (port := row.of(broker))}
         if first == 0 or len(firsts) != 1:
             return None
         port = firsts.pop() + broker_id - 1
@@ -333,31 +379,37 @@ def _requested(wanted: str | None, before: ClusterRecord | None) -> tuple[str, s
 
 
 def _check_distinct(brokers: Collection[BrokerRecord]) -> None:
-    """Raise ClusterError if two brokers, or the two listeners of a broker, have the same port."""
-    users = {broker.port: broker.id for broker in brokers}
-    for broker in brokers:
-        if (user := users.get(broker.control_port)) is not None:
-            uses = f"for the metrics of broker {broker.id} and for the clients of broker {user}"
-            text = f"port {broker.control_port} cannot be used {uses}"
-            raise ClusterError(f"{text}: choose another {_METRICS_PORT} or {_PORT}")
+    """Raise ClusterError if two listeners, of one broker or of two, have the same port."""
+    users: dict[int, tuple[int, str]] = {}
+    for name in dict.fromkeys(name for broker in brokers for name in broker.ports):
+        what, key = _USES.get(name, (f"the listener {name}", f"{LISTENER_KEY}{name}"))
+        for broker in brokers:
+            port = broker.ports[name]
+            if port in users:
+                user, other = users[port]
+                of_user, other_key = _USES.get(
+                    other, (f"the listener {other}", f"{LISTENER_KEY}{other}")
+                )
+                uses = f"for {what} of broker {broker.id} and for {of_user} of broker {user}"
+                text = f"port {port} cannot be used {uses}"
+                raise ClusterError(f"{text}: choose another {key} or {other_key}")
+            users[port] = broker.id, name
 
 
-def _kafka_port(broker: BrokerRecord) -> int:
-    return broker.port
+def _moved(
+    broker: BrokerRecord, firsts: Mapping[_Ports, int | None], is_running: bool
+) -> BrokerRecord:
+    """Return the broker with new ports: the first port for broker 1, the next one for broker 2, and so on.
 
-
-def _control_port(broker: BrokerRecord) -> int:
-    return broker.control_port
-
-
-def _moved(broker: BrokerRecord, first: int | None, control: int | None) -> BrokerRecord:
-    """Return the broker with new ports: `first` for broker 1, `first` + 1 for broker 2, and so on.
-
-    A port stays unchanged if the new one is None or 0, or would exceed 65535.
+    A port stays unchanged if there is no new one, or if it would exceed 65535. It becomes 0 if it is to be chosen.
     """
-    port, control_port = ((start or 0) + broker.id - 1 for start in (first, control))
-    return replace(
-        broker,
-        port=port if first and port <= PORT_MAX else broker.port,
-        control_port=control_port if control and control_port <= PORT_MAX else broker.control_port,
-    )
+    ports = {}
+    for row, first in firsts.items():
+        port = (first or 0) + broker.id - 1
+        if first and port <= PORT_MAX:
+            ports[row.listener] = port
+        elif first == 0 and not is_running:
+            ports[row.listener] = 0
+        else:
+            ports[row.listener] = row.of(broker)
+    return broker.with_ports(ports)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from minikafka.base.arguments import several
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng
@@ -30,6 +31,10 @@ SHOWN_MAX: Final = 5
 """Maximum number of partitions in an error message."""
 
 
+def _scheme(control: Endpoint) -> str:
+    return "https" if control.security.is_encrypted else "http"
+
+
 class ObservedCluster:
     """A cluster in a data directory, which other processes may have started. LocalCluster adds starts and faults."""
 
@@ -46,14 +51,24 @@ class ObservedCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The bootstrap servers: host:port of every broker, up or down."""
+        """The bootstrap servers: host:port of every broker, up or down.
+
+        Of several listeners, the first one of the cluster, PLAINTEXT if it has it.
+        """
         return self.record.bootstrap
+
+    def bootstrap_of(self, listener: str) -> str:
+        """Return the bootstrap servers for a listener, for example `SASL_SSL`.
+
+        Raises ClusterError if the cluster has no such listener.
+        """
+        return self.record.bootstrap_of(listener)
 
     @property
     def metrics_urls(self) -> dict[int, str]:
         """URLs of the brokers' Prometheus metrics, by broker id; brokers without metrics are left out."""
         return {
-            broker.id: f"http://{HOST}:{broker.control_port}/metrics"
+            broker.id: f"{_scheme(broker.control)}://{HOST}:{broker.control_port}/metrics"
             for broker in self.record.brokers
             if self.directory.serves_metrics(broker.id)
         }
@@ -164,7 +179,8 @@ class ObservedCluster:
 
     async def _brokers_know(self, tp: TopicPartition) -> bool:
         record = self.record
-        return await brokers_know(record, self._running.running_ids(record), tp, self._clock)
+        ids = self._running.running_ids(record)
+        return await brokers_know(self.directory, record, ids, tp, self._clock, self._rng)
 
     # Processes
 

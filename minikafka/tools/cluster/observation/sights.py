@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import ssl
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from minikafka.base.errors import (
 )
 from minikafka.base.ports import Clock, Rng
 from minikafka.broker.rpc.messages import STATE
-from minikafka.tools.cluster.directory import HOST, BrokerRecord, ClusterDirectory, ClusterRecord
+from minikafka.tools.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.tools.cluster.observation.state import CONNECTED, call_all, is_disputed
 from minikafka.tools.cluster.ports import is_free
 from minikafka.tools.cluster.processes import ProcessId, is_paused, started_at_ms
@@ -161,7 +162,7 @@ async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
         config = _config(directory, broker.id)
         brokers[broker.id] = BrokerSight(
             broker.id,
-            broker.port,
+            broker.clients[0].port,
             broker.control_port,
             _broker_process(directory, broker, processes[broker.id], config, clock),
             None if isinstance(answer, Exception) else answer,
@@ -236,7 +237,7 @@ def _broker_process(
         if line.startswith(FAILED) or line == f"broker {broker.id} {CLEAN_END}":
             line = ""  # of the run before: these lines end a run
         return ProcessSight(state, process.pid, (), full, line, str(log), () if is_new else missing)
-    taken = tuple(port for port in (broker.port, broker.control_port) if not is_free(port))
+    taken = tuple(port for port in broker.ports.values() if not is_free(port))
     since = started_at_ms(broker.process) if broker.process else 0
     line = last_line(log, since)
     return ProcessSight(DOWN, None, taken, full_among(directories), line, str(log))
@@ -305,17 +306,34 @@ async def _server_failure(server: str) -> str:
 
 
 async def _answers_clients(broker: BrokerRecord) -> bool:
-    """True if the broker answers a client's ApiVersions request."""
+    """True if the broker answers a client's ApiVersions request, or a TLS handshake if its listener is encrypted.
+
+    Nothing is read from the broker, so its certificate is not checked.
+    """
+    listener = broker.clients[0]
+    tls = _any_server() if listener.security.is_encrypted else None
     try:
         async with asyncio.timeout(CLIENT_MS / 1000):
-            reader, writer = await asyncio.open_connection(HOST, broker.port)
+            reader, writer = await asyncio.open_connection(listener.host, listener.port, ssl=tls)
             try:
+                if tls is not None:
+                    return True
                 writer.write(_API_VERSIONS)
                 return len(await reader.read(1)) > 0
             finally:
                 writer.close()
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")  # the broker answers: it demands a certificate
     except OSError:
         return False
+
+
+def _any_server() -> ssl.SSLContext:
+    """Return the context for a TLS handshake with any server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def full_among(directories: list[str] | tuple[str, ...]) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import NO_EPOCH, NO_LEADER, TopicPartition
 from minikafka.base.ports import Clock, Rng
 from minikafka.broker.rpc.messages import STATE
-from minikafka.tools.cluster.directory import HOST, ClusterDirectory, ClusterRecord
+from minikafka.tools.cluster.directory import ClusterDirectory, ClusterRecord
+from minikafka.tools.cluster.observation.access import control_tls, inter_broker_access
 
 if TYPE_CHECKING:
     from minikafka.broker.rpc.client import ControlPlaneClient
@@ -155,7 +156,7 @@ async def call_all(
     Return, by broker id, the answer or the error of the call. The result is empty if none of these brokers
     was ever started, because the cluster id is unknown then.
     """
-    control_plane = control_plane_of(directory, ids, clock, rng)
+    control_plane = control_plane_of(directory, record, ids, clock, rng)
     if control_plane is None:
         return {}
 
@@ -176,7 +177,12 @@ async def call_all(
 
 
 async def brokers_know(
-    record: ClusterRecord, ids: Collection[int], tp: TopicPartition, clock: Clock
+    directory: ClusterDirectory,
+    record: ClusterRecord,
+    ids: Collection[int],
+    tp: TopicPartition,
+    clock: Clock,
+    rng: Rng,
 ) -> bool:
     """True if the partition may exist: at least one of the brokers `ids` knows the partition or does not answer.
 
@@ -187,8 +193,8 @@ async def brokers_know(
     deadline = clock.now() + NEW_TOPIC_MS
 
     async def is_known_to(broker: int) -> bool:
-        address = f"{HOST}:{record.broker(broker).port}"
-        async with Client(address, delivery_timeout_ms=NEW_TOPIC_MS) as client:
+        address, connector = inter_broker_access(directory, [record.broker(broker)], rng)
+        async with Client(address, connector=connector, delivery_timeout_ms=NEW_TOPIC_MS) as client:
             while not (known := await _may_exist(client, tp)) and clock.now() < deadline:
                 await clock.sleep(NEW_TOPIC_POLL_MS)
         return known
@@ -205,15 +211,20 @@ async def _may_exist(client: Client, tp: TopicPartition) -> bool:
 
 
 def control_plane_of(
-    directory: ClusterDirectory, ids: Collection[int], clock: Clock, rng: Rng
+    directory: ClusterDirectory, record: ClusterRecord, ids: Collection[int], clock: Clock, rng: Rng
 ) -> ControlPlaneClient | None:
-    """Return a control-plane client for the brokers `ids`; None if none of these brokers was ever started."""
+    """Return a control-plane client for the brokers `ids`; None if none of these brokers was ever started.
+
+    Raises ConfigError if the control listeners are encrypted, and the truststore of the brokers cannot be read.
+    """
     from minikafka.broker.rpc.client import ControlPlaneClient  # imports aiohttp, which takes 0.2 s
 
     cluster_id = next(filter(None, map(directory.cluster_id, ids)), None)
     if cluster_id is None:
         return None
-    return ControlPlaneClient(directory.secret(rng).encode(), cluster_id, _TOOL, clock, rng)
+    tls = control_tls(directory, map(record.broker, ids))
+    secret = directory.secret(rng).encode()
+    return ControlPlaneClient(secret, cluster_id, _TOOL, clock, rng, tls)
 
 
 def combine(answers: Mapping[int, Mapping[str, Any]]) -> ClusterState:

@@ -32,7 +32,7 @@ async def find_blocked_broker(
 
     The result is also None for an unknown step.
     """
-    control_plane = control_plane_of(directory, ids, clock, rng)
+    control_plane = control_plane_of(directory, record, ids, clock, rng)
     if control_plane is None:
         return None
 

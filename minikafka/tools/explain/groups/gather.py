@@ -50,10 +50,9 @@ _RECORDS_MAX: Final = 200_000
 
 async def gather_group(sources: Sources, group: str) -> GroupEvidence:
     """Collect and return all data about the group. Raises ClusterError if there is no cluster."""
-    found = sources.found
-    servers = ",".join(map(found.record.address, sources.answering_ids)) or found.bootstrap
+    servers, connector = sources.access()
     causes = await sources.causes()
-    async with Client(servers, delivery_timeout_ms=TIMEOUT_MS) as client:
+    async with Client(servers, connector=connector, delivery_timeout_ms=TIMEOUT_MS) as client:
         return replace(await collect(sources, group, client, sources.clock), causes=causes)
 
 

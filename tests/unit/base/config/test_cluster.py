@@ -42,7 +42,7 @@ def test_cluster_file_accepts_a_broker_key_that_ends_in_the_name_of_another_key(
 
 
 def test_empty_cluster_file_means_three_brokers_and_no_choice_of_zookeeper():
-    assert ClusterConfig.parse("") == ClusterConfig()
+    assert ClusterConfig.parse("") == ClusterConfig(listeners={})
     assert ClusterConfig().zookeeper is None
 
 
@@ -64,7 +64,14 @@ def test_empty_cluster_file_means_three_brokers_and_no_choice_of_zookeeper():
         ("[broker]\nnum.partitions = 3\n'num.partitions' = 4", r"^num\.partitions is given twice"),
         ("[broker.2]\n'num.partitions' = 3\nnum.partitions = 4", r"^num\.partitions is given twice"),
         ("[cluster]\nbrokers = 3.0", r"cluster\.brokers must be a whole number, got 3\.0"),
-        ("[xyzzy]\nfoo = 1", "known keys are cluster, zookeeper, broker"),
+        ("[listeners]\nPLAINTEXT = 1", r"^listeners\.PLAINTEXT cannot be set: .* is cluster\.port"),
+        ("[listeners]\ncontroller = 1", r"the port of CONTROLLER is cluster\.metrics\.port"),
+        ("[listeners]\nSSL = 65536", r"^listeners\.SSL must be from 0 to 65535"),
+        ("[listeners]\nSSL = 'x'", r"^listeners\.SSL must be a whole number"),
+        ("[listeners]\nSSL = 1\nssl = 2", r"^listeners\.ssl is given twice"),
+        ("[listeners]\n'a.b' = 1", r"^listeners\.a\.b is not the name of a listener"),
+        ("listeners = 9192", "listeners must be a table"),
+        ("[xyzzy]\nfoo = 1", "known keys are cluster, listeners, zookeeper, broker"),
         ("[broker]\nxyzzy.foo = 1", r"^unknown key xyzzy\.foo; docs/configuration\.md"),
         ("[broker.x]\nbroker.rack = 'b'", r"^\[broker\.x\] names no broker: .* \[broker\.1\]"),
         ("[broker.x]", r"^\[broker\.x\] names no broker"),

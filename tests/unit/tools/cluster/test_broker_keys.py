@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.config.cluster import ClusterConfig
+from minikafka.base.errors import ConfigError
 from minikafka.tools.cluster import LocalCluster
 from minikafka.tools.cluster.directory import ClusterDirectory
-from minikafka.tools.cluster.launch.broker_keys import kept_settings, settings_after, settings_in
+from minikafka.tools.cluster.launch.broker_keys import (
+    kept_settings,
+    protocols_of,
+    settings_after,
+    settings_in,
+)
 from minikafka.tools.cluster.launch.launcher import Launcher
 
 WITHOUT_FILE = ClusterConfig(is_default=True, replicates_topics=True)
@@ -106,3 +112,33 @@ def test_kept_settings_name_the_value_that_counts(text: str, line: str | None) -
     settings = settings_after(settings_after(None, WITHOUT_FILE, 3), config, 3)
     lines = kept_settings(settings, config, 3, "cluster.toml")
     assert [found for found in lines if found.startswith(TWO)] == ([line] if line else [])
+
+
+def test_file_of_a_broker_has_the_listeners_of_the_cluster(tmp_path: Path) -> None:
+    text = "[cluster]\nport = 31000\nmetrics.port = 31020\n[listeners]\nSSL = 31010"
+    start(tmp_path, ClusterConfig.parse(text))
+    wanted = "PLAINTEXT://127.0.0.1:31001,SSL://127.0.0.1:31011,CONTROLLER://127.0.0.1:31021"
+    assert value(tmp_path, "listeners", 2) == wanted
+
+
+def test_brokers_connect_to_each_other_through_the_listener_that_the_file_names(
+    tmp_path: Path,
+) -> None:
+    text = "[listeners]\nSASL_SSL = 0\n[broker]\nsecurity.inter.broker.protocol = 'SASL_SSL'"
+    start(tmp_path, ClusterConfig.parse(text))
+    file = ClusterDirectory(tmp_path).broker_config(1)
+    assert file is not None
+    assert file.endpoints.inter_broker == "SASL_SSL"
+    assert file.endpoints.control.security.value == "SSL"
+    assert protocols_of(file) == {"SASL_SSL": "SASL_SSL", "CONTROLLER": "SSL"}
+
+
+@pytest.mark.parametrize("broker", ["", "[broker]\ninter.broker.listener.name = 'plaintext'"])
+def test_error_without_plaintext_says_how_brokers_can_connect_to_each_other(
+    tmp_path: Path, broker: str
+) -> None:
+    with pytest.raises(
+        ConfigError, match=r"set inter\.broker\.listener\.name to one of SSL, or set cluster\.port"
+    ):
+        start(tmp_path, ClusterConfig.parse(f"[listeners]\nSSL = 0\n{broker}"))
+    assert not list(tmp_path.glob("broker-*.toml"))

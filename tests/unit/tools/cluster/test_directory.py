@@ -79,6 +79,45 @@ def test_cluster_record_has_no_retired_brokers_if_its_file_lacks_the_key_retired
     assert ClusterDirectory(tmp_path).read() == replace(RECORD, retired=())
 
 
+def test_record_has_the_ports_and_protocols_of_all_listeners(tmp_path: Path) -> None:
+    names = {"SASL_SSL": 9192, "IN": 9292}
+    protocols = {"SASL_SSL": "SASL_SSL", "IN": "SSL", "CONTROLLER": "SSL"}
+    secured = BrokerRecord(1, 0, 20001, None, names, protocols)
+    record = replace(RECORD, brokers=(secured,))
+    ClusterDirectory(tmp_path).write(record)
+    assert ClusterDirectory(tmp_path).read() == record
+    assert [str(item) for item in secured.clients] == [
+        "SASL_SSL://127.0.0.1:9192",
+        "IN://127.0.0.1:9292",
+    ]
+    assert [item.security.value for item in secured.clients] == ["SASL_SSL", "SSL"]
+    assert secured.control.security.value == "SSL"
+    assert (record.bootstrap, record.address(1)) == ("127.0.0.1:9192", "127.0.0.1:9192")
+
+
+def test_record_names_the_bootstrap_servers_of_each_listener() -> None:
+    both = (BrokerRecord(1, 9092, 1, listeners={"SSL": 9192}), BrokerRecord(2, 9093, 2))
+    record = replace(RECORD, brokers=both)
+    assert record.bootstrap_of("plaintext") == record.bootstrap == "127.0.0.1:9092,127.0.0.1:9093"
+    assert record.bootstrap_of("SSL") == "127.0.0.1:9192"
+    with pytest.raises(ClusterError, match="has no listener SASL_SSL, but PLAINTEXT, SSL"):
+        record.bootstrap_of("SASL_SSL")
+
+
+def test_record_of_an_older_version_has_the_listener_plaintext_alone(tmp_path: Path) -> None:
+    ClusterDirectory(tmp_path).write(RECORD)
+    file = tmp_path / "cluster.json"
+    former = json.loads(file.read_text())
+    for broker in (*former["brokers"], *former["retired"]):
+        del broker["listeners"], broker["protocols"]
+    file.write_text(json.dumps(former))
+    assert ClusterDirectory(tmp_path).read() == RECORD
+    former["brokers"][0]["protocols"] = {"X": "TLS"}
+    file.write_text(json.dumps(former))
+    with pytest.raises(ClusterError, match="'TLS'"):
+        ClusterDirectory(tmp_path).read()
+
+
 @pytest.mark.parametrize(("was_managed", "kind"), [(True, "managed"), (False, "external")])
 def test_record_of_an_older_version_has_apache_or_external_zookeeper(
     tmp_path: Path, was_managed: bool, kind: str

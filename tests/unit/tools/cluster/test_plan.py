@@ -317,3 +317,110 @@ def test_cluster_can_leave_an_external_zookeeper_only_for_a_requested_one() -> N
 def test_plan_refuses_an_unknown_zookeeper() -> None:
     with pytest.raises(ConfigError, match=r"'nothing': write embedded, managed or HOST:PORT"):
         with_zookeeper("nothing")
+
+
+def ports_of(listener: str, record: ClusterRecord) -> list[int | None]:
+    """Return the port of a listener of each broker, None for a broker that has no such listener."""
+    return [broker.ports.get(listener) for broker in record.brokers]
+
+
+def with_listeners(
+    listeners: dict[str, int], before: ClusterRecord | None = None, port: int | None = None
+) -> ClusterRecord:
+    """Return the plan for the argument `listeners` of LocalCluster."""
+    request = LaunchRequest(None, port, ClusterConfig(port=0), None, None, listeners=listeners)
+    return plan(before, request, RNG).record
+
+
+def test_ports_of_a_listener_are_consecutive_and_stay() -> None:
+    first = free_row(8)
+    text = f"[cluster]\nport = {first}\n[listeners]\nSASL_SSL = {first + 4}"
+    three, _ = planned_from(text, None)
+    assert (ports(three)[0], ports_of("SASL_SSL", three)) == (
+        first,
+        [first + 4, first + 5, first + 6],
+    )
+    assert planned_from(text, three) == (three, ())
+    assert planned(three).brokers == three.brokers
+    four = planned(three, brokers=4)
+    assert four.brokers[:3] == three.brokers
+    assert ports_of("SASL_SSL", four)[3] == first + 7
+    two = planned(four, brokers=2)
+    assert planned(two, brokers=4).brokers == four.brokers
+
+
+def test_cluster_file_with_listeners_has_plaintext_only_if_it_sets_its_port() -> None:
+    both, _ = planned_from("[cluster]\nport = 31000\n[listeners]\nssl = 31010\nX = 31020", None)
+    assert both.listener_names == ("PLAINTEXT", "SSL", "X")
+    assert both.bootstrap == "127.0.0.1:31000,127.0.0.1:31001,127.0.0.1:31002"
+    secured, _ = planned_from("[listeners]\nSSL = 31010\nX = 31020", None)
+    assert secured.listener_names == ("SSL", "X")
+    assert secured.bootstrap == "127.0.0.1:31010,127.0.0.1:31011,127.0.0.1:31012"
+    assert planned_from("", None)[0].listener_names == ("PLAINTEXT",)
+
+
+def test_argument_with_listeners_has_plaintext_only_with_the_argument_port() -> None:
+    secured = with_listeners({"SSL": 0})
+    assert secured.listener_names == ("SSL",)
+    assert all(map(is_free, ports_of("SSL", secured)))  # type: ignore[arg-type]
+    assert with_listeners({"SSL": 0}, port=0).listener_names == ("PLAINTEXT", "SSL")
+    assert with_listeners({}, secured).listener_names == ("PLAINTEXT",)
+    assert planned(secured).brokers == secured.brokers
+
+
+def test_port_of_plaintext_is_refused_for_a_cluster_without_it() -> None:
+    secured, _ = planned_from("[listeners]\nSSL = 31010", None)
+    with pytest.raises(ClusterError, match=r"which the cluster does not have: set cluster\.port"):
+        planned(secured, port=0)
+
+
+def test_listener_that_a_file_adds_gets_its_ports_while_brokers_run() -> None:
+    before, _ = planned_from("[cluster]\nport = 31000", None)
+    text = "[cluster]\nport = 31000\n[listeners]\nSSL = 31010"
+    after, postponed = planned_from(text, before, running=(1, 2, 3))
+    assert (ports_of("SSL", after), postponed) == ([31_010, 31_011, 31_012], ())
+    assert ports(after) == ports(before)
+
+
+def test_listener_that_a_file_moves_or_removes_keeps_its_ports_while_brokers_run() -> None:
+    before, _ = planned_from("[cluster]\nport = 31000\n[listeners]\nSSL = 31010", None)
+    moved = "[listeners]\nSSL = 31020"
+    kept, postponed = planned_from(moved, before, running=(1,))
+    assert kept.brokers == before.brokers
+    assert postponed == (
+        "the listener PLAINTEXT is kept until minikafka down and minikafka up",
+        "listeners.SSL = 31020: takes effect after minikafka down and minikafka up",
+    )
+    after, postponed = planned_from(moved, kept)
+    assert (after.listener_names, postponed) == (("SSL",), ())
+    assert ports_of("SSL", after) == [31_020, 31_021, 31_022]
+    removed, postponed = planned_from("[cluster]\nport = 31000", kept)
+    assert (removed.listener_names, postponed) == (("PLAINTEXT",), ())
+
+
+def test_two_listeners_with_one_port_are_refused() -> None:
+    with pytest.raises(
+        ClusterError,
+        match=r"^port 31002 cannot be used for the listener SSL of broker 1 and for the clients of broker 3: "
+        r"choose another listeners\.SSL or cluster\.port",
+    ):
+        planned_from("[cluster]\nport = 31000\n[listeners]\nSSL = 31002", None)
+    with pytest.raises(ClusterError, match="for the metrics of broker 1 and for the listener SSL"):
+        planned_from("[cluster]\nmetrics.port = 31010\n[listeners]\nSSL = 31010", None)
+
+
+def test_error_about_the_port_of_a_listener_out_of_range_names_the_key_or_argument() -> None:
+    with pytest.raises(ConfigError, match=r"^listeners\.SSL must be at most 65533 with 3 brokers"):
+        planned_from("[listeners]\nSSL = 65534", None)
+    with pytest.raises(ClusterError, match=r"^listeners\['SSL'\] must be at most 65533 with 3"):
+        with_listeners({"SSL": 65_534})
+
+
+def test_free_ports_for_plaintext_move_the_other_listeners_too() -> None:
+    first = free_row(6)
+    text = f"[cluster]\nport = {first + 3}\n[listeners]\nSSL = {first}"
+    before, _ = planned_from(text, None)
+    with socket.create_server((HOST, first)):
+        moved = planned(before, port=0)
+    assert moved.listener_names == ("PLAINTEXT", "SSL")
+    assert not {*ports(moved), *ports_of("SSL", moved)} & {*ports(before), *ports_of("SSL", before)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ from support.clients.stub_cluster import StubCluster
 
 from minikafka.base.model import TopicPartition
 from minikafka.kafka.wire.versions import METADATA
-from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport
-from minikafka.tools.cluster.directory import BrokerRecord, ClusterRecord
+from minikafka.tools.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.tools.cluster.observation import state as state_module
 from minikafka.tools.cluster.observation.state import (
     active_controller,
@@ -125,25 +126,40 @@ def test_cluster_state_is_empty_when_no_broker_answers() -> None:
     ],
 )
 async def test_partition_is_unknown_only_if_every_broker_answers_that_it_is_unknown(
-    monkeypatch: pytest.MonkeyPatch, ids: list[int], tp: TopicPartition, known: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ids: list[int],
+    tp: TopicPartition,
+    known: bool,
 ) -> None:
+    directory = ClusterDirectory(tmp_path)
     monkeypatch.setattr(state_module, "NEW_TOPIC_MS", 50)
     cluster = await StubCluster(SocketTransport(None)).start()
     try:
         cluster.create("t", [-1])
         await cluster.kill(3)
         brokers = tuple(BrokerRecord(i, port, 0) for i, port in cluster.ports.items())
-        assert await brokers_know(ClusterRecord(brokers, "z"), ids, tp, SystemClock()) is known
+        assert (
+            await brokers_know(
+                directory, ClusterRecord(brokers, "z"), ids, tp, SystemClock(), SystemRng()
+            )
+            is known
+        )
     finally:
         await cluster.close()
 
 
-async def test_partition_is_known_if_a_broker_gets_its_metadata_during_the_check() -> None:
+async def test_partition_is_known_if_a_broker_gets_its_metadata_during_the_check(
+    tmp_path: Path,
+) -> None:
+    directory = ClusterDirectory(tmp_path)
     cluster = await StubCluster(SocketTransport(None)).start()
     try:
         brokers = tuple(BrokerRecord(i, port, 0) for i, port in cluster.ports.items())
         asked = asyncio.create_task(
-            brokers_know(ClusterRecord(brokers, "z"), [1], TP, SystemClock())
+            brokers_know(
+                directory, ClusterRecord(brokers, "z"), [1], TP, SystemClock(), SystemRng()
+            )
         )
         while not cluster.asked(METADATA):  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0)
