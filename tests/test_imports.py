@@ -201,7 +201,9 @@ LOCAL_IMPORTS = {
     "minikafka/tools/cluster/observation/access.py": (3, "LocalCluster loads no client"),
     "minikafka/tools/cluster/observation/sights.py": (3, "LocalCluster loads no ZooKeeper client"),
     "minikafka/tools/cluster/observation/state.py": (2, "LocalCluster loads no client and aiohttp"),
+    "minikafka/tools/cluster/zookeeper/access.py": (1, "cryptography takes 30 ms"),
     "minikafka/tools/cluster/zookeeper/lost_data.py": (1, "LocalCluster loads no ZooKeeper client"),
+    "minikafka/tools/cluster/zookeeper/secure_server.py": (1, "cryptography takes 30 ms"),
     "minikafka/tools/cluster/zookeeper/session.py": (1, "LocalCluster loads no ZooKeeper client"),
 }
 """The only files with imports inside functions: how many, and why they are not at the top."""

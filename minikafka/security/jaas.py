@@ -1,6 +1,7 @@
-"""Login modules of Kafka's `sasl.jaas.config` keys.
+"""Login modules of Kafka's `sasl.jaas.config` keys, and files with such modules for ZooKeeper.
 
-The format is `MODULE FLAG NAME="VALUE" …;`. An error text contains no part of a value, because values are passwords.
+The format is `MODULE FLAG NAME="VALUE" …;`, in a file `SECTION { MODULE FLAG NAME="VALUE" …; };`. An error text
+contains no part of a value, because values are passwords.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Final, NamedTuple
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
+"""The login module of ZooKeeper's DIGEST-MD5."""
 MODULES: Final = {
     "PLAIN": PLAIN_MODULE,
     "SCRAM-SHA-256": SCRAM_MODULE,
@@ -21,13 +24,14 @@ MODULES: Final = {
 """The mechanisms that a broker can serve, each with its login module."""
 FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _EXAMPLE: Final = 'expected: MODULE required NAME="VALUE" …;'
+_SECTION: Final = 'SECTION { MODULE required NAME="VALUE" …; };'
 _USER_PREFIX: Final = "user_"
 _TOKEN: Final = re.compile(
     r"""
     (?P<space> \s+ | //[^\n]* | /\*.*?\*/ )
   | (?P<quoted> "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' )
   | (?P<word> [A-Za-z_$\u00a0-\U0010ffff][\w$.\-\u00a0-\U0010ffff]* )
-  | (?P<sign> [=;] )
+  | (?P<sign> [=;{}] )
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
@@ -50,8 +54,11 @@ class JaasEntry:
     @property
     def plain_users(self) -> dict[str, str]:
         """Return the users that a listener with PLAIN accepts: name -> password, from the options `user_NAME`."""
-        if self.module != PLAIN_MODULE:
-            return {}
+        return self.users if self.module == PLAIN_MODULE else {}
+
+    @property
+    def users(self) -> dict[str, str]:
+        """Return the passwords of the options `user_NAME`, by name."""
         return {
             name.removeprefix(_USER_PREFIX): password
             for name, password in self.options.items()
@@ -72,6 +79,25 @@ def parse(text: str) -> JaasEntry:
     if len(entries) != 1:
         raise InvalidJaas(f"contains {len(entries)} login modules, must contain exactly one")
     return entries[0]
+
+
+def parse_section(text: str, section: str) -> JaasEntry | None:
+    """Return the only login module of a section of a file; None if there is no such section. Raises InvalidJaas."""
+    tokens = _tokens(text)
+    found = None
+    while tokens:
+        end = next((i for i, token in enumerate(tokens) if token == ("sign", "}")), None)
+        if end is None or len(tokens) < 3 or tokens[1] != ("sign", "{"):
+            raise InvalidJaas(f"has no section; expected: {_SECTION}")
+        if tokens[end + 1 : end + 2] != [("sign", ";")]:
+            raise InvalidJaas("has a section that does not end with };")
+        entries = _parse_entries(tokens[2:end])
+        if tokens[0].text == section:
+            if found is not None or len(entries) != 1:
+                raise InvalidJaas(f"must contain one section {section} with one login module")
+            found = entries[0]
+        tokens = tokens[end + 2 :]
+    return found
 
 
 def parse_for(mechanism: str, text: str) -> JaasEntry:

@@ -29,6 +29,7 @@ CREATE_TTL: Final = 21
 MULTI_READ: Final = 22
 AUTH: Final = 100
 SET_WATCHES: Final = 101
+SASL: Final = 102
 GET_EPHEMERALS: Final = 103
 GET_ALL_CHILDREN_NUMBER: Final = 104
 SET_WATCHES2: Final = 105
@@ -61,6 +62,8 @@ AUTH_FAILED: Final = -115
 NO_WATCHER: Final = -121
 REQUEST_TIMEOUT: Final = -122
 RECONFIG_DISABLED: Final = -123
+AUTHENTICATION_REQUIRED: Final = -124
+"""The server answers only clients that have authenticated."""
 THROTTLED: Final = -127
 
 # Kinds of watch event.

@@ -7,14 +7,16 @@ in Apache ZooKeeper. An encoder takes the operations of `base.ports`, which have
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar, final
 
 from minikafka.base import ports
 from minikafka.base.ports import Set, Stat
-from minikafka.zookeeper.messages import codes
+from minikafka.zookeeper.messages import codes, jute
 from minikafka.zookeeper.messages.jute import (
+    ANYONE,
     ANYONE_BYTES,
     END_OF_PARTS,
     INT,
@@ -421,6 +423,11 @@ def decode_auth(reader: JuteReader) -> Auth:
     return Auth(reader.string(), reader.buffer() or b"")
 
 
+def decode_sasl(reader: JuteReader) -> bytes:
+    """Return the token of a SASL request."""
+    return reader.buffer() or b""
+
+
 def _paths(reader: JuteReader) -> list[str]:
     if reader.data.startswith(NULL, reader.position):
         raise Malformed("a list of paths is null")
@@ -471,15 +478,19 @@ _HEADERS: Final = {
 _NO_WATCH: Final = b"\0"
 
 
-def encode_write(operation: ports.MultiOp) -> bytes:
-    """Return the opcode and the fields of a write that is not part of a multi."""
-    opcode, fields = _encode_operation(operation)
+def encode_write(operation: ports.MultiOp, acl: Acl = ANYONE) -> bytes:
+    """Return the opcode and the fields of a write that is not part of a multi. `acl`: the list of a new node."""
+    opcode, fields = _encode_operation(operation, acl)
     return INT.pack(opcode) + fields
 
 
-def encode_multi(operations: Iterable[ports.MultiOp]) -> bytes:
-    """Return the opcode and the operations of a multi."""
-    return _encode_parts(codes.MULTI, map(_encode_operation, operations))
+def encode_multi(operations: Iterable[ports.MultiOp], acls: Iterable[Acl] = ()) -> bytes:
+    """Return the opcode and the operations of a multi.
+
+    `acls`: for each operation the list of the node, if it creates one; empty: everybody may do everything.
+    """
+    lists = acls or itertools.repeat(ANYONE)
+    return _encode_parts(codes.MULTI, map(_encode_operation, operations, lists))
 
 
 def encode_multi_read(kind: int, paths: Sequence[str]) -> bytes:
@@ -488,14 +499,15 @@ def encode_multi_read(kind: int, paths: Sequence[str]) -> bytes:
     return _encode_parts(codes.MULTI_READ, reads)
 
 
-def _encode_operation(operation: ports.MultiOp) -> tuple[int, bytes]:
+def _encode_operation(operation: ports.MultiOp, acl: Acl) -> tuple[int, bytes]:
     """Return the opcode and the encoded fields of an operation."""
     fields = buffer(operation.path.encode())
     if isinstance(operation, Set):
         return codes.SET_DATA, fields + buffer(operation.data) + INT.pack(operation.version)
     if isinstance(operation, ports.Create):
         flags = codes.EPHEMERAL * operation.ephemeral | codes.SEQUENTIAL * operation.sequential
-        return codes.CREATE2, fields + buffer(operation.data) + ANYONE_BYTES + INT.pack(flags)
+        entries = ANYONE_BYTES if acl is ANYONE else jute.acl(acl)
+        return codes.CREATE2, fields + buffer(operation.data) + entries + INT.pack(flags)
     kind = codes.CHECK if isinstance(operation, ports.Check) else codes.DELETE
     return kind, fields + INT.pack(operation.version)
 

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from minikafka.base.ports import Buffer, Clock, Link
-from minikafka.zookeeper.messages import codes, replies, requests
+from minikafka.base.ports import Buffer, Clock, Link, Rng
+from minikafka.security.principals import InvalidCertificate
+from minikafka.zookeeper.messages import codes, jute, replies, requests
 from minikafka.zookeeper.messages.codes import UNKNOWN_ZXID, Refused
+from minikafka.zookeeper.messages.digest_md5 import NONCE_BYTES, DigestRefused, DigestServer
 from minikafka.zookeeper.messages.jute import INT, LONG, Identity, JuteReader, Malformed
 from minikafka.zookeeper.messages.replies import ANSWER_BYTES_MAX, PASSWORD_BYTES, AnswerTooLong
+from minikafka.zookeeper.server.authentication import ClientAuthentication
 from minikafka.zookeeper.server.commit import GroupCommit
-from minikafka.zookeeper.server.core import acl
 from minikafka.zookeeper.server.core.sessions import Session
 from minikafka.zookeeper.server.core.state import ServerState
 from minikafka.zookeeper.server.counters import Counters, Latencies, ReplyBatch
 from minikafka.zookeeper.server.handlers import HANDLERS, answer
 from minikafka.zookeeper.server.settings import (
-    CREDENTIALS_MAX,
     EVENTS_AT_ONCE_MAX,
     EVENTS_MAX,
     FRAME_MAX,
@@ -59,6 +60,8 @@ class ServerParts(NamedTuple):
     buffer: memoryview
     """Where every connection receives: its bytes are copied before the next connection receives."""
     call_soon: Callable[[Callable[[], None]], object]
+    rng: Rng
+    authentication: ClientAuthentication
     fail: Callable[[str], None]
 
     def password(self, session_id: int) -> bytes:
@@ -89,6 +92,10 @@ class ServerConnection:
         self._state = shared.state
         self._has_begun = False
         self._is_closing = False
+        self._must_authenticate = bool(shared.authentication.required)
+        """True until the connection has an identity that the server demands."""
+        self._exchange: DigestServer | None = None
+        """The exchange of SASL that has begun."""
         self._rest = bytearray()
         """Received bytes that are not a whole frame, or that wait while the connection is paused."""
         self._rest_min = _SIZE_BYTES
@@ -223,6 +230,9 @@ class ServerConnection:
             self.cut()
             return
         xid, opcode = _HEADER.unpack_from(frame)
+        if self._must_authenticate and opcode not in (codes.AUTH, codes.SASL):
+            self._refuse(xid, codes.AUTHENTICATION_REQUIRED)
+            return
         handler = HANDLERS.get(opcode)
         if handler is None:
             self._serve_other(xid, opcode, frame, time_ms)
@@ -262,6 +272,8 @@ class ServerConnection:
             self.close()
         elif opcode == codes.AUTH:
             self._authenticate(xid, frame)
+        elif opcode == codes.SASL:
+            self._continue_exchange(xid, frame)
         else:
             self._collect(replies.encode_error(xid, UNKNOWN_ZXID, codes.UNIMPLEMENTED))
             self.close()
@@ -276,20 +288,64 @@ class ServerConnection:
         else:
             self._collect(replies.encode_reply(PING_XID, self._state.zxid))
 
+    # ---- authentication
+
     def _authenticate(self, xid: int, frame: bytes) -> None:
         try:
             scheme, credentials = requests.decode_auth(JuteReader(frame, _HEADER_BYTES))
         except Malformed:
             self.cut()
             return
-        if scheme == "digest":
-            self.identities[acl.digest_identity(credentials)] = None
-        is_too_much = len(credentials) > CREDENTIALS_MAX or len(self.identities) > IDENTITIES_MAX
-        if scheme not in ("digest", "ip") or is_too_much:
-            self._collect(replies.encode_error(xid, _AUTH_ZXID, codes.AUTH_FAILED))
-            self.close()
+        found = self._shared.authentication.of_request(scheme, credentials)
+        self._add_identities(found or ())
+        if found is None or len(self.identities) > IDENTITIES_MAX:
+            self._refuse(xid, codes.AUTH_FAILED)
             return
         self._collect(replies.encode_reply(xid, _AUTH_ZXID))
+
+    def _continue_exchange(self, xid: int, frame: bytes) -> None:
+        """Answer a token of SASL. A server without SASL answers with none [measured]."""
+        shared = self._shared
+        if self._exchange is None:
+            self._exchange = shared.authentication.exchange(shared.rng.bytes(NONCE_BYTES))
+        answer = None
+        try:
+            token = requests.decode_sasl(JuteReader(frame, _HEADER_BYTES))
+            if self._exchange is not None:
+                answer = self._exchange.step(token)
+        except Malformed:
+            self.cut()
+            return
+        except DigestRefused as refused:
+            logger.warning("%s does not authenticate: %s", self.link.peer(), refused)
+            self._refuse(xid, codes.AUTH_FAILED)
+            return
+        if self._exchange is not None and self._exchange.user is not None:
+            self._add_identities(shared.authentication.of_user(self._exchange.user))
+        self._collect(replies.encode_reply(xid, _AUTH_ZXID, jute.buffer(answer)))
+
+    def _add_identities(self, found: Iterable[Identity]) -> None:
+        for identity in found:
+            self.identities[identity] = None
+        self._must_authenticate = not self._shared.authentication.is_enough(self.identities)
+
+    def _read_certificate(self) -> bool:
+        """Add the identities of the client's certificate, if there is one; return False if it cannot be read."""
+        certificate = self.link.peer_certificate()
+        if certificate is not None:
+            try:
+                self._add_identities(self._shared.authentication.of_certificate(certificate))
+            except InvalidCertificate as error:
+                logger.warning(
+                    "%s has a certificate without a readable subject: %s", self.link.peer(), error
+                )
+                return False
+        return True
+
+    def _refuse(self, xid: int, code: int) -> None:
+        """Answer with an error, and end the connection."""
+        self._collect(replies.encode_error(xid, _AUTH_ZXID, code))
+        self.close()
 
     # ---- start of a session
 
@@ -317,7 +373,8 @@ class ServerConnection:
         except Malformed:
             self.cut()
             return
-        if request.seen_zxid > self._state.zxid:  # to this client, the state would seem to go back
+        # To a client that has seen a later zxid, the state would seem to go back.
+        if request.seen_zxid > self._state.zxid or not self._read_certificate():
             self.cut()
             return
         self._has_begun = True

@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
+from minikafka.base.encryption import Tls
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.ports import Clock, Executor, Listener, Rng, Tasks, Timer, Transport
+from minikafka.zookeeper.server.authentication import NO_AUTHENTICATION, ClientAuthentication
 from minikafka.zookeeper.server.commit import CommitStore, GroupCommit
 from minikafka.zookeeper.server.connection import RECEIVE_BYTES, ServerConnection, ServerParts
 from minikafka.zookeeper.server.core.sessions import Session
@@ -26,6 +28,14 @@ logger = logging.getLogger(__name__)
 
 _SERVER_ID: Final = 1
 _SECRET_BYTES: Final = 16
+
+
+class SecurePort(NamedTuple):
+    """Where a server serves clients under TLS."""
+
+    host: str
+    port: int
+    tls: Tls
 
 
 class ZooKeeperServer:
@@ -44,6 +54,7 @@ class ZooKeeperServer:
         executor: Executor,
         *,
         settings: ServerSettings = DEFAULTS,
+        authentication: ClientAuthentication = NO_AUTHENTICATION,
         in_child: Callable[[Callable[[], None]], Awaitable[bool]] | None = None,
         on_failure: Callable[[str], None],
     ) -> None:
@@ -52,8 +63,9 @@ class ZooKeeperServer:
             first_session_id=_first_session_id(clock.wall_ms()),
             session_timeout_max_ms=settings.session_timeout_max_ms,
             keeps_journal=store is not None,
+            schemes=authentication.schemes,
         )
-        self.port = 0
+        self.port = self.secure_port = 0
         self.connections: dict[ServerConnection, None] = {}
         self._store = store
         self._clock = clock
@@ -62,6 +74,7 @@ class ZooKeeperServer:
         self._tasks = tasks
         self._executor = executor
         self._settings = settings
+        self._authentication = authentication
         self._in_child = in_child
         self._on_failure = on_failure
         self._counters = Counters()
@@ -76,14 +89,14 @@ class ZooKeeperServer:
             self._fail,
         )
         self._shared: ServerParts
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
         self._timer: Timer | None = None
         self._containers_due = 0
         self._is_snapshotting = False
         self._has_ended = False
 
-    async def start(self, host: str, port: int) -> None:
-        """Recover the state, and serve clients on this port; 0 means any free port.
+    async def start(self, host: str, port: int | None, secure: SecurePort | None = None) -> None:
+        """Recover the state, and serve clients on these ports. `port`: in the clear; 0: any free port; None: no port.
 
         Raises OSError, and CorruptData and StorageFailed of the store.
         """
@@ -99,12 +112,21 @@ class ZooKeeperServer:
             words.table,
             memoryview(bytearray(RECEIVE_BYTES)),
             asyncio.get_running_loop().call_soon,
+            self._rng,
+            self._authentication,
             self._fail,
         )
-        self._listener = await self._transport.listen(self._accept, host, port)
-        self.port = self._listener.port
+        if port is not None:
+            self.port = await self._listen(host, port, None)
+        if secure is not None:
+            self.secure_port = await self._listen(secure.host, secure.port, secure.tls)
         self._containers_due = self._clock.now() + CONTAINERS_MS
         self._set_timer()
+
+    async def _listen(self, host: str, port: int, tls: Tls | None) -> int:
+        listener = await self._transport.listen(self._accept, host, port, tls)
+        self._listeners.append(listener)
+        return listener.port
 
     def _recover(self) -> bytes:
         """Recover the state; return the secret of the session passwords."""
@@ -123,8 +145,8 @@ class ZooKeeperServer:
         self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._listener is not None:
-            await self._listener.close()
+        for listener in self._listeners:
+            await listener.close()
         await self._commit.close()
         for connection in tuple(self.connections):
             connection.link.close()

@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 ORGANIZATION: Final = "Example"
 UNIT: Final = "Data"
 PASSWORD: Final = "change-me-now"
+CLIENT_HOST: Final = ("client.example",)
+"""Java cannot read a certificate without any name of a host, as trustme makes it."""
 
 
 class Certificate:
@@ -128,7 +130,7 @@ class Authority:
 
     def client(self, user: str) -> Certificate:
         """Return a certificate of a client, whose subject is CN=user,OU=Data,O=Example."""
-        return self._issue(user, (), timedelta(days=365))
+        return self._issue(user, CLIENT_HOST, timedelta(days=365))
 
     def expired_server(self, *hosts: str) -> Certificate:
         """Return a certificate of a server that ended yesterday."""
@@ -138,11 +140,11 @@ class Authority:
 
     def expired_client(self, user: str) -> Certificate:
         """Return a certificate of a client that ended yesterday."""
-        return self._issue(user, (), timedelta(days=-1))
+        return self._issue(user, CLIENT_HOST, timedelta(days=-1))
 
     def ending(self, user: str, days: float) -> Certificate:
         """Return a certificate of a client that ends in so many days."""
-        return self._issue(user, (), timedelta(days=days))
+        return self._issue(user, CLIENT_HOST, timedelta(days=days))
 
     def _issue(self, name: str, hosts: tuple[str, ...], validity: timedelta) -> Certificate:
         now = datetime.now(UTC)

@@ -3,12 +3,14 @@ from __future__ import annotations
 import pytest
 
 from minikafka.security.jaas import (
+    DIGEST_MODULE,
     MODULES,
     PLAIN_MODULE,
     SCRAM_MODULE,
     InvalidJaas,
     parse,
     parse_for,
+    parse_section,
 )
 
 SECRET = "s3cr3t-passw0rd"
@@ -91,3 +93,41 @@ def test_each_mechanism_needs_its_own_module(mechanism, module):
 
 def test_repr_of_an_entry_has_no_secret():
     assert SECRET not in repr(parse(f'{PLAIN_MODULE} required password="{SECRET}";'))
+
+
+FILE = f"""
+Server {{
+  {DIGEST_MODULE} required user_super="{SECRET}" user_bob="bob }}; secret";
+}};
+Client {{ {DIGEST_MODULE} required username="bob" password="bob }}; secret"; }};
+"""
+
+
+def test_section_of_a_file_has_the_options_of_its_module():
+    server, client = parse_section(FILE, "Server"), parse_section(FILE, "Client")
+
+    assert server is not None
+    assert server.users == {"super": SECRET, "bob": "bob }; secret"}
+    assert server.plain_users == {}
+    assert client is not None
+    assert client.options == {"username": "bob", "password": "bob }; secret"}
+    assert parse_section(FILE, "KafkaServer") is None
+    assert parse_section("// nothing", "Server") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (FILE + FILE, "one section Server"),
+        (f"Server {{ {DIGEST_MODULE} required; {DIGEST_MODULE} required; }};", "one login module"),
+        ("Server { };", "one login module"),
+        (f'Server {{ {DIGEST_MODULE} required user_a="{SECRET}"; }}', "does not end with };"),
+        (f'Server {{ {DIGEST_MODULE} required user_a="{SECRET}";', "has no section"),
+        (f'{DIGEST_MODULE} required user_a="{SECRET}";', "has no section"),
+        (f'Server {{ {DIGEST_MODULE} required user_a="{SECRET}" }};', "semicolon"),
+    ],
+)
+def test_file_without_whole_sections_is_refused_without_its_secrets(text, reason):
+    with pytest.raises(InvalidJaas, match=reason) as refused:
+        parse_section(text, "Server")
+    assert SECRET not in str(refused.value)

@@ -23,14 +23,19 @@ _SNAPSHOT_COUNT = 100_000
     "--port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    required=True,
-    help="Port for clients; 0 for any free port.",
+    help="Port for clients, without encryption; 0 for any free port. Without it, only secureClientPort of --config.",
+)
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="File with Apache ZooKeeper's keys of encryption and authentication, one key=value a line.",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on. There is no encryption, so that others than this machine should not reach it.",
+    help="Address to listen on. Others than this machine should reach only a port with encryption.",
 )
 @click.option(
     "--tick-time",
@@ -57,7 +62,8 @@ _SNAPSHOT_COUNT = 100_000
 @click.option("--parent", type=int, metavar="PID", hidden=True, help="End when this process ends.")
 def zookeeper(
     data: str,
-    port: int,
+    port: int | None,
+    config: str | None,
     host: str,
     tick_time: int,
     max_session_timeout: int | None,
@@ -70,10 +76,14 @@ def zookeeper(
     replicated: while it is down, there is no coordination, and if its disk is lost, the data are lost. Use an ensemble
     of Apache ZooKeeper where this is not enough.
 
-    Not implemented: ensembles and reconfiguration, TTL nodes, quotas, SASL, TLS, read-only mode, throttling, and the
+    Keys of --config: secureClientPort, ssl.keyStore.location, ssl.trustStore.location, ssl.clientAuth and others with
+    ssl. in front, DigestAuthenticationProvider.superDigest, X509AuthenticationProvider.superUser, superUser,
+    java.security.auth.login.config, enforce.auth.enabled and enforce.auth.schemes.
+
+    Not implemented: ensembles and reconfiguration, TTL nodes, quotas, Kerberos, read-only mode, throttling, and the
     HTTP server for administration.
     """
     import_at_once()
     zookeeper_process.run_zookeeper(
-        data, host, port, tick_time, max_session_timeout, snapshot_count, parent
+        data, host, port, config, tick_time, max_session_timeout, snapshot_count, parent
     )

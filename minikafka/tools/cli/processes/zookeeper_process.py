@@ -16,16 +16,18 @@ import sys
 from functools import partial
 
 from minikafka.base.endpoints import Endpoint
-from minikafka.base.errors import MinikafkaError
+from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.descriptors import raise_soft_limit, soft_limit
 from minikafka.runtime.forking import in_child
 from minikafka.runtime.spawning import die_with
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+from minikafka.runtime.tls import keep_fresh
 from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.cli.processes.log_lines import log_to_stderr
-from minikafka.zookeeper.server.server import ZooKeeperServer
+from minikafka.tools.cluster.zookeeper.secure_server import ServerSecurity, load_security
+from minikafka.zookeeper.server.server import SecurePort, ZooKeeperServer
 from minikafka.zookeeper.server.settings import DEFAULTS, ServerSettings
 from minikafka.zookeeper.server.store.store import Store
 
@@ -38,7 +40,8 @@ _OWN_DESCRIPTORS = 64
 def run_zookeeper(
     data: str,
     host: str,
-    port: int,
+    port: int | None,
+    config: str | None,
     tick_ms: int,
     session_timeout_max_ms: int | None,
     snapshot_after: int,
@@ -46,11 +49,17 @@ def run_zookeeper(
 ) -> None:
     """Run a server until it is ended. `parent`: pid of a process; the server is killed when that process ends.
 
-    Raises OSError if it cannot listen, and MinikafkaError if its data cannot be used.
+    `port` None: no port without TLS. `config`: the file with the keys of encryption and authentication. Raises OSError
+    if it cannot listen, and MinikafkaError if its data or its configuration cannot be used.
     """
     if parent is not None:
         die_with(parent)
     raise_soft_limit()
+    security = load_security(config, host) if config is not None else ServerSecurity()
+    if port is None and security.secure is None:
+        raise ConfigError(
+            "the server has no port: give --port, or set secureClientPort in --config"
+        )
     log_to_stderr()
     settings = ServerSettings(
         tick_ms=tick_ms,
@@ -58,10 +67,12 @@ def run_zookeeper(
         connections_max=min(DEFAULTS.connections_max, soft_limit() - _OWN_DESCRIPTORS),
         snapshot_after=snapshot_after,
     )
-    asyncio.run(_serve(os.path.realpath(data), host, port, settings))
+    asyncio.run(_serve(os.path.realpath(data), host, port, settings, security))
 
 
-async def _serve(data: str, host: str, port: int, settings: ServerSettings) -> None:
+async def _serve(
+    data: str, host: str, port: int | None, settings: ServerSettings, security: ServerSecurity
+) -> None:
     ended = asyncio.Event()
     tasks = TaskRegistry(lambda name, error: _end_at_once(f"task {name}: {error!r}"))
     server = ZooKeeperServer(
@@ -72,18 +83,21 @@ async def _serve(data: str, host: str, port: int, settings: ServerSettings) -> N
         tasks,
         ThreadExecutor(),
         settings=settings,
+        authentication=security.authentication,
         in_child=in_child,
         on_failure=_end_at_once,
     )
     gc.disable()  # collections would take a third of the time to load a large snapshot
     try:
-        await server.start(host, port)
+        await server.start(host, port, security.secure)
     except OSError as error:
-        raise MinikafkaError(_refusal(host, port, error)) from error
+        raise MinikafkaError(_refusal(host, server, port, security.secure, error)) from error
+    if security.secure is not None:
+        tasks.spawn(keep_fresh([security.secure.tls], SystemClock()), "certificates")
     gc.freeze()
     gc.enable()
     gc.set_threshold(10_000, 5, 1_000)
-    if not Endpoint("", host, port).is_loopback:
+    if port is not None and not Endpoint("", host, port).is_loopback:
         logger.warning(
             "%s:%d can be reached from other machines, without encryption", host, server.port
         )
@@ -91,7 +105,8 @@ async def _serve(data: str, host: str, port: int, settings: ServerSettings) -> N
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, partial(_end, ended))
     print(
-        f"zookeeper serves on {host}:{server.port}: one node, not replicated; data in {data}",
+        f"zookeeper serves on {_addresses(host, server, security.secure)}: "
+        f"one node, not replicated; data in {data}",
         flush=True,
     )
     await ended.wait()
@@ -100,11 +115,28 @@ async def _serve(data: str, host: str, port: int, settings: ServerSettings) -> N
     print("zookeeper has stopped", flush=True)
 
 
-def _refusal(host: str, port: int, error: OSError) -> str:
+def _addresses(host: str, server: ZooKeeperServer, secure: SecurePort | None) -> str:
+    """Return the addresses of the server's ports, that with TLS last."""
+    found = [f"{host}:{server.port}"] if server.port else []
+    found += [f"TLS {secure.host}:{server.secure_port}"] if secure is not None else []
+    return ", ".join(found)
+
+
+def _refusal(
+    host: str,
+    server: ZooKeeperServer,
+    port: int | None,
+    secure: SecurePort | None,
+    error: OSError,
+) -> str:
+    names = "--host or --port"
+    if secure is not None and (port is None or server.port):  # the first port is open
+        host, port, names = secure.host, secure.port, "secureClientPort or its address"
     if error.errno == errno.EADDRINUSE:
-        return f"{host}:{port} is in use by another process; choose another --port, or stop it"
+        names = names.replace("--host or ", "").removesuffix(" or its address")
+        return f"{host}:{port} is in use by another process; choose another {names}, or stop it"
     reason = error.strerror or str(error)
-    return f"cannot listen on {host}:{port}: {reason}; choose another --host or --port"
+    return f"cannot listen on {host}:{port}: {reason}; choose another {names}"
 
 
 def _end(ended: asyncio.Event) -> None:

@@ -75,7 +75,8 @@ SingleChange: TypeAlias = Created | Deleted | DataSet | AclSet | Checked
 class Attempt:
     """The operations of one request, with one zxid. `time_ms`: Unix ms, for ctime and mtime.
 
-    `changes`: the content of the log record. `events`: (change, path, node) for the watches, in the operations' order.
+    `schemes`: those that access control lists may have. `changes`: the content of the log record. `events`: (change,
+    path, node) for the watches, in the operations' order.
     `childless`: containers created with the ephemeral flag, which take no children within this request [measured].
     """
 
@@ -85,15 +86,24 @@ class Attempt:
         "childless",
         "events",
         "requester",
+        "schemes",
         "time_ms",
         "tree",
         "undo",
         "zxid",
     )
 
-    def __init__(self, tree: Tree, requester: Requester, zxid: int, time_ms: int) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        requester: Requester,
+        zxid: int,
+        time_ms: int,
+        schemes: Collection[str] = acl.SCHEMES,
+    ) -> None:
         self.tree = tree
         self.requester = requester
+        self.schemes = schemes
         self.zxid = zxid
         self.time_ms = time_ms
         self.changes: list[SingleChange] = []
@@ -153,7 +163,7 @@ class Attempt:
 
     def _resolved(self, wanted: Acl | None) -> Acl:
         """Return the list to store. Raises Refused for an invalid list, and if `auth` entries become too long."""
-        found = resolved(wanted, self.requester.identities)
+        found = resolved(wanted, self.requester.identities, self.schemes)
         if found is not wanted and any(scheme == "auth" for _, scheme, _ in wanted or ()):
             self._expanded += sum(len(name) for _, _, name in found)
             if self._expanded > _EXPANDED_MAX:

@@ -6,7 +6,7 @@ waits and reads no clock: `now` is monotonic ms, for expiry; `time_ms` is Unix m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from minikafka.zookeeper.messages import codes
@@ -51,7 +51,8 @@ _REMOVE_MODES: Final = {**_CHECK_MODES, 4: (PERSISTENT, PERSISTENT)}
 class ServerState:
     """Tree, watches and sessions. `journal`: the transactions to make durable, which the owner takes away.
 
-    `first_session_id`: id of the first session. `keeps_journal` False: for a server that stores nothing.
+    `first_session_id`: id of the first session. `keeps_journal` False: for a server that stores nothing. `schemes`:
+    those that access control lists may have.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ServerState:
         first_session_id: int = 1,
         session_timeout_max_ms: int | None = None,
         keeps_journal: bool = True,
+        schemes: Collection[str] = acl.SCHEMES,
     ) -> None:
         self.zxid = 0
         self.tree = Tree()
@@ -69,6 +71,7 @@ class ServerState:
         self.child_watches = WatchTable()
         self.journal: list[LoggedTransaction] = []
         self._keeps_journal = keeps_journal
+        self._schemes = schemes
         self._logged_zxid = 0
         """Zxid of the last transaction."""
 
@@ -78,7 +81,7 @@ class ServerState:
         """Carry out a single write. Raises Refused."""
         self.check_session(client)
         self.zxid += 1
-        attempt = Attempt(self.tree, client, self.zxid, time_ms)
+        attempt = Attempt(self.tree, client, self.zxid, time_ms, self._schemes)
         try:
             result = attempt.apply(operation)
         except Refused as refused:
@@ -101,7 +104,7 @@ class ServerState:
         """
         self.check_session(client)
         self.zxid += 1
-        attempt = Attempt(self.tree, client, self.zxid, time_ms)
+        attempt = Attempt(self.tree, client, self.zxid, time_ms, self._schemes)
         results: list[OpResult | int] = []
         try:
             for operation in operations:

@@ -243,7 +243,7 @@ async def test_reconfig_is_refused_and_uses_up_a_zxid(scene, client):
     assert scene.zxid == before + 1
 
 
-@pytest.mark.parametrize("opcode", [13, 20, -10, 102, 0, 10, 99, 108, -1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("opcode", [13, 20, -10, 0, 10, 99, 108, -1, 2**31 - 1, -(2**31)])
 async def test_request_that_is_not_implemented_ends_the_connection(client, opcode):
     reply = await client.call(opcode, bytes(20))
     assert reply == (reply.xid, -1, codes.UNIMPLEMENTED, b"")

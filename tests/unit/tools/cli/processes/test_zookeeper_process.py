@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.security.certificates import Authority
 from support.zookeeper import wire as wire
 from support.zookeeper.wire import WireClient
 
@@ -22,10 +25,12 @@ from minikafka.zookeeper.messages.codes import CREATE
 class Server:
     """One process of `minikafka zookeeper` on a free port."""
 
-    def __init__(self, data: Path, *options: str) -> None:
+    def __init__(self, data: Path, *options: str, port: str | None = "0") -> None:
         command = [sys.executable, "-m", "minikafka", "zookeeper", "--data", str(data)]
+        if port is not None:
+            command += ["--port", port]
         self.process = subprocess.Popen(
-            [*command, "--port", "0", *options],
+            [*command, *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -166,3 +171,41 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     unneeded = {"aiozk", "aiohttp", "rich", "kio", "uvloop", "msgpack", "multiprocessing", "email"}
     assert unneeded & set(found.stdout.split()) == set()
+
+
+async def test_server_with_a_configuration_file_serves_only_its_port_with_tls(tmp_path, servers):
+    authority = Authority(tmp_path / "ca")
+    config = tmp_path / "zoo.cfg"
+    config.write_text(
+        f"secureClientPort=0\nssl.clientAuth=need\nssl.keyStore.location={authority.server().pem}\n"
+        f"ssl.trustStore.location={authority.pem}\n"
+    )
+    servers.append(Server(tmp_path / "data", "--config", str(config), port=None))
+    port = servers[-1].port()
+    context = ssl.create_default_context(cadata=authority.pem_text)
+    context.load_cert_chain(authority.client("alice").pem)
+    with (
+        socket.create_connection(("127.0.0.1", port)) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        secure.sendall(b"ruok")
+        assert secure.recv(10) == b"imok"
+
+
+def test_server_without_a_port_or_with_a_wrong_key_does_not_start(tmp_path, servers):
+    config = tmp_path / "zoo.cfg"
+    for text, reason in (
+        ("superUser=chief", "the server has no port: give --port, or set secureClientPort"),
+        ("secureClientPort=0", f"{config}: ssl.keyStore.location is not set"),
+        (
+            "secureClientPort=0\nssl.keyStore.location=/not/there",
+            f"{config}: ssl.keyStore.location: /not/there cannot be read",
+        ),
+        ("java.security.auth.login.config=/not/there", "java.security.auth.login.config: /not"),
+    ):
+        config.write_text(text)
+        servers.append(Server(tmp_path / "data", "--config", str(config), port=None))
+        code, errors = servers[-1].end()
+        assert code != 0
+        assert reason in errors
+        assert "Traceback" not in errors
