@@ -150,7 +150,7 @@ def test_every_config_key_has_a_test_of_its_effect_unless_its_feature_is_missing
     """A key that is read may still have no effect."""
     sources = "".join(map(text_of, files_of_tests()))
     marks = re.findall(r"pytest\.mark\.key\(([^)]*)\)", sources)
-    shown = set(re.findall(r'"([a-z0-9.]+)"', "".join(marks)))
+    shown = set(re.findall(r'"([A-Za-z0-9.]+)"', "".join(marks)))
 
     assert sorted({name for name, key in keys().items() if not key.waits_for} - shown) == []
     assert sorted(shown - keys().keys()) == []

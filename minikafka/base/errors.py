@@ -252,6 +252,10 @@ class NotConnected(CoordinationError):
     """The request was never sent, so it was not applied."""
 
 
+class ZooKeeperLoginRefused(CoordinationError):
+    """ZooKeeper has refused the user or the password. The text names the configuration key, and no password."""
+
+
 class OutcomeUnknown(CoordinationError):
     """The request was sent but got no response: the caller must read the nodes to learn if it was applied."""
 

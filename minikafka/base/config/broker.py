@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from minikafka.base.config.authorizer import AuthorizerKeys, check_authorizer
+from minikafka.base.config.authorizer import check_authorizer
 from minikafka.base.config.keys import (
     INT_MAX,
     LONG_MAX,
@@ -28,8 +28,9 @@ from minikafka.base.config.keys import (
 )
 from minikafka.base.config.listeners import Listeners, parse_listeners
 from minikafka.base.config.security import PREFIX, SecurityKeys, parse_prefixed, security_of
+from minikafka.base.config.zookeeper import ZooKeeperKeys, check_zookeeper
 from minikafka.base.coordination import CONTROLLER, LEADERS, MODES
-from minikafka.base.endpoints import Endpoint, SecurityProtocol, check_connect
+from minikafka.base.endpoints import Endpoint, SecurityProtocol
 from minikafka.base.errors import ConfigError
 from minikafka.base.toml import read_toml, table_of
 
@@ -54,7 +55,7 @@ _KAFKA_VERSION: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(AuthorizerKeys):
+class BrokerConfig(ZooKeeperKeys):
     """Settings of one broker. The attribute of a key is the key's name with `_` instead of `.`."""
 
     # Identity and listeners.
@@ -163,20 +164,6 @@ class BrokerConfig(AuthorizerKeys):
         low=2,
         high=50_000,
         mode=LEADERS,
-    )
-
-    # ZooKeeper.
-    zookeeper_connect: str = key(
-        STRING, "", "ZooKeeper servers as host:port,host:port, with an optional /chroot at the end."
-    )
-    zookeeper_session_timeout_ms: int = key(
-        INT,
-        18_000,
-        "Time without a heartbeat after which ZooKeeper considers the broker dead.",
-        low=1,
-    )
-    zookeeper_connection_timeout_ms: int = key(
-        INT, 18_000, "Maximum time for which a starting broker waits for ZooKeeper.", low=1
     )
 
     # Topics.
@@ -559,7 +546,7 @@ def _check_broker(config: BrokerConfig) -> None:
         )
     check_authorizer(config)
     _ = config.endpoints  # raises ConfigError for listeners that contradict each other
-    check_connect(config.zookeeper_connect)
+    check_zookeeper(config)
     check_inherited(config)
 
 

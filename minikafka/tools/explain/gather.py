@@ -24,6 +24,7 @@ from minikafka.tools.cluster.observation.causes import Cause, causes_of
 from minikafka.tools.cluster.observation.sights import RUNS, Sights, look
 from minikafka.tools.cluster.processes import is_paused
 from minikafka.tools.cluster.running import RunningProcesses
+from minikafka.tools.cluster.zookeeper.access import access_of_cluster
 from minikafka.tools.explain.evidence import (
     SILENT,
     UP,
@@ -86,7 +87,8 @@ class Sources:
         process = RunningProcesses(self.found.directory, self.clock).zookeeper(record)
         if record.runs_zookeeper and (process is None or is_paused(process)):
             return None
-        return await read_nodes(self.found.zookeeper, tp, self.clock, self._rng)
+        access = access_of_cluster(self.found.directory, record, self._rng)
+        return await read_nodes(self.found.zookeeper, tp, self.clock, self._rng, access)
 
     async def partition(self, tp: TopicPartition) -> PartitionEvidence:
         """Return the evidence of a partition."""

@@ -18,6 +18,7 @@ from minikafka.deciders.leaders.model import PartitionView
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.explain.evidence import Nodes
+from minikafka.zookeeper.client.access import OPEN_ACCESS, ZooKeeperAccess
 from minikafka.zookeeper.client.client import ZooKeeperClient
 from minikafka.zookeeper.nodes import (
     admin_requests,
@@ -36,13 +37,17 @@ _SESSION_TIMEOUT_MS: Final = 6_000
 _NO_SESSION: Final = -1
 
 
-async def read_nodes(connect: str, tp: TopicPartition, clock: Clock, rng: Rng) -> Nodes | None:
+async def read_nodes(
+    connect: str, tp: TopicPartition, clock: Clock, rng: Rng, access: ZooKeeperAccess = OPEN_ACCESS
+) -> Nodes | None:
     """Return ZooKeeper's data about the partition, None if ZooKeeper does not answer within TIMEOUT_MS.
 
-    `connect`: host:port[/chroot].
+    `connect`: host:port[/chroot]. `access`: encryption and authentication.
     """
     tasks = TaskRegistry()
-    zookeeper = ZooKeeperClient(connect, _SESSION_TIMEOUT_MS, clock, rng, tasks, SocketTransport())
+    zookeeper = ZooKeeperClient(
+        connect, _SESSION_TIMEOUT_MS, clock, rng, tasks, SocketTransport(), access=access
+    )
     try:
         async with asyncio.timeout(TIMEOUT_MS / 1000):
             await zookeeper.start()

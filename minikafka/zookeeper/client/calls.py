@@ -29,8 +29,9 @@ from minikafka.base.errors import (
     ServerVerdict,
     StaleSession,
 )
-from minikafka.base.ports import Create, Delete, MultiOp, Set, Stat, Znode
+from minikafka.base.ports import Check, Create, Delete, MultiOp, Set, Stat, Znode
 from minikafka.zookeeper.messages import codes, replies, requests
+from minikafka.zookeeper.messages.jute import ANYONE, Acl, JuteReader, buffer
 
 Answer = TypeVar("Answer")
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -188,9 +189,9 @@ def _multi_read(kind: int, paths: Sequence[str]) -> ZooKeeperCall[list[Any]]:
 # ---- writes
 
 
-def create(op: Create) -> ZooKeeperCall[tuple[str, Stat]]:
+def create(op: Create, acl: Acl = ANYONE) -> ZooKeeperCall[tuple[str, Stat]]:
     """Return a request that creates a node. The result of the request is the created path and the Stat."""
-    body = requests.encode_write(op)
+    body = requests.encode_write(op, acl)
     return ZooKeeperCall(
         body, lambda reply: replies.decode_whole(replies.decode_created, reply), op.path
     )
@@ -206,8 +207,10 @@ def delete(op: Delete) -> ZooKeeperCall[None]:
     return ZooKeeperCall(requests.encode_write(op), _nothing, op.path)
 
 
-def multi(ops: Sequence[MultiOp]) -> ZooKeeperCall[list[Stat | None]]:
+def multi(ops: Sequence[MultiOp], acls: Sequence[Acl] = ()) -> ZooKeeperCall[list[Stat | None]]:
     """Return a multi request. Its result has a Stat for each create and set, None for each other operation.
+
+    `acls`: for each operation the list of the node, if it creates one; empty: everybody may do everything.
 
     The decoder of the reply raises MultiFailed if ZooKeeper has refused the multi.
     """
@@ -221,7 +224,7 @@ def multi(ops: Sequence[MultiOp]) -> ZooKeeperCall[list[Stat | None]]:
             raise _multi_failed(0, codes.RUNTIME_INCONSISTENCY, ops[0].path)
         return results
 
-    return ZooKeeperCall(requests.encode_multi(ops), decode, ops[0].path if ops else "")
+    return ZooKeeperCall(requests.encode_multi(ops, acls), decode, ops[0].path if ops else "")
 
 
 def _multi_failed(index: int, code: int, path: str) -> CoordinationError:
@@ -240,6 +243,21 @@ def remove_watch(path: str, which: int) -> ZooKeeperCall[None]:
     return ZooKeeperCall(
         protocol.RemoveWatchesRequest(path=path, type=which).serialize(), _nothing, path
     )
+
+
+def sync(path: str) -> ZooKeeperCall[Any]:
+    """Return a multi that only checks that a node exists: a write without effect."""
+    return multi([Check(path, codes.ANY_VERSION)])
+
+
+def sasl(token: bytes) -> ZooKeeperCall[bytes]:
+    """Return a request with a token of SASL. The result of the request is the server's token."""
+
+    def decode(reply: bytes) -> bytes:
+        reader = JuteReader(reply)
+        return reader.buffer() or b""
+
+    return ZooKeeperCall(LENGTH.pack(codes.SASL) + buffer(token), decode, "the login")
 
 
 def close() -> ZooKeeperCall[None]:

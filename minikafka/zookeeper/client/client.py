@@ -28,7 +28,6 @@ from minikafka.base.errors import (
     StaleSession,
 )
 from minikafka.base.ports import (
-    Check,
     Clock,
     Create,
     Delete,
@@ -45,8 +44,10 @@ from minikafka.base.ports import (
     Znode,
 )
 from minikafka.zookeeper.client import calls
+from minikafka.zookeeper.client.access import OPEN_ACCESS, ZooKeeperAccess
 from minikafka.zookeeper.client.calls import Answer, ZooKeeperCall
-from minikafka.zookeeper.client.session import Verification, ZooKeeperSession, end_session
+from minikafka.zookeeper.client.ending import end_session
+from minikafka.zookeeper.client.session import Verification, ZooKeeperSession
 from minikafka.zookeeper.messages import codes
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,8 @@ class ZooKeeperClient:
     """The client of ZooKeeper: implements the port `base.ports.ZooKeeper` with a session and its successors.
 
     `connect`: host:port,host:port/chroot, as in `zookeeper.connect`. A missing chroot is created.
-    `connect_timeout_ms`: maximum time for which `start` waits for a server; default: the session timeout.
+    `connect_timeout_ms`: maximum time for which `start` waits for a server; default: the session timeout. `access`:
+    encryption, authentication and the access control lists of new nodes.
     """
 
     def __init__(
@@ -78,10 +80,12 @@ class ZooKeeperClient:
         tasks: Tasks,
         transport: Transport,
         *,
+        access: ZooKeeperAccess = OPEN_ACCESS,
         in_flight_max: int = IN_FLIGHT_MAX,
         connect_timeout_ms: int | None = None,
     ) -> None:
         servers, self._chroot = parse_connect(connect)
+        self._acl_of = access.acl_of
         self._clock = clock
         self._watches = Watches()
         self._is_old_server = False
@@ -92,6 +96,7 @@ class ZooKeeperClient:
             rng,
             tasks,
             transport,
+            access,
             connect_timeout_ms=connect_timeout_ms or session_timeout_ms,
             in_flight_max=in_flight_max,
             on_event=self._on_event,
@@ -131,7 +136,10 @@ class ZooKeeperClient:
         return self._session.last_zxid
 
     async def start(self) -> None:
-        """Connect, and create the chroot. Raises NotConnected if no server answers within the connect timeout."""
+        """Connect, and create the chroot. Raises NotConnected if no server answers within the connect timeout.
+
+        Raises ZooKeeperLoginRefused, if every server refuses the login.
+        """
         await self._session.start()
         try:
             if self._chroot:
@@ -141,7 +149,7 @@ class ZooKeeperClient:
             raise
 
     def verify_sessions(self, path: str, verify: Callable[[bytes | None], None]) -> None:
-        sync = calls.multi([Check(self._full("/"), -1)])
+        sync = calls.sync(self._full("/"))
         read = calls.get_data(self._full(path), watch=False)
         self._session.verification = Verification(sync, read, verify)
 
@@ -212,7 +220,7 @@ class ZooKeeperClient:
         ZooKeeper's own sync request is not enough: ZooKeeper's leader answers it without the quorum, so a
         later read may miss a write that another client has already seen.
         """
-        await self._read(calls.multi([Check(self._full("/"), -1)]))
+        await self._read(calls.sync(self._full("/")))
 
     async def _read(self, call: ZooKeeperCall[Answer]) -> Answer:
         [answer] = await self._repeated(lambda losses: [call], self.generation)
@@ -291,7 +299,7 @@ class ZooKeeperClient:
         Raises NodeExists, NoNode (for a missing parent), NoChildrenForEphemerals.
         """
         op = Create(self._full(path), data, ephemeral, sequential)
-        made, stat = await self._session.submit(calls.create(op), generation)
+        made, stat = await self._session.submit(calls.create(op, self._acl_of(path)), generation)
         return self._stripped(made), stat
 
     async def ensure(self, path: str) -> None:
@@ -317,7 +325,8 @@ class ZooKeeperClient:
         if not ops:
             return []
         full = [op._replace(path=self._full(op.path)) for op in ops]
-        return await self._session.submit(calls.multi(full), generation)
+        acls = [self._acl_of(op.path) for op in ops]
+        return await self._session.submit(calls.multi(full, acls), generation)
 
     async def _ensure(self, full: str) -> None:
         if await self._or_none(calls.exists(full, watch=False)) is not None:
@@ -326,7 +335,9 @@ class ZooKeeperClient:
         if parent:
             await self._ensure(parent)
         with suppress(NodeExists):
-            await self._read(calls.create(Create(full, b"")))
+            is_below = full.startswith(self._chroot + "/")
+            acl = self._acl_of(self._stripped(full) if is_below else full)
+            await self._read(calls.create(Create(full, b""), acl))
 
     # ---- watches
 
@@ -387,13 +398,19 @@ def parse_connect(connect: str) -> tuple[list[tuple[str, int]], str]:
 
 
 async def close_session(
-    connect: str, session_id: int, password: bytes, clock: Clock, transport: Transport
+    connect: str,
+    session_id: int,
+    password: bytes,
+    clock: Clock,
+    transport: Transport,
+    access: ZooKeeperAccess = OPEN_ACCESS,
 ) -> None:
     """End the session of a client process that has ended. ZooKeeper then deletes the session's ephemeral nodes.
 
     Raises NotConnected if no server answers.
     """
-    await end_session(parse_connect(connect)[0], session_id, password, clock, transport)
+    servers = parse_connect(connect)[0]
+    await end_session(servers, session_id, password, clock, transport, access)
 
 
 def _smaller(

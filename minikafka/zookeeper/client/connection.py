@@ -70,6 +70,8 @@ class ZooKeeperConnection:
         self._out: list[bytes] = []
         self._in = bytearray()
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._error: Exception | None = None
+        """Why the transport has ended the connection, for example an alert of TLS."""
 
     # ---- sending
 
@@ -154,6 +156,7 @@ class ZooKeeperConnection:
 
     def disconnected(self, error: Exception | None) -> None:
         """Call `Owner.on_lost` and fail the pending requests (StreamHandler)."""
+        self._error = error
         self.abort()
 
     def drained(self) -> None:
@@ -168,7 +171,10 @@ class ZooKeeperConnection:
             self._link.abort()
         self._owner.on_lost(self)
         if self._handshake is not None and not self._handshake.done():
-            self._handshake.set_exception(ConnectionError("the server closed the connection"))
+            reason = f": {self._error}" if self._error is not None else ""
+            self._handshake.set_exception(
+                ConnectionError(f"the server closed the connection{reason}")
+            )
         sent, self._sent = self._sent, deque()
         for request in sent:
             if not request.answer.done():

@@ -25,19 +25,21 @@ from minikafka.base.errors import (
     OutcomeUnknown,
     StaleSession,
     TooLarge,
+    ZooKeeperLoginRefused,
 )
 from minikafka.base.ports import Clock, Rng, SessionEvent, SessionState, Tasks, Timer, Transport
 from minikafka.zookeeper.client import calls
+from minikafka.zookeeper.client.access import OPEN_ACCESS, ZooKeeperAccess
 from minikafka.zookeeper.client.calls import Answer, Attached, ZooKeeperCall
 from minikafka.zookeeper.client.connection import ZooKeeperConnection
+from minikafka.zookeeper.client.ending import CLOSE_TIMEOUT_MS, NoOwner, end
+from minikafka.zookeeper.client.login import log_in
 
 logger = logging.getLogger(__name__)
 
 REQUEST_MAX: Final = 1024 * 1024 - 1
 """Longest frame that a server accepts (the default of its `jute.maxbuffer`)."""
 IN_FLIGHT_BYTES_MAX: Final = 4 * 1024 * 1024
-CLOSE_TIMEOUT_MS: Final = 1_000
-_END_TIMEOUT_MS: Final = 5_000
 _ATTACH_TIMEOUT_MIN_MS: Final = 200
 _STABLE_MS: Final = 1_000
 """A shorter connection counts as a failed attempt, so that reconnecting is never a busy loop."""
@@ -78,8 +80,9 @@ class ZooKeeperSession:
 
     `servers`: (host, port) pairs. `timeout_ms`: the requested session timeout (the attribute later contains the
     granted timeout). `connect_timeout_ms`: maximum time for which `start` waits for a server.
-    At most `in_flight_max` requests and 4 MiB can be unanswered; further requests are queued.
-    `on_event(change, path)` is called when a watch fires. `on_attached()` is called after each new connection.
+    `access`: encryption and authentication. At most `in_flight_max` requests and 4 MiB can be unanswered; further
+    requests are queued. `on_event(change, path)` is called when a watch fires. `on_attached()` is called after each new
+    connection.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class ZooKeeperSession:
         rng: Rng,
         tasks: Tasks,
         transport: Transport,
+        access: ZooKeeperAccess = OPEN_ACCESS,
         *,
         connect_timeout_ms: int,
         in_flight_max: int,
@@ -108,12 +112,17 @@ class ZooKeeperSession:
         """The check of later sessions. If it raises ClusterLost for all servers, this ends the task of the session."""
         self._lost: set[tuple[str, int]] = set()
         """The servers without the cluster, since the last connection."""
+        self._refused: dict[tuple[str, int], ZooKeeperLoginRefused] = {}
+        """The servers that have refused the login since the last connection."""
+        self._last_error: Exception | None = None
+        """Why the last attempt to connect has failed."""
         self._on_attached = on_attached
         self._servers = deque(rng.shuffled(servers))
         self._clock = clock
         self._rng = rng
         self._tasks = tasks
         self._transport = transport
+        self._access = access
         self._in_flight_max = in_flight_max
         self._in_flight = 0
         self._in_flight_bytes = 0
@@ -150,9 +159,14 @@ class ZooKeeperSession:
         return stream
 
     async def connected(self) -> int:
-        """Wait until the state is CONNECTED; return the session's number (its generation). Raises Closed."""
+        """Wait until the state is CONNECTED; return the session's number (its generation).
+
+        Raises Closed, and before the first connection ZooKeeperLoginRefused, if all servers refuse the login.
+        """
         while self.state is not SessionState.CONNECTED:
             self._check_open()
+            if not self.generation and self._refused.keys() >= set(self._servers):
+                raise next(iter(self._refused.values()))
             await self._changed.wait()
         return self.generation
 
@@ -181,7 +195,7 @@ class ZooKeeperSession:
     # ---- start and close
 
     async def start(self) -> None:
-        """Connect to a server. Raises NotConnected if no server answers within the connect timeout."""
+        """Connect to a server. Raises ZooKeeperLoginRefused, and NotConnected if none answers in time."""
         self._tasks.spawn(self._run(), "zookeeper-session")
         try:
             async with asyncio.timeout(self._connect_timeout_ms / _MS_PER_S):
@@ -190,7 +204,8 @@ class ZooKeeperSession:
             await self.close()
             if isinstance(error, TimeoutError):
                 names = ",".join(f"{host}:{port}" for host, port in self._servers)
-                raise NotConnected(f"no ZooKeeper server answers at {names}") from None
+                reason = f": {self._last_error}" if self._last_error else ""
+                raise NotConnected(f"no ZooKeeper server answers at {names}{reason}") from None
             raise
 
     async def close(self) -> None:
@@ -276,13 +291,18 @@ class ZooKeeperSession:
         except ClusterLost as lost:
             self._note_lost(host, port, lost)
             return None
+        except ZooKeeperLoginRefused as refused:
+            self._note_refused(host, port, refused)
+            return None
         except (OSError, ValueError) as error:
             self._failures += 1
+            self._last_error = error
             logger.info("ZooKeeper at %s:%d does not answer: %r", host, port, error)
             if self._last_zxid:
                 await self._examine(host, port)
             return None
         self._lost.clear()
+        self._refused.clear()
         self._attached(attached, connection, sent)
         return connection
 
@@ -296,6 +316,16 @@ class ZooKeeperSession:
         if self._lost.issuperset(self._servers):
             raise lost
         logger.error("ZooKeeper at %s:%d: %s", host, port, lost)
+
+    def _note_refused(self, host: str, port: int, refused: ZooKeeperLoginRefused) -> None:
+        """Note that a server has refused the login. `start` ends if all have; a later connection is tried again."""
+        self._failures += 1
+        self._last_error = refused
+        if (host, port) not in self._refused:
+            logger.error("ZooKeeper at %s:%d: %s", host, port, refused)
+        self._refused[host, port] = refused
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def _verify(self, connection: ZooKeeperConnection) -> None:
         """Check a new session with `verification`. Raises its exception, and OSError if the server does not answer."""
@@ -342,21 +372,23 @@ class ZooKeeperSession:
                 host,
                 port,
             )
-            await _end(connection)
+            await end(connection)
         except ClusterLost as lost:
             self._note_lost(host, port, lost)
         except (OSError, ValueError, CoordinationError):
             return
 
+    # ---- the start of a connection
+
     async def _handshake(
         self, host: str, port: int, *, is_new: bool = False
     ) -> tuple[Attached, ZooKeeperConnection, int]:
-        """Open a connection and send a connect request, for this session, or for a new one if `is_new`.
+        """Open a connection, send a connect request, for this session, or for a new one if `is_new`, and log in.
 
         Return the server's response, the connection, and the time of sending (monotonic ms). Raises OSError
-        (TimeoutError included), and ValueError for an invalid host name.
+        (TimeoutError included), ValueError for an invalid host name, and ZooKeeperLoginRefused.
         """
-        owner = _NoOwner() if is_new else self
+        owner = NoOwner() if is_new else self
         connection = ZooKeeperConnection(owner, self._clock.now)
         known = (0, b"", self.timeout_ms, 0)
         if not is_new:
@@ -364,9 +396,11 @@ class ZooKeeperSession:
         budget = max(_ATTACH_TIMEOUT_MIN_MS, self.timeout_ms / 3 / len(self._servers))
         try:
             async with asyncio.timeout(budget / _MS_PER_S):
-                await self._transport.connect(lambda: connection, host, port)
+                await self._transport.connect(lambda: connection, host, port, self._access.tls)
                 sent = self._clock.now()
                 attached = await connection.handshake(*known)
+                if attached.session_id:
+                    await log_in(connection, self._access.login)
         except BaseException:
             connection.abort()
             raise
@@ -468,7 +502,9 @@ class ZooKeeperSession:
 
     def _lease_over(self) -> None:
         if self._clock.now() < self._lease:  # timers may fire slightly early
-            self._lease_timer = self._clock.call_later(1, self._lease_over)
+            self._lease_timer = self._clock.call_later(
+                max(1, self._lease - self._clock.now()), self._lease_over
+            )
         elif self.state is SessionState.SUSPENDED:
             self._enter(SessionState.LEASE_EXPIRED)
 
@@ -502,72 +538,12 @@ class ZooKeeperSession:
                 queued.answer.set_exception(error)
 
 
-async def end_session(
-    servers: Sequence[tuple[str, int]],
-    session_id: int,
-    password: bytes,
-    clock: Clock,
-    transport: Transport,
-) -> None:
-    """End the session of a client process that has ended. Raises NotConnected if no server answers."""
-    for server in servers:
-        try:
-            await _end_session_at(server, session_id, password, clock, transport)
-        except (OSError, ValueError, CoordinationError) as error:
-            logger.info("ZooKeeper at %s:%d did not end the session: %r", *server, error)
-        else:
-            return
-    names = ",".join(f"{host}:{port}" for host, port in servers)
-    raise NotConnected(f"no ZooKeeper server answers at {names}")
-
-
-async def _end_session_at(
-    server: tuple[str, int], session_id: int, password: bytes, clock: Clock, transport: Transport
-) -> None:
-    connection = ZooKeeperConnection(_NoOwner(), clock.now)
-    try:
-        async with asyncio.timeout(_END_TIMEOUT_MS / _MS_PER_S):
-            await transport.connect(lambda: connection, *server)
-            attached = await connection.handshake(session_id, password, _END_TIMEOUT_MS, 0)
-            if attached.session_id == session_id:
-                await _end(connection)
-    finally:
-        connection.abort()
-
-
-async def _end(connection: ZooKeeperConnection) -> None:
-    """End the session of a connection, and close the connection. Raises OSError and CoordinationError."""
-    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    try:
-        connection.submit(calls.close(), answer)
-        async with asyncio.timeout(CLOSE_TIMEOUT_MS / _MS_PER_S):
-            await answer
-    finally:
-        connection.abort()
-
-
 def check_size(call: ZooKeeperCall[Any]) -> None:
     """Raise TooLarge if ZooKeeper does not accept a request of this size."""
     if len(call.body) + calls.LENGTH.size > REQUEST_MAX:
         raise TooLarge(
             f"{len(call.body)} bytes for {call.path}: ZooKeeper accepts at most {REQUEST_MAX}"
         )
-
-
-class _NoOwner:
-    """An Owner that ignores all events, for a connection that only ends a session."""
-
-    def on_answer(self, sent: int) -> None:
-        """Ignore the answer."""
-
-    def on_released(self, size: int) -> None:
-        """Ignore that a request was answered."""
-
-    def on_event(self, change: int, path: str) -> None:
-        """Ignore a watch event."""
-
-    def on_lost(self, connection: ZooKeeperConnection) -> None:
-        """Ignore the loss of the connection."""
 
 
 class _Events:

@@ -41,6 +41,8 @@ from minikafka.runtime.tls import keep_fresh
 from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.cli.arguments.config_files import errors_name_file, read_config
 from minikafka.tools.cli.processes.log_lines import log_to_stderr
+from minikafka.tools.cluster.zookeeper.access import access_of
+from minikafka.zookeeper.client.access import ZooKeeperAccess
 from minikafka.zookeeper.client.client import ZooKeeperClient, close_session
 
 logger = logging.getLogger(__name__)
@@ -163,6 +165,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     secret = config.minikafka_cluster_secret.encode()
     transport = _transport(asyncio.get_running_loop())
     tls = _control_tls(config, transport)
+    access = access_of(config, rng)
     zookeeper = ZooKeeperClient(
         connect,
         config.zookeeper_session_timeout_ms,
@@ -170,9 +173,10 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         rng,
         tasks,
         transport,
+        access=access,
         connect_timeout_ms=config.zookeeper_connection_timeout_ms,
     )
-    end_session = partial(_end_session, connect, clock, transport)
+    end_session = partial(_end_session, connect, clock, transport, access)
     ports = BrokerPorts(
         clock,
         SystemProcessor(),
@@ -191,8 +195,8 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     mode = new_mode(config, clock, rng, storage, tasks, zookeeper, end_session)
     broker = await create_broker(config, ports, mode)
     await broker.start()
-    control: list[Tls] = [item for item in tls or () if item is not None]
-    renewable = [*broker.encryption, *control]
+    outside: list[Tls] = [item for item in (*(tls or ()), access.tls) if item is not None]
+    renewable = [*broker.encryption, *outside]
     if renewable:
         tasks.spawn(keep_fresh(renewable, clock), "certificates")
     if trim := find_trim():
@@ -232,12 +236,17 @@ def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:
 
 
 async def _end_session(
-    connect: str, clock: Clock, transport: Transport, session_id: int, password: bytes
+    connect: str,
+    clock: Clock,
+    transport: Transport,
+    access: ZooKeeperAccess,
+    session_id: int,
+    password: bytes,
 ) -> None:
     """End the ZooKeeper session of this broker's previous process; retry while ZooKeeper is unreachable."""
     while True:
         try:
-            await close_session(connect, session_id, password, clock, transport)
+            await close_session(connect, session_id, password, clock, transport, access)
         except NotConnected as error:
             logger.info("%s", error)
             await clock.sleep(RETRY_MS)

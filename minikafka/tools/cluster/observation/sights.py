@@ -177,16 +177,18 @@ async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
     seen = Sights(zookeeper, brokers, attached, retired, record.coordination)
     if not is_disputed(seen.answers) or seen.zookeeper_is_away:
         return seen
-    return replace(seen, elected=await _elected(record, clock, rng))
+    return replace(seen, elected=await _elected(directory, record, clock, rng))
 
 
-async def _elected(record: ClusterRecord, clock: Clock, rng: Rng) -> int | None:
+async def _elected(
+    directory: ClusterDirectory, record: ClusterRecord, clock: Clock, rng: Rng
+) -> int | None:
     """Return the broker that ZooKeeper names as the controller; None if there is none, or no answer within LOOK_MS."""
-    from minikafka.tools.cluster.zookeeper.session import zookeeper_session
+    from minikafka.tools.cluster.zookeeper.session import cluster_session
     from minikafka.zookeeper.nodes import election
 
     try:
-        async with zookeeper_session(record.zookeeper, clock, rng, LOOK_MS) as zookeeper:
+        async with cluster_session(directory, record, clock, rng, LOOK_MS) as zookeeper:
             found = await election.read_controller(zookeeper)
     except (MinikafkaError, CoordinationError, ValueError):
         return None

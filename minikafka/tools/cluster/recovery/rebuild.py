@@ -23,7 +23,7 @@ from minikafka.tools.cluster.recovery.plan import (
 )
 from minikafka.tools.cluster.recovery.scan import Progress, scan
 from minikafka.tools.cluster.running import RunningProcesses
-from minikafka.tools.cluster.zookeeper.session import zookeeper_session
+from minikafka.tools.cluster.zookeeper.session import cluster_session
 from minikafka.zookeeper.nodes import ids, recovery
 
 
@@ -59,7 +59,7 @@ async def rebuild(
         request = LaunchRequest(None, None, ClusterConfig(is_default=True), None, None)
         launcher = Launcher(directory, running, request, clock, rng)
         async with _zookeeper_of(launcher):
-            await _check_lost(record, cluster_id, clock, rng)
+            await _check_lost(directory, record, cluster_id, clock, rng)
             found = await scan(directory, brokers, clock, on_progress)
             topics = recovered_topics(
                 found.replicas,
@@ -71,7 +71,7 @@ async def rebuild(
             epoch = max(found.controller_epoch, 0) + EPOCH_STEP
             producer_ids = next_producer_ids(found.producer_id)
             on_progress("writing to ZooKeeper", 0, 1)
-            async with zookeeper_session(record.zookeeper, clock, rng) as zookeeper:
+            async with cluster_session(directory, record, clock, rng) as zookeeper:
                 await recovery.write(
                     zookeeper, record.coordination, cluster_id, topics, epoch, producer_ids
                 )
@@ -132,9 +132,11 @@ async def _end(launcher: Launcher, pid: int) -> None:
         await end(process, launcher.clock)
 
 
-async def _check_lost(record: ClusterRecord, cluster_id: str, clock: Clock, rng: Rng) -> None:
+async def _check_lost(
+    directory: ClusterDirectory, record: ClusterRecord, cluster_id: str, clock: Clock, rng: Rng
+) -> None:
     """Raise ClusterError if ZooKeeper has topics or brokers of a cluster, which the recovery would overwrite."""
-    async with zookeeper_session(record.zookeeper, clock, rng) as zookeeper:
+    async with cluster_session(directory, record, clock, rng) as zookeeper:
         found = await ids.stored(zookeeper)
         has_brokers = await recovery.has_brokers(zookeeper)
         has_topics = await recovery.has_topics(zookeeper)

@@ -32,7 +32,7 @@ async def why_lost(
 
     The result is "" if ZooKeeper has it, or does not answer within `timeout_ms`.
     """
-    from minikafka.tools.cluster.zookeeper.session import zookeeper_session  # imports aiozk
+    from minikafka.tools.cluster.zookeeper.session import cluster_session  # imports aiozk
 
     known = known_cluster_ids(directory, record)
     if not known:
@@ -40,7 +40,7 @@ async def why_lost(
     try:
         async with (
             asyncio.timeout(timeout_ms / 1000),
-            zookeeper_session(record.zookeeper, clock, rng, timeout_ms) as zookeeper,
+            cluster_session(directory, record, clock, rng, timeout_ms) as zookeeper,
         ):
             data = await ids.stored(zookeeper)
     except (MinikafkaError, CoordinationError, TimeoutError):

@@ -23,6 +23,7 @@ from minikafka.tools.cluster.zookeeper.reassign_node import (
     check_alive,
 )
 from minikafka.tools.cluster.zookeeper.session import zookeeper_session
+from minikafka.zookeeper.client.access import OPEN_ACCESS, ZooKeeperAccess
 from minikafka.zookeeper.nodes import coordination
 from minikafka.zookeeper.nodes.faults import Faults
 from minikafka.zookeeper.nodes.leaders import partitions, reassignments, tree
@@ -119,12 +120,12 @@ class ReassignmentsByLeaders:
 
 @asynccontextmanager
 async def reassignment_request(
-    connect: str, plan: Plan, clock: Clock, rng: Rng
+    connect: str, plan: Plan, clock: Clock, rng: Rng, access: ZooKeeperAccess = OPEN_ACCESS
 ) -> AsyncIterator[ReassignmentNode | ReassignmentsByLeaders]:
     """Yield the request of a plan, for the cluster's mode, with a session that ends with the `with` block.
 
-    `connect`: host:port[/chroot]. Raises ClusterError and ConfigError.
+    `connect`: host:port[/chroot]. `access`: encryption and authentication. Raises ClusterError and ConfigError.
     """
-    async with zookeeper_session(connect, clock, rng) as zookeeper:
+    async with zookeeper_session(connect, clock, rng, access=access) as zookeeper:
         is_led = await coordination.read(zookeeper) == coordination.LEADERS
         yield (ReassignmentsByLeaders if is_led else ReassignmentNode)(zookeeper, plan)

@@ -174,6 +174,7 @@ def test_minikafka_adds_few_broker_keys_to_kafkas():
         "minikafka.producer.ids.keep.ms",
         "minikafka.groups.memory.max.bytes",
         "minikafka.offsets.memory.max.bytes",
+        "minikafka.zookeeper.jaas.config",
     ]
     assert keys["minikafka.cluster.secret"].sensitive
 
