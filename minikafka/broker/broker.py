@@ -30,6 +30,7 @@ from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
 from minikafka.broker.admin.topics import TopicAdmin
+from minikafka.broker.admin.users import UserAdmin
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.clock_offsets import ClockOffsets
 from minikafka.broker.controller_client import ControllerClient
@@ -77,6 +78,7 @@ from minikafka.broker.step_gate import StepGate
 from minikafka.deciders.groups.events import TopicsDeleted
 from minikafka.deciders.transactions.reports import transactions_with
 from minikafka.security.authorizer import Authorizer
+from minikafka.security.credentials import KnownCredentials
 from minikafka.storage.log.manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -157,8 +159,11 @@ class BrokerServer:
         self.requests = RequestMetrics(self.metrics)
         self._register_metrics()
         self.producer_ids = ProducerIds(capabilities.claim_producer_ids)
+        self.credentials = KnownCredentials(
+            config.minikafka_cluster_secret.encode() or ports.rng.bytes(32)
+        )
         self.config_updates = ConfigUpdates(
-            self.settings, self.replicas, capabilities.administration
+            self.settings, self.replicas, capabilities.administration, self.credentials
         )
         self.config_changes = capabilities.configs.changes(self.config_updates)
         self._controller_client = self._new_controller_client(control)
@@ -241,6 +246,7 @@ class BrokerServer:
             ConfigAdmin(
                 configs, self.metadata, self.settings, self.config_changes.apply_now, pauses
             ),
+            UserAdmin(configs, administration, self.config_changes.apply_now, pauses),
             pauses,
         )
 

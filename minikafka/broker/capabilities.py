@@ -9,7 +9,15 @@ asked for newer metadata, the stores have the stored state, `Administration` has
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -349,6 +357,8 @@ class ConfigKind(Enum):
     TOPIC = "topic"
     BROKER = "broker"
     """A broker, whose entity name is the broker id in decimal, or all brokers, whose entity name is empty."""
+    USER = "user"
+    """A user. The overrides are SCRAM credentials, by mechanism, and quotas."""
 
 
 class ConfigListener(Protocol):
@@ -359,6 +369,9 @@ class ConfigListener(Protocol):
 
     def brokers_configured(self, cluster: Overrides, own: Overrides) -> None:
         """Apply dynamic settings: `cluster` for all brokers, `own` for this broker only."""
+
+    def users_configured(self, users: Mapping[str, Overrides]) -> None:
+        """Replace the credentials of these users. A user without overrides has none."""
 
 
 class ConfigChanges(Protocol):
@@ -372,13 +385,16 @@ class ConfigChanges(Protocol):
 
 
 class ConfigStore(Protocol):
-    """The dynamic settings of topics and brokers."""
+    """The dynamic settings of topics, brokers and users."""
 
     async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
         """Return the overrides of each topic, in the order of `names`.
 
         `latest`: read the stored settings instead of a copy that may be old.
         """
+
+    def users(self, names: Sequence[str] | None) -> AsyncIterator[Mapping[str, Overrides]]:
+        """Yield the stored overrides of these users (None: all users) in parts. Raises CoordinationError."""
 
     async def alter(
         self,

@@ -18,7 +18,10 @@ from support.clusters.running_cluster import eventually, kill
 
 from minikafka.client import Client
 from minikafka.kafka.records.batch import Record
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.ports import free_ports
+from minikafka.zookeeper.processes.child import EmbeddedZooKeeper
 
 JARS: Final = os.environ.get("MINIKAFKA_KAFKA_JARS", "")
 MAIN: Final = {
@@ -40,6 +43,23 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+async def run_java(main: str, *arguments: str) -> str:
+    """Run a Java program and return its standard output and error."""
+    process = await asyncio.create_subprocess_exec(
+        "java",
+        *QUICK,
+        "-cp",
+        f"{JARS}/*",
+        main,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(120):
+        printed, _ = await process.communicate()
+    return printed.decode()
+
+
 class Tools:
     """The tools, run against one cluster; their input files are written to `directory`."""
 
@@ -49,21 +69,7 @@ class Tools:
 
     async def run(self, tool: str, *arguments: str) -> str:
         """Run a tool and return its standard output and error."""
-        process = await asyncio.create_subprocess_exec(
-            "java",
-            *QUICK,
-            "-cp",
-            f"{JARS}/*",
-            MAIN[tool],
-            "--bootstrap-server",
-            self.bootstrap,
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        async with asyncio.timeout(120):
-            printed, _ = await process.communicate()
-        return printed.decode()
+        return await run_java(MAIN[tool], "--bootstrap-server", self.bootstrap, *arguments)
 
     async def do(self, tool: str, *arguments: str) -> str:
         """Run a tool that must succeed and return its output."""
@@ -313,3 +319,47 @@ async def test_log_level_of_a_running_broker_is_altered(tools: Tools) -> None:
     assert f"{logger}=DEBUG" in described
     await tools.configs("broker-loggers", "2", "--alter", "--delete-config", logger)
     assert f"{logger}=INFO" in await tools.configs("broker-loggers", "2", "--describe")
+
+
+async def test_scram_credentials_are_written_described_and_deleted_through_brokers(
+    tools: Tools,
+) -> None:
+    alter = ("--alter", "--add-config")
+    both = "SCRAM-SHA-512=[iterations=8192,password=secret-of-alice],SCRAM-SHA-256=[password=x]"
+    await tools.configs("users", "CN=alice,O=x y", *alter, both)
+    shown = await tools.configs("users", "CN=alice,O=x y", "--describe")
+    assert "SCRAM-SHA-512=iterations=8192" in shown
+    assert "SCRAM-SHA-256=iterations=4096" in shown
+    gone = ("--alter", "--delete-config", "SCRAM-SHA-256")
+    await tools.configs("users", "CN=alice,O=x y", *gone)
+    assert "SCRAM-SHA-256" not in await tools.configs("users", "CN=alice,O=x y", "--describe")
+    user = ("--entity-type", "users", "--entity-name", "CN=alice,O=x y")
+    refused = await tools.run("configs", *user, *gone)
+    assert "Attempt to delete a user credential that does not exist" in refused
+    many = await tools.run("configs", *user, *alter, "SCRAM-SHA-256=[iterations=20000,password=x]")
+    assert "Too many iterations" in many
+
+
+@pytest.mark.parametrize("coordination", ["controller", "leaders"])
+async def test_user_that_was_written_to_zookeeper_before_the_first_start_is_known(
+    tmp_path: Path, coordination: str
+) -> None:
+    (port,) = free_ports(1, SystemRng())
+    zookeeper = EmbeddedZooKeeper(tmp_path / "zookeeper", port, clock=SystemClock())
+    await zookeeper.start()
+    try:
+        alter = ("--alter", "--add-config", "SCRAM-SHA-512=[iterations=8192,password=x]")
+        user = ("--entity-type", "users", "--entity-name", "admin")
+        to = ("--zookeeper", zookeeper.connect)
+        written = await run_java(MAIN["configs"], *to, *user, *alter)
+        assert "Completed updating config for entity: user-principal 'admin'" in written
+        async with LocalCluster(
+            1, data=tmp_path / "data", zookeeper=to[1], coordination=coordination
+        ) as cluster:
+            tools = Tools(cluster, tmp_path)
+            shown = await tools.configs("users", "admin", "--describe")
+            assert "SCRAM-SHA-512=iterations=8192" in shown
+            await tools.configs("users", "admin", "--alter", "--delete-config", "SCRAM-SHA-512")
+            assert "SCRAM" not in await run_java(MAIN["configs"], *to, *user, "--describe")
+    finally:
+        await zookeeper.kill()

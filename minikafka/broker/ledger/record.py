@@ -32,7 +32,7 @@ WRITE: Final = "write"
 """ZooKeeper answered a multi of the controller, or of an administrator's request (then `cause` is empty).
 
 `failed`: index of the refused operation. `read_back`: the answer was lost, but reading the nodes showed that the multi
-was executed. `data` is null for a deletion, or if it is longer than `DATA_MAX`.
+was executed. `data` is null for a deletion, if it is longer than `DATA_MAX`, or if it has secrets.
 """
 REQUEST: Final = "request"
 """The controller queued a request to a broker. `states`: see `broker/ledger/requests.py`."""

@@ -30,6 +30,7 @@ from minikafka.broker.apis import (
     security,
     topics,
     transactions,
+    users,
     versions,
 )
 from minikafka.broker.network.admission import AuthenticationLog
@@ -62,6 +63,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     **security.HANDLERS,
     **topics.HANDLERS,
     **transactions.HANDLERS,
+    **users.HANDLERS,
     **versions.HANDLERS,
 }
 assert HANDLERS.keys() == SERVED.keys() - {PRODUCE, FETCH}

@@ -1,4 +1,4 @@
-"""Updates of dynamic settings, applied to this broker's replicas and to its elections (R71)."""
+"""Updates of dynamic settings, applied to this broker's replicas, elections and known users (R71)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Protocol
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.base.printable import printable
 from minikafka.broker.capabilities import Administration, Overrides
 from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.security.credentials import KnownCredentials
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +34,16 @@ class ConfigUpdates:
     """The ConfigListener of one broker, which applies changed settings to its replicas and elections."""
 
     def __init__(
-        self, settings: DynamicConfig, replicas: ConfiguredReplicas, administration: Administration
+        self,
+        settings: DynamicConfig,
+        replicas: ConfiguredReplicas,
+        administration: Administration,
+        credentials: KnownCredentials,
     ) -> None:
         self._settings = settings
         self._replicas = replicas
         self._administration = administration
+        self._credentials = credentials
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
         await self._replicas.topics_configured(topics)
@@ -58,6 +65,13 @@ class ConfigUpdates:
             return
         logger.info("dynamic settings are now %s", {**self._settings.cluster, **self._settings.own})
         self._apply()
+
+    def users_configured(self, users: Mapping[str, Overrides]) -> None:
+        for user, overrides in users.items():
+            for mechanism in self._credentials.load(user, overrides):
+                logger.error(
+                    "The %s credential of user %s is malformed", mechanism, printable(user)
+                )
 
     def file_changed(self, settings: Mapping[str, str]) -> list[SettingChange]:
         """Apply the dynamic settings after a change of the broker's file; return all settings with a changed value.

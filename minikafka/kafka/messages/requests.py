@@ -331,6 +331,16 @@ REQUESTS: Final = {
     50: """DescribeUserScramCredentialsRequest 0, flexible 0+
   users: [UserName] 0+ null 0+
     name: string 0+""",
+    51: """AlterUserScramCredentialsRequest 0, flexible 0+
+  deletions: [ScramCredentialDeletion] 0+
+    name: string 0+
+    mechanism: int8 0+
+  upsertions: [ScramCredentialUpsertion] 0+
+    name: string 0+
+    mechanism: int8 0+
+    iterations: int32 0+
+    salt: bytes 0+
+    salted_password: bytes 0+""",
     57: """UpdateFeaturesRequest 0-1, flexible 0+
   timeout_ms: int32 0+ = 60000
   feature_updates: [FeatureUpdateKey] 0+

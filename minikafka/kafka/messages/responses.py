@@ -460,6 +460,12 @@ RESPONSES: Final = {
     credential_infos: [CredentialInfo] 0+
       mechanism: int8 0+
       iterations: int32 0+""",
+    51: """AlterUserScramCredentialsResponse 0, flexible 0+
+  throttle_time_ms: int32 0+
+  results: [AlterUserScramCredentialsResult] 0+
+    user: string 0+
+    error_code: int16 0+
+    error_message: string 0+ null 0+""",
     57: """UpdateFeaturesResponse 0-1, flexible 0+
   throttle_time_ms: int32 0+
   error_code: int16 0+

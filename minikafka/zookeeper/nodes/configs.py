@@ -1,4 +1,4 @@
-"""Dynamic settings of topics and brokers under `/config`, and the notifications about changes (R71)."""
+"""Dynamic settings of topics, brokers and users under `/config`, and the notifications about changes (R71)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Create, Delete, Set, Znode
+from minikafka.base.ports import Create, Delete, Set, Znode, ZooKeeper
 from minikafka.zookeeper.nodes import layout
 from minikafka.zookeeper.nodes.faults import Faults
 from minikafka.zookeeper.nodes.reader import NodeReader
@@ -15,10 +15,12 @@ TOPICS: Final = "topics"
 """Entity kind of a topic."""
 BROKERS: Final = "brokers"
 """Entity kind of a broker, or of all brokers (with the name `ALL_BROKERS`)."""
+USERS: Final = "users"
+"""Entity kind of a user, whose settings are SCRAM credentials and quotas. The name is the name of the node."""
 
 
 class Entity(NamedTuple):
-    """The owner of a settings node: a topic, a broker or all brokers. `kind`: `topics` or `brokers`."""
+    """The owner of a settings node: a topic, a broker, all brokers or a user."""
 
     kind: str
     name: str
@@ -28,7 +30,36 @@ def path_of(entity: Entity) -> str:
     """Return the path of an entity's settings node."""
     if entity.kind == TOPICS:
         return layout.topic_config_path(entity.name)
+    if entity.kind == USERS:
+        return layout.user_config_path(entity.name)
     return layout.broker_config_path(entity.name)
+
+
+def user_entity(user: str) -> Entity:
+    """Return the entity of a user."""
+    return Entity(USERS, layout.sanitized(user))
+
+
+async def user_nodes(zookeeper: ZooKeeper) -> list[str]:
+    """Return the names of the nodes of all users. Raises CoordinationError."""
+    return (await zookeeper.children_many([layout.USER_CONFIGS]))[0] or []
+
+
+async def read_users(
+    nodes: NodeReader, names: Sequence[str], faults: Faults
+) -> dict[str, dict[str, str]]:
+    """Return the settings of the users with these nodes, by user; {} for an absent or unreadable node.
+
+    A node is left out, and reported, if its name is no user's. Raises CoordinationError.
+    """
+    users = {}
+    for name in names:
+        try:
+            users[name] = layout.desanitized(name)
+        except ValueError as fault:
+            faults.report(layout.user_config_path(name), fault)
+    found = await read(nodes, [Entity(USERS, name) for name in users], faults)
+    return dict(zip(users.values(), found, strict=True))
 
 
 def entities_of_broker(broker_id: BrokerId) -> tuple[Entity, Entity]:

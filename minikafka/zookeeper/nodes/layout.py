@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeGuard
+from urllib.parse import quote, unquote
 
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.endpoints import PLAINTEXT, Endpoint, SecurityProtocol, parse_endpoint
@@ -50,6 +51,10 @@ TOPICS: Final = "/brokers/topics"
 CLUSTER_ID: Final = "/cluster/id"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
+USER_CONFIGS: Final = "/config/users"
+"""Parent of the nodes with the SCRAM credentials and quotas of users. The name of each is `sanitized(user)`."""
+DEFAULT_USER: Final = "<default>"
+"""Name of the node under `/config/users` with the quotas of all users without quotas of their own."""
 ALL_BROKERS: Final = "<default>"
 """Name of the node under `/config/brokers` with the settings of all brokers."""
 CONFIG_CHANGES: Final = "/config/changes"
@@ -84,12 +89,12 @@ PERSISTENT: Final = (
     LOG_DIR_EVENTS,
     TOPIC_CONFIGS,
     "/config/clients",
-    "/config/users",
+    USER_CONFIGS,
     BROKER_CONFIGS,
     "/config/ips",
 )
 """Nodes that every broker of the controller mode creates at its start if absent. Kafka creates the same nodes."""
-SHARED: Final = (CONFIG_CHANGES, PRODUCER_ID_BLOCK, TOPIC_CONFIGS, BROKER_CONFIGS)
+SHARED: Final = (CONFIG_CHANGES, PRODUCER_ID_BLOCK, TOPIC_CONFIGS, BROKER_CONFIGS, USER_CONFIGS)
 """The nodes among `PERSISTENT` that every coordination mode uses."""
 
 _LOG_DIR_FAILURE: Final = 1
@@ -275,6 +280,29 @@ def decode_controller_epoch(data: bytes) -> int:
     return parse_number(data.decode("ascii", "replace"), INT_MAX - 1)
 
 
+def user_config_path(node: str) -> str:
+    """Return the path of the node with a user's credentials and quotas. `node`: its name, `sanitized(user)`."""
+    return f"{USER_CONFIGS}/{node}"
+
+
+def has_secrets(path: str) -> bool:
+    """Return True if the data of this node must not be shown."""
+    return path.startswith(f"{USER_CONFIGS}/")
+
+
+def sanitized(name: str) -> str:
+    """Return the name of a user as the name of a node: URL-encoded as Kafka's Sanitizer does."""
+    return quote(name, safe="").replace("~", "%7E")
+
+
+def desanitized(node: str) -> str:
+    """Return the user whose node has this name. Raises ValueError if no user's node has it."""
+    name = unquote(node)
+    if sanitized(name) != node or node in ("", ".", ".."):
+        raise ValueError(f"{node!r} is no URL-encoded name of a user")
+    return name
+
+
 def encode_config(overrides: Mapping[str, str]) -> bytes:
     """Return the data of a settings node. `overrides`: setting -> value."""
     return _encode({"version": 1, "config": dict(overrides)})
@@ -293,7 +321,7 @@ def decode_config(data: bytes) -> dict[str, str]:
 def encode_config_change(kind: str, name: str) -> bytes:
     """Return the data of a notification that a settings node was written (R71).
 
-    `kind`: `topics` or `brokers`. `name`: the name of the settings node.
+    `kind`: `topics`, `brokers` or `users`. `name`: the name of the settings node.
     """
     return _encode({"version": 2, "entity_path": f"{kind}/{name}"})
 
@@ -301,7 +329,7 @@ def encode_config_change(kind: str, name: str) -> bytes:
 def decode_config_change(data: bytes) -> tuple[str, str]:
     """Return the (kind, name) of the settings node in a notification of version 1 or 2. Raises ValueError.
 
-    The name is checked only for the kinds `topics` and `brokers`. Notifications of other kinds have no effect.
+    The name is checked only for the kinds `topics` and `brokers`. Notifications about quotas have no effect.
     """
     fields = parse_json(data)
     parts: list[Any] = [fields.get("entity_type"), fields.get("entity_name")]

@@ -6,7 +6,7 @@ the leader epoch of its partition. A broker gets its roles before it registers.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -239,6 +239,10 @@ class MemoryStores:
 
     async def topics(self, names: Sequence[str], *, latest: bool = False) -> list[Overrides]:
         return [{} for _ in names]
+
+    async def users(self, names: Sequence[str] | None) -> AsyncIterator[Mapping[str, Overrides]]:
+        for item in ():
+            yield item
 
     async def alter(
         self,

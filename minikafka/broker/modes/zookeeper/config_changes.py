@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from minikafka.base.errors import Closed, CoordinationError, KafkaError
@@ -35,6 +35,8 @@ KEPT_MS: Final = 15 * 60_000
 """Time after which a notification is deleted, the same as Kafka's `DefaultChangeExpirationMs`."""
 _PURGED_AT_ONCE: Final = 500
 _RETRY_MS: Final = 200
+USERS_AT_ONCE: Final = 50
+"""Users whose nodes are read and decoded in one turn of the event loop, which takes about 1 ms."""
 _UNCLEAN: Final = "unclean.leader.election.enable"
 
 
@@ -84,6 +86,8 @@ class ZooKeeperConfigChanges:
         self._writes = writes
         self._faults = faults
         self._own_entities = configs.entities_of_broker(broker_id)
+        self._users: set[str] = set()
+        """Nodes of the users that the listener knows, so that it learns of removed users after a disconnection."""
         self._applied: dict[str, int] = {}
         """Name of each notification -> this broker's monotonic time at which it applied the notification.
 
@@ -126,6 +130,7 @@ class ZooKeeperConfigChanges:
             async with self._applying:
                 await self._read_broker_settings()
                 await self._listener.topics_configured(None)
+                await self._read_users({*self._users, *await configs.user_nodes(self._zookeeper)})
         await self._apply(names)
         self._has_started.set()
         await self._purge()
@@ -150,6 +155,11 @@ class ZooKeeperConfigChanges:
                 await self._report_unclean(topics)
             if changed.intersection(self._own_entities):
                 await self._read_broker_settings()
+            await self._read_users(
+                entity.name
+                for entity in changed
+                if entity.kind == configs.USERS and "/" not in entity.name
+            )
             left = self._applied.keys() & set(names)
             self._applied = {name: self._applied[name] for name in left}
             self._applied.update(dict.fromkeys(new, self._clock.now()))
@@ -157,6 +167,16 @@ class ZooKeeperConfigChanges:
     async def _read_broker_settings(self) -> None:
         cluster, own = await configs.read(self._zookeeper, self._own_entities, self._faults)
         self._listener.brokers_configured(cluster, own)
+
+    async def _read_users(self, nodes: Iterable[str]) -> None:
+        """Pass the settings of the users with these nodes to the listener. `<default>` has quotas only."""
+        names = sorted(set(nodes) - {layout.DEFAULT_USER})
+        for start in range(0, len(names), USERS_AT_ONCE):
+            part = names[start : start + USERS_AT_ONCE]
+            self._listener.users_configured(
+                await configs.read_users(self._zookeeper, part, self._faults)
+            )
+            self._users.update(part)
 
     async def _report_unclean(self, topics: Sequence[str]) -> None:
         """Report topics that now allow unclean elections, if this broker acts on changes (R63)."""

@@ -7,7 +7,7 @@ version that was read, and the notification for all brokers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 from minikafka.base.errors import (
@@ -23,7 +23,11 @@ from minikafka.base.errors import (
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Check, Clock, Create, Set, Tasks, ZooKeeper
 from minikafka.broker.capabilities import ConfigKind, ConfigListener, Overrides
-from minikafka.broker.modes.zookeeper.config_changes import ConfigWrites, ZooKeeperConfigChanges
+from minikafka.broker.modes.zookeeper.config_changes import (
+    USERS_AT_ONCE,
+    ConfigWrites,
+    ZooKeeperConfigChanges,
+)
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
 from minikafka.zookeeper.nodes import configs, layout
 from minikafka.zookeeper.nodes.faults import Faults
@@ -62,6 +66,18 @@ class ZooKeeperConfigs:
         entities = [configs.Entity(configs.TOPICS, name) for name in names]
         return list(await configs.read(self._zookeeper, entities, self._faults))
 
+    async def users(self, names: Sequence[str] | None) -> AsyncIterator[Mapping[str, Overrides]]:
+        """Yield the stored overrides of these users (None: all users) in parts, after a sync."""
+        await self._zookeeper.sync(layout.USER_CONFIGS)
+        nodes = (
+            [*{*await configs.user_nodes(self._zookeeper)} - {layout.DEFAULT_USER}]
+            if names is None
+            else [layout.sanitized(name) for name in names]
+        )
+        for start in range(0, len(nodes), USERS_AT_ONCE):
+            part = nodes[start : start + USERS_AT_ONCE]
+            yield await configs.read_users(self._zookeeper, part, self._faults)
+
     def changes(self, listener: ConfigListener) -> ZooKeeperConfigChanges:
         """Return the object that follows change notifications and passes changed settings to `listener`."""
         return ZooKeeperConfigChanges(
@@ -93,7 +109,8 @@ class ZooKeeperConfigs:
                 return
             write = configs.write(entity, after, None if node is None else node.stat.version)
             if await self._commit(entity, write, fence):
-                logger.info("settings of %s %s are now %s", entity.kind, entity.name, after)
+                shown = sorted(after) if kind is ConfigKind.USER else after  # values are secrets
+                logger.info("settings of %s %s are now %s", entity.kind, entity.name, shown)
                 return
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT, "the settings are being changed by other requests; retry"
@@ -124,4 +141,6 @@ class ZooKeeperConfigs:
 def _entity(kind: ConfigKind, name: str) -> configs.Entity:
     if kind is ConfigKind.TOPIC:
         return configs.Entity(configs.TOPICS, name)
+    if kind is ConfigKind.USER:
+        return configs.user_entity(name)
     return configs.Entity(configs.BROKERS, name or layout.ALL_BROKERS)

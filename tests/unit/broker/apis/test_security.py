@@ -1,4 +1,4 @@
-"""SCRAM credentials and client quotas, of which there are none."""
+"""Client quotas, of which there are none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis.security import HANDLERS
 from minikafka.kafka.wire.versions import (
     DESCRIBE_CLIENT_QUOTAS,
-    DESCRIBE_USER_SCRAM_CREDENTIALS,
 )
 
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -59,19 +58,3 @@ async def test_invalid_filter_of_client_quotas_gets_kafkas_error(
     assert got.error_code == code
     assert words in got.error_message
     assert got.entries is None
-
-
-@pytest.mark.parametrize("users", [None, []])
-async def test_description_of_all_scram_credentials_is_empty(users: list[Any] | None) -> None:
-    got = await ask(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
-    assert (got.error_code, got.results) == (ErrorCode.NONE, ())
-
-
-async def test_named_user_has_no_scram_credentials() -> None:
-    users = [{"name": name} for name in ("a", "twice", "", "twice")]
-    got = await ask(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=users)
-    assert [(result.user, result.error_code) for result in got.results] == [
-        ("a", ErrorCode.RESOURCE_NOT_FOUND),
-        ("twice", ErrorCode.DUPLICATE_RESOURCE),
-        ("", ErrorCode.RESOURCE_NOT_FOUND),
-    ]

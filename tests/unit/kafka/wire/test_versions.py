@@ -44,6 +44,7 @@ KAFKA_39 = {
     "OffsetDelete": 0,
     "DescribeClientQuotas": 1,
     "DescribeUserScramCredentials": 0,
+    "AlterUserScramCredentials": 0,
     "UpdateFeatures": 1,
     "DescribeCluster": 1,
     "DescribeProducers": 0,

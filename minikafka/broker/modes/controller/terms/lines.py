@@ -44,6 +44,7 @@ from minikafka.deciders.controller.events import (
 )
 from minikafka.deciders.controller.state_change_log import Decision
 from minikafka.deciders.decider import Answer
+from minikafka.zookeeper.nodes import layout
 
 Fields: TypeAlias = dict[str, Any]
 Item = TypeVar("Item")
@@ -244,12 +245,13 @@ def _outcome(error: CoordinationError | None) -> str:
 
 def _operation(operation: MultiOp, stat: Stat | None) -> Fields:
     data = b"" if isinstance(operation, Delete | Check) else operation.data
+    is_shown = 0 < len(data) <= DATA_MAX and not layout.has_secrets(operation.path)
     return {
         "op": _OPS[type(operation)],
         "path": operation.path,
         "expected": None if isinstance(operation, Create) else operation.version,
         "actual": None if stat is None else stat.version,
-        "data": data.decode("utf-8", "replace") if 0 < len(data) <= DATA_MAX else None,
+        "data": data.decode("utf-8", "replace") if is_shown else None,
     }
 
 

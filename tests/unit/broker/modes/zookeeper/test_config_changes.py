@@ -19,6 +19,8 @@ from minikafka.broker.modes.zookeeper.config_changes import KEPT_MS, ZooKeeperCo
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.security import scram
+from minikafka.security.credentials import KnownCredentials
 from minikafka.simulation.clocks import LoopClock
 from minikafka.simulation.zookeeper import ZooKeeperInMemory
 from minikafka.simulation.zookeeper_client import InMemoryClient
@@ -64,7 +66,7 @@ class Controller:
 class World:
     def __init__(self) -> None:
         self.ensemble = ZooKeeperInMemory()
-        for path in (layout.CONFIG_CHANGES, layout.TOPIC_CONFIGS, layout.BROKER_CONFIGS):
+        for path in layout.SHARED:
             self.ensemble.put(path)
         self.ensemble.put(layout.CONTROLLER_EPOCH, b"1")
         self.clock = LoopClock()
@@ -76,7 +78,8 @@ class World:
         self.crashes: list[tuple[str, Exception]] = []
         self.tasks = TaskRegistry(lambda name, error: self.crashes.append((name, error)))
         controller: Any = self.controller
-        listener = ConfigUpdates(self.settings, self.replicas, controller)
+        self.credentials = KnownCredentials(b"secret")
+        listener = ConfigUpdates(self.settings, self.replicas, controller, self.credentials)
         writes = ControllerConfigWrites(self.session, controller, NOTHING)
         self.changes = ZooKeeperConfigChanges(
             self.session, self.clock, self.tasks, 1, listener, writes, Faults()
@@ -100,6 +103,10 @@ class World:
     def write_broker(self, name: str, overrides: dict[str, str]) -> None:
         path = layout.broker_config_path(name)
         self.write(path, overrides, layout.encode_config_change("brokers", name))
+
+    def write_user(self, node: str, overrides: dict[str, str]) -> None:
+        path = layout.user_config_path(node)
+        self.write(path, overrides, layout.encode_config_change("users", node))
 
     def names(self) -> list[str]:
         return self.ensemble.children(layout.CONFIG_CHANGES)
@@ -302,3 +309,68 @@ async def test_broker_settings_are_applied_in_order_when_apply_now_overlaps_the_
     go_on.set()
     await applying
     assert [config.min_insync_replicas for config in world.replicas.defaults] == [2, 3]
+
+
+# ---- users
+
+
+def credential(password: str) -> dict[str, str]:
+    sha_256 = scram.BY_NAME["SCRAM-SHA-256"]
+    return {
+        sha_256.name: scram.encode_credential(
+            scram.new_credential(sha_256, password, 4096, password.encode())
+        )
+    }
+
+
+def salt_of(world: World, user: str) -> bytes | None:
+    found = world.credentials.find("SCRAM-SHA-256", user)
+    return None if found is None else found.salt
+
+
+async def test_credentials_of_all_users_are_known_when_start_returns(world: World) -> None:
+    for number in range(120):
+        world.write_user(f"user-{number}%2F", credential(f"{number}"))
+    world.write_user("<default>", {"producer_byte_rate": "1"})
+    await world.changes.start()
+    assert [salt_of(world, f"user-{number}/") for number in range(120)] == [
+        b"%d" % number for number in range(120)
+    ]
+
+
+async def test_changed_credential_is_known_after_its_notification(world: World) -> None:
+    world.write_user("alice", credential("old"))
+    await world.changes.start()
+    world.write_user("alice", credential("new"))
+    await until(lambda: salt_of(world, "alice") == b"new")
+    world.write_user("alice", {})
+    await until(lambda: salt_of(world, "alice") is None)
+
+
+async def test_user_that_was_removed_during_a_disconnection_is_forgotten(world: World) -> None:
+    world.write_user("alice", credential("a"))
+    await world.changes.start()
+    world.ensemble.delete("/config/users/alice")
+    world.session.reconnect()
+    await until(lambda: salt_of(world, "alice") is None)
+
+
+@pytest.mark.parametrize("node", ["alice/clients/c", "..", "al ice", "<default>", "%zz"])
+async def test_notification_about_another_node_below_users_stops_nothing(
+    world: World, node: str
+) -> None:
+    await world.changes.start()
+    world.notify(layout.encode_config_change("users", node))
+    world.write_user("bob", credential("b"))
+    await until(lambda: salt_of(world, "bob") == b"b")
+
+
+async def test_malformed_credential_removes_the_former_one_and_is_logged_without_its_text(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.write_user("alice", credential("a"))
+    await world.changes.start()
+    world.write_user("alice", {"SCRAM-SHA-256": "salt=the-secret"})
+    await until(lambda: salt_of(world, "alice") is None)
+    assert "credential of user alice is malformed" in caplog.text
+    assert "the-secret" not in caplog.text
