@@ -44,7 +44,7 @@ def test_pyproject_defines_the_expected_number_of_import_contracts():
     """Without it, nothing would notice that a contract was deleted by mistake."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-    assert len(config["tool"]["importlinter"]["contracts"]) == 25
+    assert len(config["tool"]["importlinter"]["contracts"]) == 26
 
 
 def test_importing_the_spark_package_loads_no_broker():

@@ -52,10 +52,10 @@ class BearerToken(NamedTuple):
 
 
 class RefusedToken(Exception):
-    """A JWT is not accepted. `status` is the word that the client gets, as in RFC 6750."""
+    """A JWT is not accepted. `status` is the word that the client gets (RFC 6750); the text is for the log."""
 
-    def __init__(self, status: str = "invalid_token") -> None:
-        super().__init__(status)
+    def __init__(self, status: str = "invalid_token", reason: str = "") -> None:
+        super().__init__(reason)
         self.status = status
 
 
