@@ -85,6 +85,11 @@ class Authentication:
         assert self._exchange is not None
         return self._exchange.principal
 
+    @property
+    def is_by_token(self) -> bool:
+        """True if the client has authenticated with a delegation token."""
+        return self._exchange is not None and self._exchange.is_by_token
+
     def again(self) -> None:
         """Let an authenticated client authenticate again."""
         assert self._mechanism is not None

@@ -45,6 +45,7 @@ from minikafka.broker.coordinators.transaction_host import (
     transactions_topic,
 )
 from minikafka.broker.coordinators.verification import TransactionVerifier
+from minikafka.broker.delegation_tokens import DelegationTokens
 from minikafka.broker.ledger.record import BROKER, by_topic, in_parts
 from minikafka.broker.ledger.writer import LedgerWriter, directory_of
 from minikafka.broker.metadata import MetadataCache
@@ -174,6 +175,9 @@ class BrokerServer:
         self.transactions = self._new_transactions()
         self.verifier = self._new_verifier(others)
         self.groups = self._new_groups(ports)
+        self.delegation_tokens = DelegationTokens(
+            config, capabilities.tokens, capabilities.administration, ports.clock, ports.rng
+        )
         self.leader_ends = LeaderEnds(config.broker_id, self.replicas, self.metadata, others)
         self.lags = GroupLags(
             self.metrics, self.groups.context.groups, self.leader_ends.read, ports.clock
@@ -323,6 +327,7 @@ class BrokerServer:
             transactions=self.transactions,
             verifier=self.verifier,
             marker_appends=self.marker_appends,
+            tokens=self.delegation_tokens,
             administration=self.capabilities.administration,
             acls=self.capabilities.acls,
             access=self.access,
@@ -340,6 +345,7 @@ class BrokerServer:
         """
         if self.access.authorizer is not None:
             await self.capabilities.acls.start(self.access.authorizer)
+        await self.delegation_tokens.start()
         endpoints = self.config.endpoints
         control = endpoints.control
         page = self._metrics_page if self.config.minikafka_metrics_enable else None
@@ -351,6 +357,7 @@ class BrokerServer:
         self.replicas.start()
         self.cleaner.start()
         self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
+        self.tasks.spawn(self.delegation_tokens.run(), "expired-tokens")
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         self.tasks.spawn(self.clock_offsets.run(), "clock-offsets")
         lifecycle = self.capabilities.lifecycle

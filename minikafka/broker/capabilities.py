@@ -37,6 +37,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Call, ControlPlane, Gate, Ledger
 from minikafka.security.acls import AclEntry, PatternType, ResourcePattern
+from minikafka.security.tokens import DelegationToken
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Capabilities:
     topics: TopicStore
     configs: ConfigStore
     acls: AclStore
+    tokens: TokenStore
     administration: Administration
     diagnostics: Diagnostics
     claim_producer_ids: Callable[[], Awaitable[tuple[int, int]]]
@@ -442,6 +444,35 @@ class AclStore(Protocol):
         `change` is called again if the ACLs have changed before the write. Raises KafkaError, CoordinationError, and
         ValueError if the stored ACLs cannot be decoded.
         """
+
+
+class TokenListener(Protocol):
+    """The receiver of delegation tokens (`security/tokens.py`)."""
+
+    def replace(self, tokens: Sequence[DelegationToken]) -> None:
+        """Replace all tokens."""
+
+    def update(self, id: str, token: DelegationToken | None) -> None:
+        """Replace one token, or forget it."""
+
+
+class TokenStore(Protocol):
+    """The delegation tokens of the cluster. A broker without `delegation.token.secret.key` does not use them."""
+
+    async def start(self, listener: TokenListener) -> None:
+        """Begin to pass all changes to the listener; return when the listener has the current tokens."""
+
+    async def create(self, token: DelegationToken) -> None:
+        """Store a new token, and notify all brokers. Raises CoordinationError."""
+
+    async def change(self, token: DelegationToken) -> bool:
+        """Replace a token, and notify all brokers; return False if it was removed. Raises CoordinationError."""
+
+    async def remove(self, id: str) -> None:
+        """Remove a token, and notify all brokers. Raises CoordinationError."""
+
+    async def refresh(self) -> None:
+        """Pass all changes that were written before this call to the listener. Raises CoordinationError."""
 
 
 # ---- administration and diagnostics

@@ -21,6 +21,7 @@ from minikafka.broker.coordinators.group_host import GroupHost
 from minikafka.broker.coordinators.markers import MarkerAppends
 from minikafka.broker.coordinators.transaction_host import ProducerIds, TransactionHost
 from minikafka.broker.coordinators.verification import TransactionVerifier
+from minikafka.broker.delegation_tokens import DelegationTokens
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
@@ -46,6 +47,7 @@ class Services:
     transactions: TransactionHost
     verifier: TransactionVerifier
     marker_appends: MarkerAppends
+    tokens: DelegationTokens
     administration: Administration
     acls: AclStore
     access: Access

@@ -69,7 +69,7 @@ class ScramCredentials(Protocol):
         """Return a credential that no password fits. It is the same for each call with this user."""
 
 
-class DelegationTokens(Protocol):
+class TokenLogins(Protocol):
     """The delegation tokens that a broker knows."""
 
     def login(self, mechanism: str, token_id: str) -> TokenLogin | None:
@@ -91,7 +91,7 @@ class Lookups:
     random_bytes: Callable[[int], bytes]
     plain_users: Mapping[str, str] = field(default_factory=dict, repr=False)
     scram: ScramCredentials | None = None
-    tokens: DelegationTokens | None = None
+    tokens: TokenLogins | None = None
     bearer_token: Callable[[str], BearerToken] = _no_bearer
 
 

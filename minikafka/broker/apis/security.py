@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
-from minikafka.kafka.wire.codec import response, response_in_steps
+from minikafka.broker.services import Entity, Handler, RequestContext, Services
+from minikafka.kafka.wire.codec import response
 from minikafka.kafka.wire.versions import (
     DESCRIBE_CLIENT_QUOTAS,
 )

@@ -287,6 +287,23 @@ REQUESTS: Final = {
       broker_ids: [int32] 0+
   timeout_ms: int32 0+
   validate_only: bool 0+""",
+    38: """CreateDelegationTokenRequest 0-3, flexible 2+
+  owner_principal_type: string 3+ null 3+
+  owner_principal_name: string 3+ null 3+
+  renewers: [CreatableRenewers] 0+
+    principal_type: string 0+
+    principal_name: string 0+
+  max_lifetime_ms: int64 0+""",
+    39: """RenewDelegationTokenRequest 0-2, flexible 2+
+  hmac: bytes 0+
+  renew_period_ms: int64 0+""",
+    40: """ExpireDelegationTokenRequest 0-2, flexible 2+
+  hmac: bytes 0+
+  expiry_time_period_ms: int64 0+""",
+    41: """DescribeDelegationTokenRequest 0-3, flexible 2+
+  owners: [DescribeDelegationTokenOwner] 0+ null 0+
+    principal_type: string 0+
+    principal_name: string 0+""",
     42: """DeleteGroupsRequest 0-2, flexible 2+
   groups_names: [string] 0+""",
     43: """ElectLeadersRequest 0-2, flexible 2+

@@ -388,6 +388,42 @@ RESPONSES: Final = {
     name: string 0+
     error_code: int16 0+
     error_message: string 0+ null 0+ = null""",
+    38: """CreateDelegationTokenResponse 0-3, flexible 2+
+  error_code: int16 0+
+  principal_type: string 0+
+  principal_name: string 0+
+  token_requester_principal_type: string 3+
+  token_requester_principal_name: string 3+
+  issue_timestamp_ms: int64 0+
+  expiry_timestamp_ms: int64 0+
+  max_timestamp_ms: int64 0+
+  token_id: string 0+
+  hmac: bytes 0+
+  throttle_time_ms: int32 0+""",
+    39: """RenewDelegationTokenResponse 0-2, flexible 2+
+  error_code: int16 0+
+  expiry_timestamp_ms: int64 0+
+  throttle_time_ms: int32 0+""",
+    40: """ExpireDelegationTokenResponse 0-2, flexible 2+
+  error_code: int16 0+
+  expiry_timestamp_ms: int64 0+
+  throttle_time_ms: int32 0+""",
+    41: """DescribeDelegationTokenResponse 0-3, flexible 2+
+  error_code: int16 0+
+  tokens: [DescribedDelegationToken] 0+
+    principal_type: string 0+
+    principal_name: string 0+
+    token_requester_principal_type: string 3+
+    token_requester_principal_name: string 3+
+    issue_timestamp: int64 0+
+    expiry_timestamp: int64 0+
+    max_timestamp: int64 0+
+    token_id: string 0+
+    hmac: bytes 0+
+    renewers: [DescribedDelegationTokenRenewer] 0+
+      principal_type: string 0+
+      principal_name: string 0+
+  throttle_time_ms: int32 0+""",
     42: """DeleteGroupsResponse 0-2, flexible 2+
   throttle_time_ms: int32 0+
   results: [DeletableGroupResult] 0+

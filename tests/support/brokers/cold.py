@@ -30,6 +30,8 @@ from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrit
 from minikafka.broker.modes.controller.mode import PRODUCER_ID_BLOCK
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
+from minikafka.broker.modes.zookeeper.ports import Ports
+from minikafka.broker.modes.zookeeper.token_store import ZooKeeperTokens
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.services import ClientConnection, RequestContext, Services, Steps
 from minikafka.kafka.wire.codec import decode_response, encode_response
@@ -42,6 +44,7 @@ from minikafka.simulation.zookeeper import ZooKeeperInMemory
 from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.storage.log.manager import LogManager
 from minikafka.zookeeper.nodes import ids, layout
+from minikafka.zookeeper.nodes.faults import Faults
 
 
 class Tasks:
@@ -153,6 +156,9 @@ class Mode:
                 ControllerConfigWrites(session, controller, ledger),
             ),
             acls=self.acls,
+            tokens=ZooKeeperTokens(
+                Ports(unused, session, LoopClock(), Tasks(), ledger, gate, Faults())
+            ),
             administration=controller,
             diagnostics=unused,
             claim_producer_ids=partial(

@@ -37,9 +37,11 @@ from minikafka.broker.capabilities import (
     Orders,
     Overrides,
     PartitionPlan,
+    TokenListener,
     TopicPlan,
 )
 from minikafka.security.acls import AclEntry, ResourcePattern
+from minikafka.security.tokens import DelegationToken
 
 Result = TypeVar("Result")
 
@@ -144,6 +146,7 @@ class MemoryMode:
             topics=stores,
             configs=stores,
             acls=MemoryAcls(self.state),
+            tokens=NoTokens(),
             administration=everybody,
             diagnostics=everybody,
             claim_producer_ids=stores.claim,
@@ -291,6 +294,25 @@ class NoChanges:
 
     async def apply_now(self) -> None:
         pass
+
+
+class NoTokens:
+    """A TokenStore that is not used, because the brokers have no `delegation.token.secret.key`."""
+
+    async def start(self, listener: TokenListener) -> None:
+        raise NotImplementedError
+
+    async def create(self, token: DelegationToken) -> None:
+        raise NotImplementedError
+
+    async def change(self, token: DelegationToken) -> bool:
+        raise NotImplementedError
+
+    async def remove(self, id: str) -> None:
+        raise NotImplementedError
+
+    async def refresh(self) -> None:
+        raise NotImplementedError
 
 
 class MemoryAdministration:

@@ -29,6 +29,7 @@ from minikafka.broker.modes.zookeeper.acl_store import ZooKeeperAcls
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
+from minikafka.broker.modes.zookeeper.token_store import ZooKeeperTokens
 from minikafka.broker.rpc.channels import Channels
 from minikafka.broker.rpc.liveness import attend, probe
 from minikafka.zookeeper.nodes import coordination, ids
@@ -102,6 +103,7 @@ class ControllerMode:
                 ControllerConfigWrites(session, controller, ledger),
             ),
             acls=ZooKeeperAcls(ports),
+            tokens=ZooKeeperTokens(ports),
             administration=controller,
             diagnostics=controller,
             claim_producer_ids=partial(

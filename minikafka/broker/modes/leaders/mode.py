@@ -36,6 +36,7 @@ from minikafka.broker.modes.zookeeper.acl_store import ZooKeeperAcls
 from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
+from minikafka.broker.modes.zookeeper.token_store import ZooKeeperTokens
 from minikafka.broker.rpc.coordination import LOOK_AGAIN, TOPIC_IN_WORK
 from minikafka.zookeeper.nodes import coordination, ids
 from minikafka.zookeeper.nodes.faults import Faults
@@ -104,6 +105,7 @@ class LeadersMode:
             topics=_topics(ports, AdminRequests(ports, queue, host.note), peers, metadata),
             configs=ZooKeeperConfigs(session, clock, tasks, ports.broker_id, config_writes),
             acls=ZooKeeperAcls(ports),
+            tokens=ZooKeeperTokens(ports),
             administration=administration,
             diagnostics=diagnostics,
             claim_producer_ids=partial(
