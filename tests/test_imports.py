@@ -190,6 +190,7 @@ LOCAL_IMPORTS = {
         1,
         "only encrypted connections need cryptography, which takes 30 ms",
     ),
+    "minikafka/broker/bearer_logins.py": (2, "a broker loads PyJWT for OAUTHBEARER, 11 MB"),
     "minikafka/simulation/__init__.py": (2, "a test loads only the parts that it uses"),
     "minikafka/spark/__init__.py": (6, "executors have no PySpark session and load no data source"),
     "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),

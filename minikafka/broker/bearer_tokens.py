@@ -19,7 +19,7 @@ from minikafka.security.oauth import (
     InvalidKeys,
     KeySet,
     TokenRules,
-    UnknownKey,
+    UnknownSigner,
     verify,
 )
 from minikafka.security.sasl import BearerToken
@@ -30,7 +30,7 @@ _UNKNOWN_MS: Final = 60_000
 """Time for which the same unknown key causes no second reading, as in Kafka."""
 _UNKNOWN_MAX: Final = 16
 """Number of unknown keys that are remembered, as in Kafka."""
-URL_KEY: Final = "sasl.oauthbearer.jwks.endpoint.url"
+_URL_KEY: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 class KeyTimes(NamedTuple):
@@ -69,7 +69,7 @@ class BearerTokens:
         try:
             self._keys = KeySet(await self._fetch())
         except (InvalidKeys, OSError, StorageFailed, TimeoutError) as error:
-            raise ConfigError(f"{URL_KEY}: {self._url}: {error}") from error
+            raise ConfigError(f"{_URL_KEY}: {self._url}: {error}") from error
         self._tasks.spawn(self._run(), "bearer-keys")
 
     def verify(self, token: str) -> BearerToken:
@@ -77,7 +77,7 @@ class BearerTokens:
         assert self._keys is not None, "start has not returned"
         try:
             return verify(token, self._keys, self._rules, self._clock.wall_ms())
-        except UnknownKey as unknown:
+        except UnknownSigner as unknown:
             self._want(unknown.key_id)
             raise
 

@@ -25,6 +25,7 @@ from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.base.ports import Call
 from minikafka.broker.access import Access
+from minikafka.broker.accounts import Accounts
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
@@ -45,7 +46,6 @@ from minikafka.broker.coordinators.transaction_host import (
     transactions_topic,
 )
 from minikafka.broker.coordinators.verification import TransactionVerifier
-from minikafka.broker.delegation_tokens import DelegationTokens
 from minikafka.broker.ledger.record import BROKER, by_topic, in_parts
 from minikafka.broker.ledger.writer import LedgerWriter, directory_of
 from minikafka.broker.metadata import MetadataCache
@@ -79,7 +79,6 @@ from minikafka.broker.step_gate import StepGate
 from minikafka.deciders.groups.events import TopicsDeleted
 from minikafka.deciders.transactions.reports import transactions_with
 from minikafka.security.authorizer import Authorizer
-from minikafka.security.credentials import KnownCredentials
 from minikafka.storage.log.manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -160,12 +159,8 @@ class BrokerServer:
         self.requests = RequestMetrics(self.metrics)
         self._register_metrics()
         self.producer_ids = ProducerIds(capabilities.claim_producer_ids)
-        self.credentials = KnownCredentials(
-            config.minikafka_cluster_secret.encode() or ports.rng.bytes(32)
-        )
-        self.config_updates = ConfigUpdates(
-            self.settings, self.replicas, capabilities.administration, self.credentials
-        )
+        self.accounts = Accounts(config, ports, capabilities)
+        self.config_updates = self._new_config_updates()
         self.config_changes = capabilities.configs.changes(self.config_updates)
         self._controller_client = self._new_controller_client(control)
         self.admin = self._new_admin(ports)
@@ -175,9 +170,6 @@ class BrokerServer:
         self.transactions = self._new_transactions()
         self.verifier = self._new_verifier(others)
         self.groups = self._new_groups(ports)
-        self.delegation_tokens = DelegationTokens(
-            config, capabilities.tokens, capabilities.administration, ports.clock, ports.rng
-        )
         self.leader_ends = LeaderEnds(config.broker_id, self.replicas, self.metadata, others)
         self.lags = GroupLags(
             self.metrics, self.groups.context.groups, self.leader_ends.read, ports.clock
@@ -196,6 +188,10 @@ class BrokerServer:
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
         self._is_stopping = False
 
+    def _new_config_updates(self) -> ConfigUpdates:
+        administration, known = self.capabilities.administration, self.accounts.credentials
+        return ConfigUpdates(self.settings, self.replicas, administration, known)
+
     def _register_metrics(self) -> None:
         self.metrics.gauge(
             "kafka.server:type=KafkaServer,name=BrokerState",
@@ -212,7 +208,7 @@ class BrokerServer:
         """Return what each listener demands of its clients. Raises ConfigError."""
         found = {}
         for endpoint in self.config.endpoints.kafka:
-            admission = admission_of(endpoint, self.config, ports.transport, ports.rng.bytes)
+            admission = admission_of(endpoint, self.config, ports.transport, self.accounts)
             if admission is not None:
                 found[endpoint.name] = admission
         return found
@@ -327,7 +323,7 @@ class BrokerServer:
             transactions=self.transactions,
             verifier=self.verifier,
             marker_appends=self.marker_appends,
-            tokens=self.delegation_tokens,
+            tokens=self.accounts.tokens,
             administration=self.capabilities.administration,
             acls=self.capabilities.acls,
             access=self.access,
@@ -345,7 +341,7 @@ class BrokerServer:
         """
         if self.access.authorizer is not None:
             await self.capabilities.acls.start(self.access.authorizer)
-        await self.delegation_tokens.start()
+        await self.accounts.start()
         endpoints = self.config.endpoints
         control = endpoints.control
         page = self._metrics_page if self.config.minikafka_metrics_enable else None
@@ -357,7 +353,7 @@ class BrokerServer:
         self.replicas.start()
         self.cleaner.start()
         self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
-        self.tasks.spawn(self.delegation_tokens.run(), "expired-tokens")
+        self.tasks.spawn(self.accounts.tokens.run(), "expired-tokens")
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         self.tasks.spawn(self.clock_offsets.run(), "clock-offsets")
         lifecycle = self.capabilities.lifecycle

@@ -12,6 +12,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.broker.ports import TlsTransport
 from minikafka.client.login import Connector
 from minikafka.security.jaas import InvalidJaas, JaasEntry, parse_for
+from minikafka.security.sasl import OAUTHBEARER
 from minikafka.security.sasl_client import Login, login_of
 
 _KEY: Final = "sasl.mechanism.inter.broker.protocol"
@@ -34,6 +35,8 @@ def connector_of(
 def _login(config: BrokerConfig) -> Login:
     listener, mechanism = config.endpoints.inter_broker, config.sasl_mechanism_inter_broker_protocol
     check_mechanism(_KEY, mechanism)
+    if mechanism == OAUTHBEARER:
+        raise ConfigError(f"{_KEY}: {OAUTHBEARER} is not implemented between brokers")
     enabled = config.security_of(listener).sasl_enabled_mechanisms
     if mechanism not in enabled:
         raise ConfigError(

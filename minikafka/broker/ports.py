@@ -5,7 +5,7 @@ The code that starts the broker creates this object.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,7 @@ class BrokerPorts:
     """All external dependencies of a broker except its coordination mode.
 
     `new_control_plane(cluster_id)` returns the RPC endpoint, whose signed requests contain the cluster id.
+    `fetch_text(url)` returns the text at an HTTP address, and raises OSError.
     """
 
     clock: Clock
@@ -49,3 +50,4 @@ class BrokerPorts:
     cleaners: Cleaners
     new_control_plane: Callable[[str], ControlPlane]
     descriptors: Descriptors
+    fetch_text: Callable[[str], Awaitable[str]]

@@ -31,7 +31,7 @@ class InvalidKeys(ValueError):
     """A text is no JSON Web Key Set, or has no key that can check a token."""
 
 
-class UnknownKey(RefusedToken):
+class UnknownSigner(RefusedToken):
     """The key that has signed a token is not in the key set, which may be old."""
 
     def __init__(self, key_id: str) -> None:
@@ -117,7 +117,7 @@ def _signed_claims(token: str, keys: KeySet) -> Mapping[str, Any]:
             raise RefusedToken(_INVALID, "the token is not signed with a public-key algorithm")
         key = keys.find(key_id, algorithm)
         if key is None:
-            raise UnknownKey(key_id or "")
+            raise UnknownSigner(key_id or "")
         with warnings.catch_warnings(action="ignore"):  # a short key is the issuer's decision
             claims = json.loads(signatures.decode(token, key, [algorithm]))
     except (jwt.PyJWTError, ValueError, RecursionError):

@@ -171,7 +171,7 @@ def _keyed(key: bytes, password: str) -> bytes:
 class _ScramExchange(Exchange):
     """SCRAM (RFC 5802) with a user's credential, or with a delegation token."""
 
-    def __init__(self, mechanism: scram.Mechanism, lookups: Lookups, failure: str) -> None:
+    def __init__(self, mechanism: scram.ScramMechanism, lookups: Lookups, failure: str) -> None:
         super().__init__()
         self._mechanism = mechanism
         self._lookups = lookups

@@ -18,7 +18,7 @@ MAX_ITERATIONS: Final = 16384
 _NONCE_BITS: Final = 130
 
 
-class Mechanism(NamedTuple):
+class ScramMechanism(NamedTuple):
     """One SCRAM mechanism. `type` is its number in Kafka's protocol."""
 
     name: str
@@ -27,8 +27,8 @@ class Mechanism(NamedTuple):
 
 
 MECHANISMS: Final = (
-    Mechanism("SCRAM-SHA-256", 1, "sha256"),
-    Mechanism("SCRAM-SHA-512", 2, "sha512"),
+    ScramMechanism("SCRAM-SHA-256", 1, "sha256"),
+    ScramMechanism("SCRAM-SHA-512", 2, "sha512"),
 )
 BY_NAME: Final = {mechanism.name: mechanism for mechanism in MECHANISMS}
 BY_TYPE: Final = {mechanism.type: mechanism for mechanism in MECHANISMS}
@@ -99,7 +99,7 @@ _FIELDS: Final = ("salt", "stored_key", "server_key", "iterations")
 
 
 def new_credential(
-    mechanism: Mechanism, password: str, iterations: int, salt: bytes
+    mechanism: ScramMechanism, password: str, iterations: int, salt: bytes
 ) -> ScramCredential:
     """Return the credential of a password."""
     return credential_of(
@@ -108,14 +108,14 @@ def new_credential(
 
 
 def credential_of(
-    mechanism: Mechanism, salt: bytes, salted: bytes, iterations: int
+    mechanism: ScramMechanism, salt: bytes, salted: bytes, iterations: int
 ) -> ScramCredential:
     """Return the credential of a salted password."""
     stored_key = hashlib.new(mechanism.hash, _client_key(mechanism, salted)).digest()
     return ScramCredential(salt, stored_key, _server_key(mechanism, salted), iterations)
 
 
-def decoy(mechanism: Mechanism, secret: bytes, user: str, iterations: int) -> ScramCredential:
+def decoy(mechanism: ScramMechanism, secret: bytes, user: str, iterations: int) -> ScramCredential:
     """Return the credential of a user that does not exist, so that its challenge looks like that of a real user.
 
     The salt is the same for each attempt, as that of a real user is. No password fits the keys.
@@ -130,7 +130,9 @@ def decoy(mechanism: Mechanism, secret: bytes, user: str, iterations: int) -> Sc
     )
 
 
-def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
+def salted_password(
+    mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
+) -> bytes:
     """Return the salted password of RFC 5802."""
     return hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
 
@@ -156,7 +158,7 @@ def encode_credential(credential: ScramCredential) -> str:
     return ",".join(f"{name}={value}" for name, value in zip(_FIELDS, values, strict=True))
 
 
-def decode_credential(mechanism: Mechanism, text: str) -> ScramCredential:
+def decode_credential(mechanism: ScramMechanism, text: str) -> ScramCredential:
     """Return the credential in the text. Raises InvalidScram."""
     parts = dict(part.partition("=")[::2] for part in text.split(","))
     if parts.keys() != set(_FIELDS):
@@ -246,7 +248,7 @@ def signed_text(first: ClientFirst, challenge: str, unproven: str) -> bytes:
     return f"{first.bare},{challenge},{unproven}".encode()
 
 
-def client_proof(mechanism: Mechanism, salted: bytes, signed: bytes) -> bytes:
+def client_proof(mechanism: ScramMechanism, salted: bytes, signed: bytes) -> bytes:
     """Return the proof that the client knows the salted password."""
     key = _client_key(mechanism, salted)
     stored_key = hashlib.new(mechanism.hash, key).digest()
@@ -254,7 +256,7 @@ def client_proof(mechanism: Mechanism, salted: bytes, signed: bytes) -> bytes:
 
 
 def is_proven(
-    mechanism: Mechanism, credential: ScramCredential, signed: bytes, proof: bytes
+    mechanism: ScramMechanism, credential: ScramCredential, signed: bytes, proof: bytes
 ) -> bool:
     """Return True if the client that sent this proof knows the password of the credential."""
     signature = hmac.digest(credential.stored_key, signed, mechanism.hash)
@@ -264,24 +266,24 @@ def is_proven(
     return hmac.compare_digest(stored_key, credential.stored_key)
 
 
-def server_signature(mechanism: Mechanism, server_key: bytes, signed: bytes) -> bytes:
+def server_signature(mechanism: ScramMechanism, server_key: bytes, signed: bytes) -> bytes:
     """Return the proof that the server knows the credential."""
     return hmac.digest(server_key, signed, mechanism.hash)
 
 
 def is_signed_by_server(
-    mechanism: Mechanism, salted: bytes, signed: bytes, signature: bytes
+    mechanism: ScramMechanism, salted: bytes, signed: bytes, signature: bytes
 ) -> bool:
     """Return True if the server that sent this signature knows the credential of the salted password."""
     expected = server_signature(mechanism, _server_key(mechanism, salted), signed)
     return hmac.compare_digest(expected, signature)
 
 
-def _client_key(mechanism: Mechanism, salted: bytes) -> bytes:
+def _client_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
     return hmac.digest(salted, b"Client Key", mechanism.hash)
 
 
-def _server_key(mechanism: Mechanism, salted: bytes) -> bytes:
+def _server_key(mechanism: ScramMechanism, salted: bytes) -> bytes:
     return hmac.digest(salted, b"Server Key", mechanism.hash)
 
 

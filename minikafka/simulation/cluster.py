@@ -29,7 +29,13 @@ from minikafka.simulation.control_plane import SECRET, MemoryControlPlane, Memor
 from minikafka.simulation.descriptors import ManyDescriptors
 from minikafka.simulation.files import BytesLeft, NamesLeft, former_bytes, names_of_last_fsync
 from minikafka.simulation.loop import Process, running_loop, start_in
-from minikafka.simulation.ports import IdleProcessor, InlineExecutor, MemoryCleaners, SeededRng
+from minikafka.simulation.ports import (
+    IdleProcessor,
+    InlineExecutor,
+    MemoryCleaners,
+    SeededRng,
+    no_text,
+)
 from minikafka.simulation.storage import MemoryStorage
 from minikafka.simulation.transport import MemoryTransport
 from minikafka.simulation.zookeeper import CONNECT, ZooKeeperInMemory
@@ -144,6 +150,7 @@ class MemoryCluster:
             self.cleaners[number],
             lambda cluster_id: MemoryControlPlane(self.servers, number, clock, self._delay_of_call),
             self.descriptors,
+            no_text,
         )
         try:
             broker = await create_broker(config, ports, self.new_mode(config, ports))

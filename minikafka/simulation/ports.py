@@ -13,6 +13,11 @@ from minikafka.storage.log.cleaner.cleaning import clean
 from minikafka.storage.log.cleaner.task import CleanedGroup, CleaningTask
 
 
+async def no_text(url: str) -> str:
+    """Raise OSError, because simulated brokers read no HTTP addresses."""
+    raise OSError(f"{url} cannot be reached")
+
+
 class IdleProcessor:
     """The Processor port when no other process waits for the processor."""
 

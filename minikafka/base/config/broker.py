@@ -113,25 +113,6 @@ class BrokerConfig(ZooKeeperKeys):
         low=16,
     )
 
-    # Delegation tokens.
-    delegation_token_secret_key: str | None = key(
-        PASSWORD,
-        None,
-        "Secret with which the brokers of a cluster make delegation tokens; clients cannot use tokens if not set.",
-    )
-    delegation_token_master_key: str | None = key(
-        PASSWORD, None, "Former name of delegation.token.secret.key, which has precedence."
-    )
-    delegation_token_max_lifetime_ms: int = key(
-        LONG, 7 * 24 * HOUR_MS, "Time after which a delegation token cannot be renewed.", low=1
-    )
-    delegation_token_expiry_time_ms: int = key(
-        LONG, 24 * HOUR_MS, "Time after which a delegation token must be renewed.", low=1
-    )
-    delegation_token_expiry_check_interval_ms: int = key(
-        LONG, HOUR_MS, "Interval at which expired delegation tokens are removed.", low=1
-    )
-
     minikafka_metrics_enable: bool = key(
         BOOLEAN,
         True,

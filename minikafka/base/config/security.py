@@ -17,7 +17,7 @@ _, BOOLEAN, STRING, INT, LONG, _, LIST, PASSWORD = ConfigType
 PREFIX: Final = "listener.name."
 JAAS: Final = "sasl.jaas.config"
 GSSAPI: Final = "GSSAPI"
-MECHANISMS: Final = ("PLAIN",)
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """The SASL mechanisms that brokers implement."""
 CLIENT_AUTH: Final = ("none", "requested", "required")
 
@@ -110,6 +110,37 @@ class SecurityKeys:
         "Time after which a client of a SASL listener must authenticate again; at most 0: never (KIP-368).",
     )
 
+    # Tokens of OAUTHBEARER.
+    sasl_oauthbearer_jwks_endpoint_url: str | None = key(
+        STRING,
+        None,
+        "Address of the JSON Web Key Set with which tokens of OAUTHBEARER are checked: file:///…, http:// or https://.",
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = key(
+        LONG, 3_600_000, "Interval at which the key set is read again.", low=1
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = key(
+        LONG, 100, "Pause after the first failed reading of the key set; it doubles.", low=1
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = key(
+        LONG, 10_000, "Longest pause after a failed reading of the key set.", low=1
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = key(
+        INT, 30, "How far the clock of the issuer of tokens may differ.", low=0
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = key(
+        LIST, (), "Audiences of which a token must have one; empty: a token must have none."
+    )
+    sasl_oauthbearer_expected_issuer: str | None = key(
+        STRING, None, "Issuer that a token must have; any issuer if not set."
+    )
+    sasl_oauthbearer_scope_claim_name: str = key(
+        STRING, "scope", "Claim of a token that contains its scopes."
+    )
+    sasl_oauthbearer_sub_claim_name: str = key(
+        STRING, "sub", "Claim of a token that contains the name of the user."
+    )
+
     @property
     def has_truststore(self) -> bool:
         """True if authorities to trust are configured."""
@@ -117,7 +148,11 @@ class SecurityKeys:
 
 
 _KEYS: Final = table(SecurityKeys)
-_OF_MECHANISM: Final = {JAAS, "connections.max.reauth.ms"}
+_OF_MECHANISM: Final = {
+    JAAS,
+    "connections.max.reauth.ms",
+    *(name for name in _KEYS if name.startswith("sasl.oauthbearer.")),
+}
 """The keys that may be set for one mechanism of a listener."""
 
 

@@ -7,7 +7,7 @@ names the key.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -16,8 +16,9 @@ from minikafka.base.endpoints import Endpoint, SecurityProtocol
 from minikafka.base.errors import ConfigError
 from minikafka.base.metrics import Metrics
 from minikafka.base.ports import Clock
+from minikafka.broker.accounts import Accounts
 from minikafka.broker.authentication import LoginRefused, ServedMechanism
-from minikafka.broker.inter_broker import check_mechanism, jaas_entry
+from minikafka.broker.inter_broker import check_mechanism, jaas_entry, jaas_key
 from minikafka.broker.network.newcomer import Admission
 from minikafka.broker.ports import TlsTransport
 from minikafka.broker.services import ANONYMOUS, ClientConnection
@@ -27,7 +28,7 @@ from minikafka.security.principals import (
     NoRuleApplies,
     PrincipalRules,
 )
-from minikafka.security.sasl import PLAIN, Lookups
+from minikafka.security.sasl import OAUTHBEARER, PLAIN
 
 logger = logging.getLogger(__name__)
 
@@ -40,14 +41,14 @@ def admission_of(
     endpoint: Endpoint,
     config: BrokerConfig,
     transport: TlsTransport,
-    random_bytes: Callable[[int], bytes],
+    accounts: Accounts,
 ) -> Admission | None:
     """Return what a listener demands; None if it serves everybody in the clear. Raises ConfigError."""
     security = endpoint.security
     if security is SecurityProtocol.PLAINTEXT:
         return None
     keys = config.security_of(endpoint.name)
-    mechanisms = _mechanisms(endpoint.name, config, random_bytes) if security.is_sasl else {}
+    mechanisms = _mechanisms(endpoint.name, config, accounts) if security.is_sasl else {}
     return Admission(
         tls=transport.tls(keys, server=True) if security.is_encrypted else None,
         mechanisms=mechanisms,
@@ -75,22 +76,23 @@ def _principal_of(rules: PrincipalRules, certificate: bytes | None) -> str:
 
 
 def _mechanisms(
-    listener: str, config: BrokerConfig, random_bytes: Callable[[int], bytes]
+    listener: str, config: BrokerConfig, accounts: Accounts
 ) -> dict[str, ServedMechanism]:
     found = {}
     for name in config.security_of(listener).sasl_enabled_mechanisms:
         check_mechanism(f"sasl.enabled.mechanisms of listener {listener}", name)
-        users = _plain_users(listener, config) if name == PLAIN else {}
+        lookups = accounts.lookups
+        if name == PLAIN:
+            lookups = replace(lookups, plain_users=jaas_entry(listener, PLAIN, config).plain_users)
+        elif name == OAUTHBEARER:
+            lookups = replace(lookups, bearer_token=accounts.bearers.of(listener))
+        elif jaas_key(listener, name) in config.listener_keys:
+            jaas_entry(listener, name, config)  # raises ConfigError for a malformed one
         keys = config.security_of(listener, name)
-        lookups = Lookups(random_bytes, plain_users=users)
         found[name] = ServedMechanism(name, lookups, max(keys.connections_max_reauth_ms, 0))
     if not found:
         raise ConfigError(f"sasl.enabled.mechanisms of listener {listener} is empty")
     return found
-
-
-def _plain_users(listener: str, config: BrokerConfig) -> dict[str, str]:
-    return jaas_entry(listener, PLAIN, config).plain_users
 
 
 class AuthenticationLog:

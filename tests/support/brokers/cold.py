@@ -37,7 +37,13 @@ from minikafka.broker.services import ClientConnection, RequestContext, Services
 from minikafka.kafka.wire.codec import decode_response, encode_response
 from minikafka.simulation.clocks import LoopClock
 from minikafka.simulation.descriptors import ManyDescriptors
-from minikafka.simulation.ports import IdleProcessor, InlineExecutor, MemoryCleaners, SeededRng
+from minikafka.simulation.ports import (
+    IdleProcessor,
+    InlineExecutor,
+    MemoryCleaners,
+    SeededRng,
+    no_text,
+)
 from minikafka.simulation.storage import MemoryStorage
 from minikafka.simulation.transport import MemoryTransport
 from minikafka.simulation.zookeeper import ZooKeeperInMemory
@@ -198,6 +204,7 @@ class Cold(BrokerServer):
             MemoryCleaners(storage, clock),
             lambda cluster_id: self.calls,
             ManyDescriptors(),
+            no_text,
         )
         mode: Any = Mode(self.session, self.controller, broker_id)
         logs = LogManager(storage, checked, clock, ports.executor)

@@ -26,7 +26,10 @@ READY_SECONDS: Final = 60.0
 
 
 class SecuredBrokers:
-    """Processes of ZooKeeper and of brokers, used as `with SecuredBrokers(…)`. `between`: the inter-broker protocol."""
+    """Processes of ZooKeeper and of brokers, used as `with SecuredBrokers(…)`. `between`: the inter-broker protocol.
+
+    `changes`: keys of all brokers that differ from `write_file`.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,9 @@ class SecuredBrokers:
         between: str,
         brokers: int = 3,
         listeners: tuple[str, ...] = LISTENERS,
+        changes: Mapping[str, object] | None = None,
     ) -> None:
+        self._changes = changes or {}
         self.directory = directory
         self.authority = Authority(directory / "ca")
         self.foreign = Authority(directory / "foreign", "foreign")
@@ -165,6 +170,6 @@ class SecuredBrokers:
             "min.insync.replicas": 2,
             "zookeeper.session.timeout.ms": 6_000,
         }
-        changed = {**keys, **changes}
+        changed = {**keys, **self._changes, **changes}
         lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in changed.items()]
         self._file(id_).write_text("\n".join(["[broker]", *lines, ""]))

@@ -15,7 +15,7 @@ from jwt.algorithms import ECAlgorithm
 from minikafka.base.errors import ConfigError
 from minikafka.broker.bearer_tokens import BearerTokens, KeyTimes
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.security.oauth import TokenRules, UnknownKey
+from minikafka.security.oauth import TokenRules, UnknownSigner
 from minikafka.security.sasl import RefusedToken
 from minikafka.simulation.clocks import WALL_MS, LoopClock
 from minikafka.simulation.loop import run_seeded
@@ -88,7 +88,7 @@ def test_keys_are_read_again_after_the_interval():
         await asyncio.sleep(2.5)
         assert source.times == [0, 1_000, 2_000]
         assert tokens.verify(token("new")).user == "alice"
-        with pytest.raises(UnknownKey):
+        with pytest.raises(UnknownSigner):
             tokens.verify(token("old"))
         await source.tasks.close()
 
@@ -101,7 +101,7 @@ def test_token_of_a_new_key_is_accepted_at_the_next_attempt():
         tokens = source.tokens()
         await tokens.start()
         source.text = key_set("old", "new")
-        with pytest.raises(UnknownKey):
+        with pytest.raises(UnknownSigner):
             tokens.verify(token("new"))
         await asyncio.sleep(0.01)
         assert tokens.verify(token("new")).user == "alice"
@@ -117,7 +117,7 @@ def test_same_unknown_key_is_looked_for_once_a_minute():
         tokens = source.tokens()
         await tokens.start()
         for _ in range(200):
-            with pytest.raises(UnknownKey):
+            with pytest.raises(UnknownSigner):
                 tokens.verify(token("new"))
             await asyncio.sleep(0.5)
         assert len(source.times) == 3

@@ -8,7 +8,7 @@ from minikafka.security.credentials import KnownCredentials
 SHA_256, SHA_512 = scram.MECHANISMS
 
 
-def text(mechanism: scram.Mechanism, iterations: int = 4096) -> str:
+def text(mechanism: scram.ScramMechanism, iterations: int = 4096) -> str:
     return scram.encode_credential(scram.new_credential(mechanism, "pencil", iterations, b"salt"))
 
 

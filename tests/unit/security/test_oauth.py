@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from minikafka.security.oauth import InvalidKeys, KeySet, TokenRules, UnknownKey, verify
+from minikafka.security.oauth import InvalidKeys, KeySet, TokenRules, UnknownSigner, verify
 from minikafka.security.sasl import RefusedToken
 
 FACTS = (Path(__file__).parent / "kafka_jwt_answers.jsonl").read_text().splitlines()
@@ -113,12 +113,12 @@ def test_token_that_is_signed_with_a_public_key_as_a_shared_secret_is_refused():
 
 
 def test_key_is_not_used_with_the_algorithm_of_another_type_of_key():
-    with pytest.raises(UnknownKey):
+    with pytest.raises(UnknownSigner):
         verify(token(key=EC_KEY, algorithm="ES256"), KEY_SET, TokenRules(), NOW_S * 1_000)
 
 
 def test_token_of_an_unknown_key_names_the_key():
-    with pytest.raises(UnknownKey) as unknown:
+    with pytest.raises(UnknownSigner) as unknown:
         verify(token(kid="new"), KEY_SET, TokenRules(), NOW_S * 1_000)
 
     assert unknown.value.key_id == "new"
@@ -171,7 +171,7 @@ def test_key_for_encryption_and_shared_secret_check_no_signature():
 def test_key_is_used_only_with_its_own_algorithm():
     keys = KeySet(json.dumps({"keys": [public(RSAAlgorithm, RSA_KEY, kid="rsa", alg="RS512")]}))
 
-    with pytest.raises(UnknownKey):
+    with pytest.raises(UnknownSigner):
         verify(token(), keys, TokenRules(), NOW_S * 1_000)
     verify(token(algorithm="RS512"), keys, TokenRules(), NOW_S * 1_000)
 

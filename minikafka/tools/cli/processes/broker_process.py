@@ -28,6 +28,7 @@ from minikafka.base.ports import Clock, Transport
 from minikafka.broker.broker import BrokerServer, create_broker
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
+from minikafka.broker.rpc.key_sets import fetch_text
 from minikafka.broker.rpc.server import ControlTls, HttpControlPlane
 from minikafka.runtime.busy_poll import BusyPoll, has_quota
 from minikafka.runtime.cleaner_processes import CleanerProcesses
@@ -190,6 +191,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
             secret, cluster_id, config.broker_id, clock, rng, descriptors.limit, tls
         ),
         descriptors,
+        fetch_text,
     )
     new_mode = _mode_class(config)
     mode = new_mode(config, clock, rng, storage, tasks, zookeeper, end_session)

@@ -82,6 +82,10 @@ def test_config_defaults_equal_kafkas(name, default):
 
 SPECIAL = ("-1", "0", "1", "2147483647", "9223372036854775807")
 NARROWER = {
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": "-1 0",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "-1 0",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "-1 0",
+    "sasl.oauthbearer.clock.skew.seconds": "-1",
     "broker.id": "-1",
     "zookeeper.session.timeout.ms": "-1 0",
     "zookeeper.connection.timeout.ms": "-1 0",

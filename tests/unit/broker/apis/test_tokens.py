@@ -10,6 +10,7 @@ import pytest
 from support.brokers.cold import Cold, context, decoded
 from support.kafka.entities import entity
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.apis.tokens import HANDLERS
 from minikafka.kafka.wire.versions import (
@@ -24,7 +25,7 @@ SECURED = {
     "listener.security.protocol.map": "PLAIN:PLAINTEXT,SASL:SASL_SSL,CERT:SSL,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "PLAIN",
 }
-WITH_SECRET = {**SECURED, "delegation.token.secret.key": "secret"}
+SECRET = {"delegation.token.secret.key": "secret"}
 DAY_MS = 24 * 3_600_000
 
 
@@ -70,16 +71,17 @@ class Client:
 
 
 async def started(config: dict[str, Any]) -> Cold:
-    """Return a broker that follows the tokens in ZooKeeper."""
+    """Return a broker with several listeners, on which it need not listen, that follows the tokens in ZooKeeper."""
     cold = Cold(config=config)
+    cold.services.config = BrokerConfig.from_mapping({"broker.id": 1, **config, **SECURED})
     await cold.session.attach()
-    await cold.delegation_tokens.start()
+    await cold.accounts.tokens.start()
     return cold
 
 
 @pytest.fixture
 async def cold() -> Cold:
-    return await started(WITH_SECRET)
+    return await started(SECRET)
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -187,7 +189,7 @@ async def test_client_with_a_certificate_may_create_a_token(cold: Cold) -> None:
 
 @pytest.mark.key("delegation.token.secret.key")
 async def test_broker_without_a_secret_refuses_every_request() -> None:
-    client = Client(Cold(config=SECURED), "User:alice")
+    client = Client(await started({}), "User:alice")
 
     assert await every_request(client) == {ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED}
 
@@ -196,8 +198,8 @@ async def test_broker_without_a_secret_refuses_every_request() -> None:
 async def test_former_name_of_the_secret_makes_the_same_tokens() -> None:
     hmacs = []
     for name in ("delegation.token.secret.key", "delegation.token.master.key"):
-        cold = Cold(config={**SECURED, name: "secret"})
-        hmacs.append(cold.delegation_tokens.require().hmac_of("t"))
+        cold = Cold(config={name: "secret"})
+        hmacs.append(cold.accounts.tokens.require().hmac_of("t"))
 
     assert hmacs[0] == hmacs[1]
 
@@ -205,7 +207,7 @@ async def test_former_name_of_the_secret_makes_the_same_tokens() -> None:
 @pytest.mark.key("delegation.token.max.lifetime.ms", "delegation.token.expiry.time.ms")
 async def test_lifetimes_of_tokens_come_from_the_configuration() -> None:
     keys = {"delegation.token.max.lifetime.ms": 5_000, "delegation.token.expiry.time.ms": 2_000}
-    cold = await started({**WITH_SECRET, **keys})
+    cold = await started({**SECRET, **keys})
 
     made = await Client(cold, "User:alice").create()
 
