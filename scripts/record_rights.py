@@ -93,6 +93,7 @@ def settings(directory: Path, connect: str, port: int) -> str:
         "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
+        "delegation.token.secret.key": scenes.TOKEN_SECRET,
     }
     return "".join(f"{key}={value}\n" for key, value in keys.items())
 

@@ -22,11 +22,15 @@ READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (
 CLUSTER_ACTION: Final = AclOperation.CLUSTER_ACTION
 DESCRIBE_CONFIGS: Final = AclOperation.DESCRIBE_CONFIGS
 ALTER_CONFIGS: Final = AclOperation.ALTER_CONFIGS
+CREATE_TOKENS: Final = AclOperation.CREATE_TOKENS
+DESCRIBE_TOKENS: Final = AclOperation.DESCRIBE_TOKENS
 IDEMPOTENT_WRITE: Final = AclOperation.IDEMPOTENT_WRITE
 TOPIC: Final = AclResourceType.TOPIC
 GROUP: Final = AclResourceType.GROUP
 CLUSTER: Final = AclResourceType.CLUSTER
 TRANSACTIONAL_ID: Final = AclResourceType.TRANSACTIONAL_ID
+DELEGATION_TOKEN: Final = AclResourceType.DELEGATION_TOKEN
+USER: Final = AclResourceType.USER
 
 
 class Need(NamedTuple):
@@ -127,9 +131,21 @@ NEEDS: Final = (
     Need("DeleteAcls", ALTER, CLUSTER, "the request"),
     Need("DescribeClientQuotas", DESCRIBE_CONFIGS, CLUSTER, "the request"),
     Need("DescribeUserScramCredentials", DESCRIBE, CLUSTER, "the request"),
+    Need("AlterUserScramCredentials", ALTER, CLUSTER, "the request"),
+    Need("CreateDelegationToken", CREATE_TOKENS, USER, "an owner that is not the client"),
+    Need("DescribeDelegationToken", DESCRIBE, DELEGATION_TOKEN, "each token of others"),
+    Need("DescribeDelegationToken", DESCRIBE_TOKENS, USER, "its owner, without the right before"),
 )
 """Every right that a request needs."""
-NO_NEEDS: Final = frozenset({"ApiVersions", "SaslHandshake", "SaslAuthenticate"})
+NO_NEEDS: Final = frozenset(
+    {
+        "ApiVersions",
+        "SaslHandshake",
+        "SaslAuthenticate",
+        "RenewDelegationToken",
+        "ExpireDelegationToken",
+    }
+)
 """The requests that everyone may send."""
 
 _TABLE: Final = {(one.api, one.operation, one.resource): one for one in NEEDS}

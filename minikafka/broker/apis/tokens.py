@@ -6,7 +6,8 @@ and DescribeDelegationToken 41, versions 0–3.
   without `delegation.token.secret.key` answers DELEGATION_TOKEN_AUTH_DISABLED.
 - A client that has not authenticated, or that has authenticated with a token, gets
   DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
-- The owner of a token and its renewers may renew and end it. They and its requester may describe it.
+- The owner of a token and its renewers may renew and end it. They and its requester may describe it, and so may a
+  client with the right Describe on the token or DescribeTokens on its owner: everyone, without an authorizer.
 - A token of another owner than the client needs the right CreateTokens on that owner. Renewers that are no users get
   INVALID_PRINCIPAL_TYPE.
 - A negative time in ExpireDelegationToken removes the token.
@@ -38,9 +39,20 @@ from minikafka.kafka.wire.versions import (
     EXPIRE_DELEGATION_TOKEN,
     RENEW_DELEGATION_TOKEN,
 )
+from minikafka.security.operations import (
+    CREATE_TOKENS,
+    DELEGATION_TOKEN,
+    DESCRIBE,
+    DESCRIBE_TOKENS,
+    USER,
+    need,
+)
 from minikafka.security.principals import split_principal
 from minikafka.security.tokens import DelegationToken
 
+_CREATE: Final = need("CreateDelegationToken", CREATE_TOKENS, USER)
+_DESCRIBE: Final = need("DescribeDelegationToken", DESCRIBE, DELEGATION_TOKEN)
+_DESCRIBE_OF_OWNER: Final = need("DescribeDelegationToken", DESCRIBE_TOKENS, USER)
 _USER: Final = "User"
 _NO_TIME: Final = -1
 _RENEWERS_MAX: Final = 1_000
@@ -54,6 +66,8 @@ async def create_delegation_token(
     owner = _owner(request, requester)
     try:
         _check_may_ask(services, context.connection)
+        if owner != requester and not services.access.allows(context.connection, _CREATE, owner):
+            raise KafkaError(_CREATE.error, _CREATE.message)
         renewers = [_principal(item) for item in request.renewers]
         _check_renewers(renewers)
         token = await services.tokens.create(owner, requester, renewers, request.max_lifetime_ms)
@@ -175,7 +189,11 @@ def _described(
     owners = None if request.owners is None else {_principal(item) for item in request.owners}
     for token in known:
         is_wanted = owners is None or not owners.isdisjoint(token.principals)
-        if is_wanted and client.principal in token.principals:
+        if is_wanted and (
+            client.principal in token.principals
+            or services.access.allows(client, _DESCRIBE, token.id)
+            or services.access.allows(client, _DESCRIBE_OF_OWNER, token.owner)
+        ):
             yield {
                 **_named("principal", token.owner),
                 **_named("token_requester_principal", token.requester),

@@ -34,12 +34,22 @@ from minikafka.kafka.wire.versions import (
     DESCRIBE_USER_SCRAM_CREDENTIALS,
 )
 from minikafka.security import scram
+from minikafka.security.operations import ALTER, CLUSTER, DESCRIBE, need
+
+_DESCRIBE: Final = need("DescribeUserScramCredentials", DESCRIBE, CLUSTER)
+_ALTER: Final = need("AlterUserScramCredentials", ALTER, CLUSTER)
 
 
 async def describe_user_scram_credentials(
     services: Services, request: Entity, context: RequestContext
 ) -> Steps:
     """Return the response to a DescribeUserScramCredentials request as `Steps`: one result for each user."""
+    if not services.access.allows(context.connection, _DESCRIBE):
+        denied = {"error_code": _DESCRIBE.error, "error_message": _DESCRIBE.message}
+        rows = ({"user": user.name, **denied} for user in request.users or ())
+        return response_in_steps(
+            DESCRIBE_USER_SCRAM_CREDENTIALS, context.version, **denied, results=rows
+        )
     counts: Counter[str] = Counter()
     async for user in services.pauses.each(request.users or ()):
         counts[user.name] += 1
@@ -123,6 +133,8 @@ async def alter_user_scram_credentials(
     ]
     try:
         services.admin.users.check_may_alter()
+        if not services.access.allows(context.connection, _ALTER):
+            raise KafkaError(_ALTER.error, _ALTER.message)
     except KafkaError as error:
         users = sorted({item.user for item in upsertions} | {item.user for item in deletions})
         results: Sequence[UserResult] = [

@@ -35,6 +35,7 @@ async def send(cluster: MemoryCluster, user: str, frame: bytes) -> bytes | None:
     listener = cluster.brokers[scenes.BROKER_ID].listener
     connection = next(reversed(listener._connections))
     connection.client.principal = f"User:{user}"
+    connection.client.listener = "LOGIN"
     peer.link.send([frame])
     await until(lambda: peer.is_closed or bool(peer.frames()))
     frames = peer.frames()
@@ -53,6 +54,10 @@ async def answered() -> list[str]:
         "transaction_state_log_replication_factor": 1,
         "transaction_state_log_min_isr": 1,
         "group_initial_rebalance_delay_ms": 0,
+        "delegation_token_secret_key": scenes.TOKEN_SECRET,
+        "listeners": f"PLAINTEXT://127.0.0.1:{9092 + scenes.BROKER_ID},LOGIN://127.0.0.1:9999",
+        "listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+        "sasl_enabled_mechanisms": "SCRAM-SHA-256",
     }
     ids = range(scenes.BROKER_ID, scenes.BROKER_ID + 1)
     found: list[str] = []

@@ -19,7 +19,7 @@ from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.records.header import TRANSACTIONAL
 from minikafka.kafka.wire import versions as v
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
-from minikafka.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from minikafka.security.acls import CLUSTER_NAME, SUPPORTED, AclOperation, AclResourceType
 from minikafka.security.operations import NEEDS
 
 FILE: Final = Path(__file__).with_name("kafka_rights.txt")
@@ -27,12 +27,17 @@ OPEN, SHUT, GHOST = "open", "shut", "ghost"
 TRANSACTION, GROUP = "transaction", "group"
 BROKER_ID: Final = 1
 ADMIN: Final = "admin"
+OWNER: Final = "owner"
+"""The user for whom others create delegation tokens."""
+TOKEN_SECRET: Final = "the secret of tokens"
 _ALL: Final = AclOperation.ALL
 _RESOURCES: Final = (
     (AclResourceType.TOPIC, "*"),
     (AclResourceType.GROUP, "*"),
     (AclResourceType.TRANSACTIONAL_ID, "*"),
     (AclResourceType.CLUSTER, CLUSTER_NAME),
+    (AclResourceType.DELEGATION_TOKEN, "*"),
+    (AclResourceType.USER, "*"),
 )
 Right = tuple[AclResourceType, str, AclOperation]
 
@@ -55,7 +60,11 @@ def _rows_of(api: str) -> dict[str, list[Right]]:
 
 SHARED: Final[dict[str, list[Right]]] = {
     "none": [],
-    "describe": [(kind, name, AclOperation.DESCRIBE) for kind, name in _RESOURCES],
+    "describe": [
+        (kind, name, AclOperation.DESCRIBE)
+        for kind, name in _RESOURCES
+        if AclOperation.DESCRIBE in SUPPORTED[kind]
+    ],
     "half": [
         (kind, OPEN if kind is AclResourceType.TOPIC else name, _ALL) for kind, name in _RESOURCES
     ],
@@ -479,6 +488,37 @@ SCENES: Final = (
     _fixed("v0", v.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=True),
     _fixed("v0", v.DESCRIBE_CLIENT_QUOTAS, 0, components=[], strict=False),
     _fixed("v0", v.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=[{"name": "nobody"}]),
+    _fixed(
+        "v0",
+        v.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        deletions=[{"name": "nobody", "mechanism": 1}],
+        upsertions=[],
+    ),
+    _fixed(
+        "own",
+        v.CREATE_DELEGATION_TOKEN,
+        2,
+        renewers=[{"principal_type": "User", "principal_name": "renewer"}],
+        max_lifetime_ms=-1,
+    ),
+    _fixed(
+        "other",
+        v.CREATE_DELEGATION_TOKEN,
+        3,
+        owner_principal_type="User",
+        owner_principal_name=OWNER,
+        renewers=[],
+        max_lifetime_ms=-1,
+    ),
+    _fixed(
+        "of-others",
+        v.DESCRIBE_DELEGATION_TOKEN,
+        3,
+        owners=[{"principal_type": "User", "principal_name": OWNER}],
+    ),
+    _fixed("v2", v.RENEW_DELEGATION_TOKEN, 2, hmac=b"none", renew_period_ms=-1),
+    _fixed("v2", v.EXPIRE_DELEGATION_TOKEN, 2, hmac=b"none", expiry_time_period_ms=-1),
     _fixed(
         "v0",
         v.DESCRIBE_PRODUCERS,
