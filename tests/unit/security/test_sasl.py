@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -407,3 +408,21 @@ def test_login_of_a_jaas_entry_has_its_user_password_and_kind():
 def test_login_of_a_jaas_entry_without_a_password_is_refused():
     with pytest.raises(InvalidJaas, match='no password="…", which a login with PLAIN needs'):
         login_of("PLAIN", parse('Module required username="alice";'))
+
+
+def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch):
+    """A comparison with == would pass every other test."""
+    compared: list[int] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        assert len(one) == len(other)
+        compared.append(len(one))
+        return one == other
+
+    monkeypatch.setattr("hmac.compare_digest", compare)
+    for mechanism, size in (("PLAIN", 32), ("SCRAM-SHA-256", 32), ("SCRAM-SHA-512", 64)):
+        for user, password in (("alice", PASSWORD), ("alice", "x"), ("nobody", PASSWORD)):
+            compared.clear()
+            with suppress(AuthenticationFailed):
+                log_in(Login(mechanism, user, password), new_exchange(mechanism, lookups()))
+            assert compared[0] == size

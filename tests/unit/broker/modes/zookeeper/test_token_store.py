@@ -118,6 +118,7 @@ async def test_token_that_was_removed_during_a_disconnection_is_forgotten(world:
     one, _ = world.brokers
     await one.start()
     await one.store.create(TOKEN)
+    await until(lambda: one.store._applied)
     world.ensemble.delete(f"{tokens.TOKENS}/t-1")
     one.session.reconnect()
     await until(lambda: list(one.known) == [])
