@@ -35,6 +35,8 @@ KAFKA_39 = {
     "AlterConfigs": 2,
     "AlterReplicaLogDirs": 2,
     "DescribeLogDirs": 4,
+    "SaslHandshake": 1,
+    "SaslAuthenticate": 2,
     "CreatePartitions": 3,
     "CreateDelegationToken": 3,
     "RenewDelegationToken": 2,

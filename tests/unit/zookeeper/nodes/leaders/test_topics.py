@@ -44,6 +44,7 @@ async def test_every_broker_creates_the_parents_and_the_nodes_of_both_modes() ->
         "/config/brokers",
         "/config/changes",
         "/config/topics",
+        "/config/users",
         "/latest_producer_id_block",
         "/leaders",
         "/leaders/brokers",
