@@ -350,6 +350,8 @@ class ConsumerFetch:
 
     def _evaluate(self) -> _Steps:
         """Answer the fetch, or wait until the next attempt. Yields after every `_STEP_ROWS` partitions."""
+        if self.rights is not None:
+            self.rights.renew()
         if self.session is not None and not self.is_updated:
             yield from self._update(self.session)
         if self.session is not None:

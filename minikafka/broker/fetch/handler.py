@@ -62,7 +62,7 @@ from typing import Final
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.fetch_rows import PARTITION, PartitionData
 from minikafka.base.ports import Clock, Slice
-from minikafka.broker.access import Access
+from minikafka.broker.access import Access, Basis, Verdicts
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX, ConsumerFetch
 from minikafka.broker.fetch.consumer_fetches import (
     FOLLOWER_LARGE_BYTES,
@@ -111,6 +111,7 @@ class FetchApi:
         "answers",
         "consumers",
         "correlation",
+        "decided",
         "followers",
         "now",
         "refused",
@@ -137,6 +138,8 @@ class FetchApi:
             client, replicas, answers, clock, requests, filled, turns, refused, access
         )
         self.followers = self.consumers.followers
+        self.decided: Basis | None = None
+        """What the right of the follower depended on when its latest fetch arrived."""
         self.replicas = replicas
         self.answers = answers
         self.requests = requests
@@ -286,6 +289,8 @@ class FetchApi:
         if session is not None and session.parked:
             session.answer_now([])
         self.correlation = correlation
+        if self.followers is not None:
+            self.decided = self.followers.basis
         self.answers.entries.append(self.slot)
 
     def _open_or_continue(self, request: FetchRequest) -> int:
@@ -307,6 +312,8 @@ class FetchApi:
     def respond(self, error: int, topics: Topics) -> None:
         """Answer the follower's fetch with an error code, or with these partitions if the code is 0."""
         self.requests.follower_fetches.value += 1
+        if self.followers is not None and self.decided != self.followers.basis:
+            topics = self._still_allowed(topics, self.followers)
         session_id = self.session.id if self.session is not None and not error else 0
         response: Sequence[Slice] | None = None
         if len(topics) == 1 and len(topics[0][1]) == 1:
@@ -317,6 +324,15 @@ class FetchApi:
                 self.correlation, FOLLOWER_VERSION, error, session_id, topics
             )
         self.answers.answer(self.slot, response)
+
+    def _still_allowed(self, topics: Topics, followers: Verdicts) -> Topics:
+        """Return the topics, or errors in their place if the follower has lost its right while its fetch waited."""
+        if not topics or followers.allow(CLUSTER_RESOURCE):
+            return topics
+        return [
+            (topic, [PartitionData(row[PARTITION], DENIED, -1, -1, -1, (), 0) for row in rows])
+            for topic, rows in topics
+        ]
 
     def release_parked(self) -> None:
         """Answer the fetches that wait for records, so that the response to the next request need not wait."""

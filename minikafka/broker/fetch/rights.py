@@ -17,14 +17,25 @@ DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 class FetchRights:
-    """The verdicts on the topics of one fetch. As in Kafka, each topic is decided once per fetch."""
+    """The verdicts on the topics of one fetch. Each topic is decided, and logged, once per fetch.
 
-    __slots__ = ("_is_of_follower", "_known", "_verdicts")
+    A fetch that has waited is decided again if the ACLs have changed meanwhile (in Kafka it is not).
+    """
+
+    __slots__ = ("_basis", "_is_of_follower", "_known", "_verdicts")
 
     def __init__(self, reads: Verdicts, followers: Verdicts, *, is_of_follower: bool) -> None:
         self._is_of_follower = is_of_follower
         self._verdicts = followers if is_of_follower else reads
         self._known: dict[bytes, bool] = {}
+        self._basis = self._verdicts.basis
+
+    def renew(self) -> None:
+        """Forget the verdicts if they are no longer valid. Called before each evaluation of the fetch."""
+        basis = self._verdicts.basis
+        if basis != self._basis:
+            self._basis = basis
+            self._known.clear()
 
     def deny(self, topic: bytes | None) -> bool:
         """Return True if the client may not read the topic. None is an unknown topic, which gets another error."""

@@ -202,6 +202,27 @@ async def test_consumer_in_a_session_loses_a_topic_that_has_no_new_records(
     assert codes(restored) == [0]
 
 
+@pytest.mark.parametrize("in_session", [False, True])
+async def test_fetch_that_waits_gets_no_records_after_the_right_is_lost(
+    cluster: MemoryCluster, in_session: bool
+) -> None:
+    await grant(cluster, "alice", READ, "orders")
+    user = await User(cluster, "alice").connect()
+    session = {}
+    if in_session:
+        opened = await fetch(user, session_epoch=0)
+        session = {"session_id": opened.session_id, "session_epoch": 1}
+    waits = {"max_wait_ms": 60_000, "min_bytes": 1, **session}
+    waiting = asyncio.create_task(fetch(user, () if in_session else ("orders",), **waits))
+    await until(lambda: user.connection.fetch.consumers.waiting)
+    await revoke(cluster, "orders")
+    admin = await User(cluster, "ANONYMOUS").connect()
+    assert await produce(admin) == 0
+    answer = await waiting
+    assert codes(answer) == [DENIED]
+    assert not answer.responses[0].partitions[0].records
+
+
 async def test_follower_that_loses_its_right_is_refused_in_its_session(
     cluster: MemoryCluster,
 ) -> None:
@@ -216,6 +237,39 @@ async def test_follower_that_loses_its_right_is_refused_in_its_session(
     await revoke(cluster, CLUSTER_NAME, resource=CLUSTER)
     refused = await fetch(user, session_epoch=3, **row)
     assert (codes(refused), refused.session_id) == ([DENIED], 0)
+
+
+async def test_fetch_of_a_follower_that_waits_gets_no_records_after_the_right_is_lost() -> None:
+    async with asyncio.timeout(120), secured(2) as cluster, cluster.client() as client:
+        await client.create_topics(NewTopic("orders", 1, 2))
+        await client.produce("orders", [Record(value=b"v")], partition=0)
+        leader = cluster.brokers[0].metadata.topics["orders"][0].leader
+        await cluster.stop(1 - leader)
+        await grant(
+            cluster,
+            "broker",
+            AclOperation.CLUSTER_ACTION,
+            CLUSTER_NAME,
+            resource=CLUSTER,
+            broker=leader,
+        )
+        user = await User(cluster, "broker", broker=leader).connect()
+        epoch = cluster.brokers[leader].metadata.topics["orders"][0].leader_epoch
+        row = {"partition": 0, "current_leader_epoch": epoch, "partition_max_bytes": 1 << 20}
+        values = {"replica_id": 1 - leader, "min_bytes": 1, "rack_id": ""}
+        values |= {"forgotten_topics_data": []}
+        named = [{"topic": "orders", "partitions": [{**row, "fetch_offset": 1}]}]
+        opened = await user.ask(FETCH, 12, topics=named, max_wait_ms=0, session_epoch=0, **values)
+        assert codes(opened) == [0]
+        session = {"session_id": opened.session_id, "session_epoch": 1, "max_wait_ms": 60_000}
+        waiting = asyncio.create_task(user.ask(FETCH, 12, topics=[], **session, **values))
+        await until(lambda: user.connection.fetch.session.parked)
+        await revoke(cluster, CLUSTER_NAME, resource=CLUSTER, broker=leader)
+        admin = await User(cluster, "ANONYMOUS", broker=leader).connect()
+        assert await produce(admin) == 0
+        answer = await waiting
+        assert codes(answer) == [DENIED]
+        assert not answer.responses[0].partitions[0].records
 
 
 async def test_right_to_read_topics_is_no_right_to_fetch_as_a_follower(
@@ -333,6 +387,19 @@ async def test_version_0_concerns_literal_patterns_alone(cluster: MemoryCluster)
     assert len(answer.resources) == 1
     await admin.ask(DELETE_ACLS, 0, filters=[every])
     assert await described(admin) == [("a", 4, ["User:alice"])]
+
+
+@pytest.mark.parametrize("name", [".", "..", "a\0b", "a\ufffeb", "☃" * 200])
+async def test_acl_whose_name_zookeeper_refuses_changes_nothing(
+    cluster: MemoryCluster, name: str
+) -> None:
+    admin = await User(cluster, "ANONYMOUS").connect()
+    acls = [creation(name, resource_type=5), creation("fine")]
+    created = await admin.ask(CREATE_ACLS, 2, creations=acls)
+    code, other = (row.error_code for row in created.results)
+    assert other == 0
+    shown = [row[0] for row in await described(admin)]
+    assert shown == (["fine"] if code else ["fine", name])
 
 
 @pytest.mark.parametrize(
