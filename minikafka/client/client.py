@@ -20,6 +20,7 @@ from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng, Transport
 from minikafka.client import consumer
+from minikafka.client.administration.acl_admin import AclAdmin
 from minikafka.client.administration.admin import API_TIMEOUT_MS, Admin, NewTopic
 from minikafka.client.administration.group_admin import GroupAdmin
 from minikafka.client.administration.results import Outcome
@@ -135,6 +136,7 @@ class Client:
         self.transactions = TransactionAdmin(
             self._network, self._metadata, api_retries, request_timeout_ms
         )
+        self.acls = AclAdmin(self._network, self._metadata, api_retries, request_timeout_ms)
         self.log_offsets = LogOffsets(
             self._network, self._metadata, api_retries, request_timeout_ms, self._isolation_level
         )

@@ -15,8 +15,14 @@ from support.security.secured_brokers import LISTENERS, SecuredBrokers
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
+USERS = (
+    f'{MODULE} required username="broker" password="broker-secret" user_broker="broker-secret" '
+    'user_alice="alice-secret" user_bob="bob-secret";'
+)
+
+
 class OneBroker(SecuredBrokers):
-    """A single broker, which can hold groups."""
+    """A single broker, which can hold groups. With SASL, alice is a super user, and bob has no rights."""
 
     def write_file(self, id_: int, changes: Mapping[str, object] = {}) -> None:
         alone = {
@@ -24,6 +30,10 @@ class OneBroker(SecuredBrokers):
             "offsets.topic.replication.factor": 1,
             "offsets.topic.num.partitions": 1,
             "group.initial.rebalance.delay.ms": 0,
+            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "super.users": "User:broker;User:alice;User:ANONYMOUS;User:CN=alice,OU=Data,O=Example",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": USERS,
         }
         super().write_file(id_, {**alone, **changes})
 
@@ -167,3 +177,31 @@ def test_wrong_file_is_an_error_that_names_file_and_line(tmp_path: Path) -> None
     assert done.stderr == (
         f"minikafka: {file}: line 3: ssl.truststore.location: /nowhere cannot be read: No such file or directory\n"
     )
+
+
+BOB = f'{MODULE} required username="bob" password="bob-secret";'
+
+
+def test_a_user_may_do_what_acls_allow_until_they_are_removed(brokers: SecuredBrokers) -> None:
+    def admin(*arguments: str) -> subprocess.CompletedProcess[str]:
+        done = run(brokers, "SASL_SSL", *arguments)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def bob(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return run(brokers, "SASL_SSL", *arguments, given=given, sasl_jaas_config=BOB)
+
+    admin("topics", "create", "orders")
+    denied = bob("produce", "orders", given="v")
+    assert denied.returncode == 1
+    assert "TOPIC_AUTHORIZATION_FAILED" in denied.stderr
+
+    allowed = ("--allow-principal", "User:bob", "--producer", "--topic", "orders")
+    admin("acls", "add", *allowed)
+    assert bob("produce", "orders", given="v").returncode == 0
+    assert "User:bob" in admin("acls", "list", "--topic", "orders").stdout
+    assert "CLUSTER_AUTHORIZATION_FAILED" in bob("acls", "list").stderr
+
+    admin("acls", "remove", *allowed)
+    assert bob("produce", "orders", given="v").returncode == 1
+    assert admin("acls", "list").stdout == "There are no such ACLs.\n"

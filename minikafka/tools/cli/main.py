@@ -56,6 +56,7 @@ _COMMANDS: Final = {
     "configs": Entry("configs", "Show and change settings of topics and brokers."),
     "groups": Entry("groups", "Show consumer groups and their lag, reset offsets."),
     "transactions": Entry("transactions", "Show, find and abort transactions."),
+    "acls": Entry("acls", "Show, add and remove rights of users."),
     "produce": Entry("records.produce", "Send each line of standard input as a record."),
     "consume": Entry("records.consume", "Print the records of a topic, alone or in a group."),
     "trace": Entry("diagnosis.trace", "Show the history of a partition from the brokers' ledgers."),
@@ -69,6 +70,7 @@ _COMMANDS: Final = {
 _GROUPS: Final = (
     *(
         "topics",
+        "acls",
         "brokers",
         "cluster",
         "configs",
