@@ -26,7 +26,7 @@ from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.tls import keep_fresh
 from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.cli.processes.log_lines import log_to_stderr
-from minikafka.tools.cluster.zookeeper.secure_server import ServerSecurity, load_security
+from minikafka.zookeeper.server.authentication import NO_AUTHENTICATION, ClientAuthentication
 from minikafka.zookeeper.server.server import SecurePort, ZooKeeperServer
 from minikafka.zookeeper.server.settings import DEFAULTS, ServerSettings
 from minikafka.zookeeper.server.store.store import Store
@@ -55,8 +55,8 @@ def run_zookeeper(
     if parent is not None:
         die_with(parent)
     raise_soft_limit()
-    security = load_security(config, host) if config is not None else ServerSecurity()
-    if port is None and security.secure is None:
+    authentication, secure = _security(config, host)
+    if port is None and secure is None:
         raise ConfigError(
             "the server has no port: give --port, or set secureClientPort in --config"
         )
@@ -67,11 +67,24 @@ def run_zookeeper(
         connections_max=min(DEFAULTS.connections_max, soft_limit() - _OWN_DESCRIPTORS),
         snapshot_after=snapshot_after,
     )
-    asyncio.run(_serve(os.path.realpath(data), host, port, settings, security))
+    asyncio.run(_serve(os.path.realpath(data), host, port, settings, authentication, secure))
+
+
+def _security(config: str | None, host: str) -> tuple[ClientAuthentication, SecurePort | None]:
+    if config is None:
+        return NO_AUTHENTICATION, None
+    from minikafka.tools.cluster.zookeeper.secure_server import load_security
+
+    return load_security(config, host)
 
 
 async def _serve(
-    data: str, host: str, port: int | None, settings: ServerSettings, security: ServerSecurity
+    data: str,
+    host: str,
+    port: int | None,
+    settings: ServerSettings,
+    authentication: ClientAuthentication,
+    secure: SecurePort | None,
 ) -> None:
     ended = asyncio.Event()
     tasks = TaskRegistry(lambda name, error: _end_at_once(f"task {name}: {error!r}"))
@@ -83,17 +96,17 @@ async def _serve(
         tasks,
         ThreadExecutor(),
         settings=settings,
-        authentication=security.authentication,
+        authentication=authentication,
         in_child=in_child,
         on_failure=_end_at_once,
     )
     gc.disable()  # collections would take a third of the time to load a large snapshot
     try:
-        await server.start(host, port, security.secure)
+        await server.start(host, port, secure)
     except OSError as error:
-        raise MinikafkaError(_refusal(host, server, port, security.secure, error)) from error
-    if security.secure is not None:
-        tasks.spawn(keep_fresh([security.secure.tls], SystemClock()), "certificates")
+        raise MinikafkaError(_refusal(host, server, port, secure, error)) from error
+    if secure is not None:
+        tasks.spawn(keep_fresh([secure.tls], SystemClock()), "certificates")
     gc.freeze()
     gc.enable()
     gc.set_threshold(10_000, 5, 1_000)
@@ -105,7 +118,7 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, partial(_end, ended))
     print(
-        f"zookeeper serves on {_addresses(host, server, security.secure)}: "
+        f"zookeeper serves on {_addresses(host, server, secure)}: "
         f"one node, not replicated; data in {data}",
         flush=True,
     )

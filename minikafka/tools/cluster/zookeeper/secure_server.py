@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ssl
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.tls import TlsServer
-from minikafka.zookeeper.server.authentication import NO_AUTHENTICATION, ClientAuthentication
+from minikafka.zookeeper.server.authentication import ClientAuthentication
 from minikafka.zookeeper.server.config import (
     JAAS_FILE,
     NEED,
@@ -23,23 +23,16 @@ from minikafka.zookeeper.server.server import SecurePort
 _VERIFY: Final = {NEED: ssl.CERT_REQUIRED, WANT: ssl.CERT_OPTIONAL, NONE: ssl.CERT_NONE}
 
 
-class ServerSecurity(NamedTuple):
-    """Who may do what at the server, and its port with TLS."""
+def load_security(file: str, host: str) -> tuple[ClientAuthentication, SecurePort | None]:
+    """Return who may do what at the server, and its port with TLS.
 
-    authentication: ClientAuthentication = NO_AUTHENTICATION
-    secure: SecurePort | None = None
-
-
-def load_security(file: str, host: str) -> ServerSecurity:
-    """Return what the configuration file says. `host`: address of the port with TLS, if the file names none.
-
-    Raises ConfigError, whose text names the file and the key.
+    `host`: address of that port, if the file names none. Raises ConfigError, whose text names the file and the key.
     """
     try:
         keys = parse(_content("--config", file))
         jaas = keys.java_security_auth_login_config
         text = None if jaas is None else _content(JAAS_FILE, jaas)
-        return ServerSecurity(authentication_of(keys, text), _secure_port(keys, host))
+        return authentication_of(keys, text), _secure_port(keys, host)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
 
