@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.commands.commands import call
 from support.rows import proof
 from support.security.certificates import PASSWORD
 from support.security.secure_zookeepers import (
@@ -146,6 +147,35 @@ async def test_brokers_own_all_their_nodes_and_survive_restarts(
         for path, acl in found.items():
             assert acl == expected(path), path
         assert {stranger(server.port, path) for path in found if path != "/consumers"} == {-102}
+    finally:
+        await cluster.stop()
+        await server.stop()
+
+
+async def test_commands_connect_as_the_brokers_or_as_a_file_says(tmp_path: Path) -> None:
+    proof.note(proof.Level.REAL, "leaders")
+    material = Material(tmp_path / "ca")
+    server = secure_server(SecureEmbedded, tmp_path / "server", material)
+    server.client_auth = "need"
+    await server.start()
+    keys = broker_keys(material) | {"default.replication.factor": 1, "min.insync.replicas": 1}
+    data, connect = tmp_path / "cluster", f"{HOST}:{server.secure_port}"
+    cluster = LocalCluster(1, data=data, config=keys, coordination="leaders", zookeeper=connect)
+    file = tmp_path / "zookeeper.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    wrong = tmp_path / "wrong.properties"
+    wrong.write_text(file.read_text().replace(USERS["alice"], "wrong-secret"))
+    try:
+        await cluster.start()
+        as_brokers = await call("brokers", "add", "7", "--data", str(data))
+        assert (as_brokers.code, as_brokers.out) == (0, "broker 7 was added\n")
+        add = ("brokers", "add", "8", "--zookeeper", connect)
+        assert (await call(*add, "--zk-tls-config-file", str(file))).out == "broker 8 was added\n"
+        assert (await call("brokers", "remove", "8", "--data", str(data))).code == 0
+        refused = await call(*add, "--zk-tls-config-file", str(wrong))
+        assert refused.code == 1
+        assert "alice of minikafka.zookeeper.jaas.config" in refused.err
+        assert (await call(*add)).code == 1
     finally:
         await cluster.stop()
         await server.stop()

@@ -1,7 +1,7 @@
 """The configuration file of a server: Apache ZooKeeper's keys of encryption and authentication.
 
-A line is `key=value`, as in zoo.cfg. A key that Apache ZooKeeper takes as a Java property may have the name of that
-property, with `zookeeper.` in front. What a server cannot do is refused with the name of the key.
+It has Java's properties format, as zoo.cfg. A key that Apache ZooKeeper takes as a Java property may have the name of
+that property, with `zookeeper.` in front. What a server cannot do is refused with the name of the key.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 from minikafka.base.config.keys import ConfigType, Key, key, parse_all, table
 from minikafka.base.errors import ConfigError
+from minikafka.base.properties import parse_properties
 from minikafka.security.jaas import DIGEST_MODULE, InvalidJaas, parse_section
 from minikafka.zookeeper.server.authentication import ClientAuthentication
 from minikafka.zookeeper.server.core.acl import DIGEST, IP, SASL, X509
@@ -91,15 +92,10 @@ _KEYS: Final[Mapping[str, Key]] = table(ServerKeys)
 def parse(text: str) -> ServerKeys:
     """Return the keys of a file. Raises ConfigError."""
     values: dict[str, object] = {}
-    for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
-        if not line or line[0] in "#!":
-            continue
-        name, sign, value = line.partition("=")
-        if not sign:
-            raise ConfigError(f"line {number} must have the form key=value")
-        name = name.strip().removeprefix(_PREFIX)
+    for full, value, line in parse_properties(text):
+        name = full.removeprefix(_PREFIX)
         if name in values:
-            raise ConfigError(f"{name} is given twice; remove one")
+            raise ConfigError(f"line {line}: {name} is given twice; remove one")
         values[name] = value.strip()
     found = ServerKeys(**parse_all(_KEYS, values))
     _check(found)

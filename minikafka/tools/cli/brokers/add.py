@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+import minikafka.tools.cluster.zookeeper.access as accesses
 import minikafka.tools.cluster.zookeeper.broker_list as broker_list
 import minikafka.tools.cluster.zookeeper.session as session
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import zookeeper_servers
 from minikafka.tools.cli.arguments.options import local_options
+from minikafka.tools.cli.arguments.zookeeper_config import zookeeper_access, zookeeper_config_option
 from minikafka.tools.cli.brokers.arguments import id_argument, zookeeper_option
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.terminal.echo import show
@@ -17,15 +19,22 @@ from minikafka.tools.cli.terminal.echo import show
 @click.command()
 @id_argument
 @zookeeper_option
+@zookeeper_config_option
 @local_options
-def add(broker_id: int, zookeeper: str | None, data: str | None) -> None:
+def add(
+    broker_id: int, zookeeper: str | None, zookeeper_config: str | None, data: str | None
+) -> None:
     """Create the queue of requests of broker ID, so that it can get replicas before its first start."""
-    is_new = run(_add(zookeeper_servers(zookeeper or "", None, data), broker_id))
+    connect = zookeeper_servers(zookeeper or "", None, data)
+    access = zookeeper_access(zookeeper_config, zookeeper, data)
+    is_new = run(_add(connect, access, broker_id))
     text = "was added" if is_new else "was already added"
     result = "added" if is_new else "exists"
     show({"broker": broker_id, "result": result}, [f"broker {broker_id} {text}"])
 
 
-async def _add(connect: str, broker_id: int) -> bool:
-    async with session.zookeeper_session(connect, SystemClock(), SystemRng()) as zookeeper:
+async def _add(connect: str, access: accesses.ZooKeeperAccess, broker_id: int) -> bool:
+    async with session.zookeeper_session(
+        connect, SystemClock(), SystemRng(), access=access
+    ) as zookeeper:
         return await broker_list.add(zookeeper, broker_id)

@@ -39,6 +39,7 @@ from minikafka.tools.cli.reassign.outcome import (
 from minikafka.tools.cli.terminal.echo import echo, show, wants_json
 from minikafka.tools.cli.terminal.progress import Amount, Progress
 from minikafka.tools.cli.terminal.topic_errors import with_similar_topics
+from minikafka.tools.cluster.zookeeper.access import ZooKeeperAccess
 from minikafka.tools.cluster.zookeeper.reassign_node import OtherRequest, ReassignmentNode
 from minikafka.tools.cluster.zookeeper.reassignments_by_leaders import (
     ReassignmentsByLeaders,
@@ -254,12 +255,14 @@ class _ViaController:
             )
 
 
-async def move_by_node(options: ReassignOptions, plan: Plan, connect: str) -> bool:
+async def move_by_node(
+    options: ReassignOptions, plan: Plan, connect: str, access: ZooKeeperAccess
+) -> bool:
     """Move partitions through the node at `connect` (host:port[/chroot]); return the result of `Move.do`.
 
     The refusal of a request names the command that cancels the moves in progress.
     """
-    async with reassignment_request(connect, plan, SystemClock(), SystemRng()) as request:
+    async with reassignment_request(connect, plan, SystemClock(), SystemRng(), access) as request:
         try:
             return await Move(options, plan, ViaNode(request)).do()
         except OtherRequest as error:

@@ -15,6 +15,7 @@ import click
 import minikafka.client as clients
 import minikafka.tools.cli.reassign.jobs as jobs
 import minikafka.tools.cli.reassign.moves as moves
+import minikafka.tools.cluster.zookeeper.access as accesses
 from minikafka.tools.cli.arguments import completion, placement
 from minikafka.tools.cli.arguments.find_cluster import (
     bootstrap_servers,
@@ -23,6 +24,7 @@ from minikafka.tools.cli.arguments.find_cluster import (
 )
 from minikafka.tools.cli.arguments.options import EXISTING_FILE, connection_options
 from minikafka.tools.cli.arguments.partition_arguments import Named, partitions_argument
+from minikafka.tools.cli.arguments.zookeeper_config import zookeeper_access, zookeeper_config_option
 from minikafka.tools.cli.execution.running import fail_unless, run, run_with_client
 from minikafka.tools.cli.execution.waiting import Blocked
 from minikafka.tools.cli.terminal.echo import json_option
@@ -89,6 +91,7 @@ class _Reassign(click.Command):
     help="Submit moves through /admin/reassign_partitions of this ZooKeeper (default: that of the cluster in "
     "--data). Ctrl-C and --timeout take back the moves that the controller has not begun.",
 )
+@zookeeper_config_option
 @connection_options
 @json_option
 def reassign(
@@ -105,6 +108,7 @@ def reassign(
     no_wait: bool,
     timeout: float | None,
     zookeeper: str | None,
+    zookeeper_config: str | None,
     bootstrap: str | None,
     data: str | None,
 ) -> None:
@@ -130,7 +134,8 @@ def reassign(
                 "--via-zookeeper cannot be combined with --verify, --list, --cancel, --generate, --topics, "
                 "--brokers or --throttle"
             )
-        _move_by_node(options, zookeeper_servers(zookeeper, bootstrap, data))
+        connect = zookeeper_servers(zookeeper, bootstrap, data)
+        _move_by_node(options, connect, zookeeper_access(zookeeper_config, zookeeper, data))
         return
     job = _job(action, options)
 
@@ -150,10 +155,12 @@ def _action(*flags: bool) -> str | None:
     return chosen[0] if chosen else None
 
 
-def _move_by_node(options: jobs.ReassignOptions, connect: str) -> None:
+def _move_by_node(
+    options: jobs.ReassignOptions, connect: str, access: accesses.ZooKeeperAccess
+) -> None:
     plan = options.plan()
     # `Move` applies the time limit itself, because it takes the request back when the time is over.
-    work = moves.move_by_node(options, plan, connect)
+    work = moves.move_by_node(options, plan, connect, access)
     fail_unless(run(work, limit=float("inf"), reason=Blocked().reason(plan)))
 
 

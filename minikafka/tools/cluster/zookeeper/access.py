@@ -18,6 +18,8 @@ from minikafka.tools.cluster.directory import ClusterDirectory, ClusterRecord
 from minikafka.zookeeper.client.access import OPEN_ACCESS, ZooKeeperAccess, ZooKeeperLogin
 from minikafka.zookeeper.nodes.secure_nodes import secure_acl
 
+__all__ = ["OPEN_ACCESS", "ZooKeeperAccess", "access_of", "access_of_cluster"]
+
 _KEYS: Final = "zookeeper.ssl"
 _SECTION: Final = "Client"
 

@@ -66,7 +66,7 @@ def test_users_of_sasl_are_those_of_the_jaas_file() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("secureClientPort", "line 1 must have the form key=value"),
+        ("secureClientPort", "secureClientPort must be a whole number"),
         ("ssl.keystore.location=x", r"unknown key .* did you mean ssl\.keyStore\.location"),
         ("secureClientPort=70000", "secureClientPort must be from 0 to 65535"),
         ("secureClientPort=1", r"ssl\.keyStore\.location is not set"),

@@ -71,8 +71,11 @@ def test_option_via_zookeeper_does_not_take_the_partition_as_its_value(
 ) -> None:
     asked: list[tuple[object, str]] = []
     monkeypatch.setattr(module, "zookeeper_servers", lambda given, *_: given)
+    monkeypatch.setattr(module, "zookeeper_access", lambda *_: None)
     monkeypatch.setattr(
-        module, "_move_by_node", lambda options, connect: asked.append((options.plan(), connect))
+        module,
+        "_move_by_node",
+        lambda options, connect, access: asked.append((options.plan(), connect)),
     )
     done = CliRunner().invoke(module.reassign, arguments)
     assert (done.exit_code, asked) == (0, [({T0: (3, 4)}, zookeeper)]), done.output
