@@ -28,6 +28,7 @@ from minikafka.base.config.keys import (
 )
 from minikafka.base.config.listeners import Listeners, parse_listeners
 from minikafka.base.config.security import PREFIX, SecurityKeys, parse_prefixed, security_of
+from minikafka.base.config.unread_security import unread_security
 from minikafka.base.config.zookeeper import ZooKeeperKeys, check_zookeeper
 from minikafka.base.coordination import CONTROLLER, LEADERS, MODES
 from minikafka.base.endpoints import Endpoint, SecurityProtocol
@@ -480,11 +481,18 @@ class BrokerConfig(ZooKeeperKeys):
         return first_set({name: getattr(self, name.replace(".", "_")) for name, _ in keys}, keys)
 
     @property
-    def unread_keys(self) -> tuple[str, ...]:
-        """The keys that were set explicitly and that only the other coordination mode reads."""
+    def unread_keys(self) -> dict[str, str]:
+        """The reason for each key that was set explicitly and is not read.
+
+        Another coordination mode reads it, or listeners with TLS or SASL.
+        """
         modes = {name: _BROKER_KEYS[name].mode for name in sorted(self.given)}
-        own = ("", self.minikafka_coordination)
-        return tuple(name for name, mode in modes.items() if mode not in own)
+        own = self.minikafka_coordination
+        others = {name: mode for name, mode in modes.items() if mode not in ("", own)}
+        return {
+            **dict.fromkeys(others, f"minikafka.coordination is {own}"),
+            **unread_security(sorted({*self.given, *self.listener_keys}), self.endpoints),
+        }
 
     @property
     def endpoints(self) -> Listeners:

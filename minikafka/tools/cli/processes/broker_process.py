@@ -69,9 +69,8 @@ def warn_about(config: BrokerConfig) -> None:
     """Log a warning for each listener that other machines can reach, and each key that has no effect."""
     for listener, lacking in config.exposed_listeners.items():
         logger.warning("%s can be reached from other machines, without %s", listener, lacking)
-    for name in config.unread_keys:
-        mode = config.minikafka_coordination
-        logger.warning("%s has no effect with minikafka.coordination=%s", name, mode)
+    for name, reason in config.unread_keys.items():
+        logger.warning("%s has no effect: %s", name, reason)
 
 
 def load(file: Path) -> BrokerConfig:

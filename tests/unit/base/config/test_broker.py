@@ -243,9 +243,64 @@ def test_keys_that_only_the_other_coordination_mode_reads_are_named():
         "num.partitions": 2,
     }
 
-    assert BrokerConfig.from_mapping(keys).unread_keys == ("minikafka.leaders.queue.max",)
+    assert [*BrokerConfig.from_mapping(keys).unread_keys] == ["minikafka.leaders.queue.max"]
     leaders = BrokerConfig.from_mapping(keys | {"minikafka.coordination": "leaders"})
-    assert leaders.unread_keys == ("minikafka.fast.failover.enable",)
+    reason = "minikafka.coordination is leaders"
+    assert leaders.unread_keys == {"minikafka.fast.failover.enable": reason}
+
+
+@pytest.mark.parametrize(
+    ("listener", "key", "reason"),
+    [
+        ("PLAINTEXT", "ssl.keystore.location", "no listener uses TLS"),
+        ("SASL_PLAINTEXT", "ssl.cipher.suites", "no listener uses TLS"),
+        ("SSL", "ssl.cipher.suites", ""),
+        ("SSL", "sasl.enabled.mechanisms", "no listener uses SASL"),
+        ("SASL_SSL", "sasl.enabled.mechanisms", ""),
+        ("SSL", "connection.failed.authentication.delay.ms", "no listener uses SASL"),
+        ("SASL_SSL", "connections.max.reauth.ms", ""),
+        ("PLAINTEXT", "minikafka.handshake.timeout.ms", "no listener uses TLS or SASL"),
+        ("SSL", "minikafka.handshake.timeout.ms", ""),
+        (
+            "SASL_SSL",
+            "sasl.mechanism.inter.broker.protocol",
+            "brokers connect to the listener IN without SASL",
+        ),
+        ("SSL", "listener.name.own.ssl.keystore.location", ""),
+        ("SSL", "listener.name.in.ssl.keystore.location", "the listener IN does not use TLS"),
+        ("SSL", "listener.name.x.ssl.keystore.location", "there is no listener X"),
+        (
+            "SSL",
+            "listener.name.own.plain.sasl.jaas.config",
+            "the listener OWN does not use SASL",
+        ),
+        ("SASL_SSL", "listener.name.own.plain.sasl.jaas.config", ""),
+        ("SASL_SSL", "listener.name.own.plain.connections.max.reauth.ms", ""),
+        ("PLAINTEXT", "num.partitions", ""),
+    ],
+)
+def test_keys_of_tls_and_sasl_without_a_listener_that_uses_them_are_named(listener, key, reason):
+    """The listener OWN has the protocol `listener`; brokers connect to the listener IN, which is PLAINTEXT."""
+    keys = ONE | {
+        "listeners": "IN://127.0.0.1:1,OWN://127.0.0.1:2",
+        "listener.security.protocol.map": f"IN:PLAINTEXT,OWN:{listener}",
+        "inter.broker.listener.name": "IN",
+        key: "1000000",
+    }
+    if key == "sasl.mechanism.inter.broker.protocol":
+        keys[key] = "PLAIN"
+
+    assert BrokerConfig.from_mapping(keys).unread_keys.get(key, "") == reason
+
+
+def test_mechanism_between_brokers_is_read_if_they_connect_with_sasl():
+    keys = ONE | {
+        "listeners": "SASL_SSL://127.0.0.1:1",
+        "security.inter.broker.protocol": "SASL_SSL",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    }
+
+    assert BrokerConfig.from_mapping(keys).unread_keys == {}
 
 
 def test_endpoints_are_read_from_the_listener_keys():

@@ -66,5 +66,12 @@ def test_start_warns_about_a_key_that_only_the_other_mode_reads(
 ) -> None:
     warn_about(load(write(tmp_path, *KEYS, "minikafka.leaders.queue.max = 5")))
     assert caplog.messages == [
-        "minikafka.leaders.queue.max has no effect with minikafka.coordination=controller"
+        "minikafka.leaders.queue.max has no effect: minikafka.coordination is controller"
     ]
+
+
+def test_start_warns_about_a_key_of_tls_that_no_listener_uses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_about(load(write(tmp_path, *KEYS, "ssl.keystore.location = '/broker.p12'")))
+    assert caplog.messages == ["ssl.keystore.location has no effect: no listener uses TLS"]
