@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Expiry(NamedTuple):
+    """When a certificate expires (Unix ms). `source`: the file, or the configuration key, that it comes from."""
+
+    source: str
+    subject: str
+    ends_ms: int
 
 
 class Tls(Protocol):
     """How connections are encrypted. Only the transport that made it can use it (`runtime/tls.py`)."""
+
+    @property
+    def expiries(self) -> Sequence[Expiry]:
+        """The expiry of each certificate in use: the own one with its chain, and the trusted authorities."""
 
     def refresh(self) -> bool:
         """Use the files of keys and certificates for new connections if they have changed; return True if they have.

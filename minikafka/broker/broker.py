@@ -58,6 +58,7 @@ from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.log_cleaner import LogCleaner
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.orders import ReplicaOrders
+from minikafka.broker.reports.certificates import CertificateReport
 from minikafka.broker.reports.controller_gauges import register_controller_gauges
 from minikafka.broker.reports.gauges import register_gauges
 from minikafka.broker.reports.leader_ends import LeaderEnds
@@ -157,6 +158,7 @@ class BrokerServer:
         )
         self.metrics = Metrics()
         self.requests = RequestMetrics(self.metrics)
+        self.certificates = CertificateReport(lambda: self.encryption, ports.clock)
         self._register_metrics()
         self.producer_ids = ProducerIds(capabilities.claim_producer_ids)
         self.accounts = Accounts(config, ports, capabilities)
@@ -203,6 +205,7 @@ class BrokerServer:
         register_gauges(self.metrics, self.replicas)
         self.cleaner.register(self.metrics)
         self.clock_offsets.register(self.metrics)
+        self.certificates.register(self.metrics)
 
     def _new_admissions(self, ports: BrokerPorts) -> dict[str, Admission]:
         """Return what each listener demands of its clients. Raises ConfigError."""
@@ -438,6 +441,7 @@ class BrokerServer:
             "backlog": diagnostics.backlog(),
             "controller": diagnostics.summary(),
             "clock_offsets_ms": self.clock_offsets.report(),
+            "certificates": self.certificates.near(),
             "skipped_batches": [*self.groups.skipped(), *self.transactions.skipped()],
             "metrics": self.metrics.totals(),
             "replicas": rows_of(self.replicas, self.cleaner.report),

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, cast
 
-from minikafka.base.encryption import Tls
+from minikafka.base.encryption import Expiry, Tls
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Buffer, Clock, StreamHandler
 from minikafka.runtime.connection import SocketConnection, feed
@@ -209,14 +209,23 @@ class TlsConnection(SocketConnection):
 class RenewableTls:
     """How one side of connections encrypts. New connections use the current `context`; old ones keep theirs.
 
-    `load()` returns a new context, and raises ConfigError. `files`: what it reads.
+    `load()` returns a new context, `find_expiries()` when its certificates expire; both raise ConfigError. `files`:
+    what they read.
     """
 
-    def __init__(self, load: Callable[[], ssl.SSLContext], files: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        load: Callable[[], ssl.SSLContext],
+        files: Sequence[str] = (),
+        *,
+        find_expiries: Callable[[], Sequence[Expiry]] = tuple,
+    ) -> None:
         self._load = load
+        self._find_expiries = find_expiries
         self._files = files
         self._stamps = self._stamp()
         self.context = load()
+        self.expiries = find_expiries()
 
     def refresh(self) -> bool:
         """Load the files again if one of them has changed; return True if the context is a new one.
@@ -228,6 +237,7 @@ class RenewableTls:
             return False
         self._stamps = stamps
         self.context = self._load()
+        self.expiries = self._find_expiries()
         return True
 
     def _stamp(self) -> list[tuple[int, int, int]]:
@@ -256,9 +266,14 @@ class TlsServer(RenewableTls):
     """How a listener encrypts, and its connections that shake hands."""
 
     def __init__(
-        self, load: Callable[[], ssl.SSLContext], files: Sequence[str] = (), places: int = PLACES
+        self,
+        load: Callable[[], ssl.SSLContext],
+        files: Sequence[str] = (),
+        places: int = PLACES,
+        *,
+        find_expiries: Callable[[], Sequence[Expiry]] = tuple,
     ) -> None:
-        super().__init__(load, files)
+        super().__init__(load, files, find_expiries=find_expiries)
         self._places = places
         self._shaking: dict[TlsAccepted, float] = {}
         """The connections that shake hands → the loop's time (s) of their latest bytes, the longest silent first."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
+from cryptography import x509
+
 from minikafka.base.config.security import SecurityKeys
+from minikafka.base.encryption import Expiry
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.tls_files import (
     OwnIdentity,
@@ -49,6 +52,26 @@ def context_of(keys: SecurityKeys, *, server: bool) -> ssl.SSLContext:
         protocols=keys.ssl_enabled_protocols,
         cipher_suites=keys.ssl_cipher_suites,
     )
+
+
+def expiries_of(keys: SecurityKeys) -> list[Expiry]:
+    """Return when the certificates of the keystore and of the truststore expire. Raises ConfigError."""
+    identity, trust = _identity(keys), _trust(keys)
+    found = []
+    if identity is not None:
+        is_inline = keys.ssl_keystore_location is None
+        source = "ssl.keystore.certificate.chain" if is_inline else identity.source
+        found += [_expiry(source, each) for each in identity.certificates]
+    if trust is not None:
+        is_inline = keys.ssl_truststore_location is None
+        source = "ssl.truststore.certificates" if is_inline else trust.source
+        found += [_expiry(source, each) for each in trust.certificates]
+    return found
+
+
+def _expiry(source: str, certificate: x509.Certificate) -> Expiry:
+    ends_ms = int(certificate.not_valid_after_utc.timestamp() * 1000)
+    return Expiry(source, certificate.subject.rfc4514_string(), ends_ms)
 
 
 def files_of(keys: SecurityKeys) -> list[str]:

@@ -47,10 +47,15 @@ class SocketTransport:
         self._after_read = after_read
 
     def tls(self, keys: SecurityKeys, *, server: bool) -> RenewableTls:
-        from minikafka.runtime.tls_keys import context_of, files_of  # cryptography takes 30 ms
+        from minikafka.runtime.tls_keys import (  # cryptography takes 30 ms
+            context_of,
+            expiries_of,
+            files_of,
+        )
 
-        load = partial(context_of, keys, server=server)
-        return (TlsServer if server else RenewableTls)(load, files_of(keys))
+        load, find_expiries = partial(context_of, keys, server=server), partial(expiries_of, keys)
+        made = TlsServer if server else RenewableTls
+        return made(load, files_of(keys), find_expiries=find_expiries)
 
     async def listen(
         self,

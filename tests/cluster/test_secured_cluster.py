@@ -13,6 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.security.certificates import PASSWORD, Authority
 from support.security.secured_brokers import USERS
 
+from minikafka.runtime.clock import SystemClock
+from minikafka.tools.cli.cluster.certificates import certificate_notes
 from minikafka.tools.cluster import ClusterError, LocalCluster
 from minikafka.tools.cluster.local import BlockingCluster
 
@@ -34,9 +36,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture(scope="module")
 def cluster(authority: Authority) -> Iterator[BlockingCluster]:
-    """Yield two brokers without a listener PLAINTEXT."""
+    """Yield two brokers without a listener PLAINTEXT, whose certificate ends in ten days."""
     files = {
-        "ssl.keystore.location": str(authority.server("127.0.0.1").pkcs12),
+        "ssl.keystore.location": str(authority.ending("broker", 10, "127.0.0.1").pkcs12),
         "ssl.truststore.location": str(authority.pem),
     }
     listeners = {"SASL_SSL": 0, "SSL": 0}
@@ -90,7 +92,16 @@ def test_control_listener_is_encrypted_if_brokers_encrypt_between_each_other(
     for url in cluster.metrics_urls.values():
         assert url.startswith("https://127.0.0.1:")
         with urllib.request.urlopen(url, context=context) as page:
-            assert b"kafka_server_" in page.read()
+            text = page.read().decode()
+        assert 'kafka_server_kafkaserver_certificateexpiryms{file="' in text
+
+
+def test_certificate_that_expires_soon_is_reported_with_its_file(cluster: BlockingCluster) -> None:
+    notes = certificate_notes(cluster.state().answers, SystemClock().wall_ms())
+    [note] = notes
+    assert note.startswith("the certificate CN=broker,OU=Data,O=Example in ")
+    assert "-broker.p12 expires in 9 days, on " in note
+    assert "(brokers 1, 2)" in note
 
 
 def test_secrets_are_in_no_log(cluster: BlockingCluster) -> None:

@@ -142,9 +142,9 @@ class Authority:
         """Return a certificate of a client that ended yesterday."""
         return self._issue(user, CLIENT_HOST, timedelta(days=-1))
 
-    def ending(self, user: str, days: float) -> Certificate:
-        """Return a certificate of a client that ends in so many days."""
-        return self._issue(user, CLIENT_HOST, timedelta(days=days))
+    def ending(self, user: str, days: float, *hosts: str) -> Certificate:
+        """Return a certificate that ends in so many days, of a client or of a server with these names."""
+        return self._issue(user, hosts or CLIENT_HOST, timedelta(days=days))
 
     def _issue(self, name: str, hosts: tuple[str, ...], validity: timedelta) -> Certificate:
         now = datetime.now(UTC)

@@ -369,3 +369,41 @@ async def test_listener_serves_only_the_named_cipher_suites(
     with pytest.raises(ssl.SSLError):
         await served.connect(of_client(authority, ssl_cipher_suites=tuple(others)))
     (await served.connect(of_client(authority, ssl_cipher_suites=tuple(suites)))).link.close()
+
+
+@pytest.mark.parametrize("server", [True, False])
+def test_expiry_of_all_certificates_in_use_is_known(authority: Authority, server: bool) -> None:
+    own = authority.ending("broker", 3, "localhost")
+    keys = SecurityKeys(
+        ssl_keystore_location=str(own.pkcs12),
+        ssl_keystore_password=PASSWORD,
+        ssl_truststore_location=str(authority.pem),
+    )
+    first, *_, last = SocketTransport().tls(keys, server=server).expiries
+    ends_ms = int(own.x509.not_valid_after_utc.timestamp() * 1000)
+    assert first == (str(own.pkcs12), own.distinguished_name, ends_ms)
+    assert last.source == str(authority.pem)
+    assert last.ends_ms > ends_ms
+
+
+def test_expiry_of_a_certificate_in_the_configuration_names_its_key(authority: Authority) -> None:
+    own = authority.server()
+    keys = SecurityKeys(
+        ssl_keystore_key=own.key_pem.decode(),
+        ssl_keystore_certificate_chain=own.chain_pem.decode(),
+        ssl_truststore_certificates=authority.pem_text,
+    )
+    sources = {each.source for each in SocketTransport().tls(keys, server=True).expiries}
+    assert sources == {"ssl.keystore.certificate.chain", "ssl.truststore.certificates"}
+
+
+def test_expiry_is_that_of_the_new_certificate_after_a_file_was_replaced(
+    authority: Authority, tmp_path: Path
+) -> None:
+    file = tmp_path / "own.pem"
+    file.write_bytes(authority.ending("broker", 3, "localhost").pem.read_bytes())
+    tls = SocketTransport().tls(SecurityKeys(ssl_keystore_location=str(file)), server=True)
+    before = tls.expiries[0]
+    file.write_bytes(authority.server().pem.read_bytes())
+    assert tls.refresh()
+    assert tls.expiries[0].ends_ms > before.ends_ms

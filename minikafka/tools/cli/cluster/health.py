@@ -28,6 +28,7 @@ from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.command_config import connector
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.tools.cli.arguments.options import connection_options, timeout_option
+from minikafka.tools.cli.cluster.certificates import certificate_notes
 from minikafka.tools.cli.cluster.views import (
     ASK_MS,
     contradictions,
@@ -120,6 +121,7 @@ async def _examine_local(local: clusters.LocalCluster, where: str) -> dict[str, 
         async with clients.Client(servers, connector=connector(), api_timeout_ms=ASK_MS) as client:
             seen = await observe(client.admin, faults, has_controller=is_led, view=(info, topics))
     notes = clock_notes(sights.answers)
+    notes += certificate_notes(sights.answers, SystemClock().wall_ms())
     seen = seen._replace(causes=causes, coordination=mode)
     return {**diagnose(seen, known), "notes": notes}
 
