@@ -55,6 +55,8 @@ class ServerParts(NamedTuple):
     commit: GroupCommit
     counters: Counters
     connections: dict[ServerConnection, None]
+    newcomers: dict[ServerConnection, None]
+    """The connections that have no session yet, the oldest first."""
     secret: bytes
     words: dict[bytes, Callable[[], str]]
     buffer: memoryview
@@ -117,7 +119,7 @@ class ServerConnection:
         self.link = link
         host = link.peer().rpartition(":")[0].strip("[]")
         self.identities["ip", host] = None
-        self._shared.connections[self] = None
+        self._shared.connections[self] = self._shared.newcomers[self] = None
 
     def get_buffer(self, hint: int) -> Buffer:
         """Return the buffer of all connections."""
@@ -137,6 +139,7 @@ class ServerConnection:
         self._is_closing = True
         self._rest = bytearray()
         self._shared.connections.pop(self, None)
+        self._shared.newcomers.pop(self, None)
         self._state.drop(self)
 
     def drained(self) -> None:
@@ -392,6 +395,7 @@ class ServerConnection:
     def _join(self, session: Session, now: int, *, has_read_only: bool) -> None:
         """Make this the connection of the session, and greet the client."""
         self.deadline = 0
+        self._shared.newcomers.pop(self, None)
         self.session_id = session.id
         session.connection = self
         self._state.sessions.touch(session, now)

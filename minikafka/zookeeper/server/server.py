@@ -67,6 +67,7 @@ class ZooKeeperServer:
         )
         self.port = self.secure_port = 0
         self.connections: dict[ServerConnection, None] = {}
+        self._newcomers: dict[ServerConnection, None] = {}
         self._store = store
         self._clock = clock
         self._rng = rng
@@ -108,6 +109,7 @@ class ZooKeeperServer:
             self._commit,
             self._counters,
             self.connections,
+            self._newcomers,
             secret,
             words.table,
             memoryview(bytearray(RECEIVE_BYTES)),
@@ -162,10 +164,24 @@ class ZooKeeperServer:
         self._commit.end_turn()
 
     def _accept(self) -> ServerConnection | None:
-        if self._has_ended or len(self.connections) >= self._settings.connections_max:
+        is_full = len(self.connections) >= self._settings.connections_max
+        if self._has_ended or (is_full and not self._cut_newcomer()):
             self._counters.connections_refused += 1
             return None
         return ServerConnection(self._shared)
+
+    def _cut_newcomer(self) -> bool:
+        """Make room for a connection: cut off the one that has been without a session the longest.
+
+        Otherwise connections that say nothing would keep all others out. Return False if all have sessions.
+        """
+        oldest = next(iter(self._newcomers), None)
+        if oldest is None:
+            return False
+        del self._newcomers[oldest], self.connections[oldest]
+        self._counters.connections_refused += 1
+        oldest.cut()
+        return True
 
     # ---- time
 

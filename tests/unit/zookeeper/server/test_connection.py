@@ -288,6 +288,20 @@ def test_connection_above_the_maximum_is_closed_at_once():
     played(scenario, connections_max=2)
 
 
+def test_connections_without_a_session_keep_nobody_out():
+    async def scenario(scene: Scene) -> None:
+        silent = [await scene.connection() for _ in range(3)]
+        first = await scene.client()
+        second = await scene.client()
+        assert [connection.is_ended for connection in silent] == [True, True, False]
+        await silent[2].greet()  # the last silent one is still welcome
+        assert await (await scene.connection()).end() == b""
+        for client in (first, second, silent[2]):
+            assert (await client.call(codes.GET_DATA, wire.read("/"))).error == 0
+
+    played(scenario, connections_max=3)
+
+
 def test_connection_that_opens_no_session_is_cut_off():
     async def scenario(scene: Scene) -> None:
         connection = await scene.connection()
