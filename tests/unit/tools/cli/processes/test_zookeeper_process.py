@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import signal
@@ -209,3 +210,29 @@ def test_server_without_a_port_or_with_a_wrong_key_does_not_start(tmp_path, serv
         assert code != 0
         assert reason in errors
         assert "Traceback" not in errors
+
+
+async def test_certificate_that_changes_is_used_by_new_connections(tmp_path, servers):
+    authority = Authority(tmp_path / "ca")
+    first, second = authority.server(), authority.server()
+    store, config = tmp_path / "server.pem", tmp_path / "zoo.cfg"
+    store.write_bytes(first.pem.read_bytes())
+    config.write_text(f"secureClientPort=0\nssl.clientAuth=none\nssl.keyStore.location={store}\n")
+    servers.append(Server(tmp_path / "data", "--config", str(config), port=None))
+    context = ssl.create_default_context(cadata=authority.pem_text)
+    address = "127.0.0.1", servers[-1].port()
+
+    def shown() -> bytes | None:
+        with (
+            socket.create_connection(address) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as secure,
+        ):
+            secure.sendall(b"ruok")
+            assert secure.recv(10) == b"imok"
+            return secure.getpeercert(binary_form=True)
+
+    assert shown() == first.der
+    store.write_bytes(second.pem.read_bytes())
+    async with asyncio.timeout(60):
+        while shown() != second.der:  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(0.2)
