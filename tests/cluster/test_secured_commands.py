@@ -13,6 +13,7 @@ from support.security.certificates import PASSWORD
 from support.security.secured_brokers import LISTENERS, SecuredBrokers
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 USERS = (
@@ -34,6 +35,8 @@ class OneBroker(SecuredBrokers):
             "super.users": "User:broker;User:alice;User:ANONYMOUS;User:CN=alice,OU=Data,O=Example",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
             "listener.name.sasl_ssl.plain.sasl.jaas.config": USERS,
+            "listener.name.sasl_ssl.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
         }
         super().write_file(id_, {**alone, **changes})
 
@@ -205,3 +208,20 @@ def test_a_user_may_do_what_acls_allow_until_they_are_removed(brokers: SecuredBr
     admin("acls", "remove", *allowed)
     assert bob("produce", "orders", given="v").returncode == 1
     assert admin("acls", "list").stdout == "There are no such ACLs.\n"
+
+
+def test_a_user_can_log_in_until_it_is_removed(brokers: SecuredBrokers) -> None:
+    def log_in(password: str) -> int:
+        login = f'{SCRAM} required username="carol" password="{password}";'
+        wanted = {"sasl_mechanism": "SCRAM-SHA-512", "sasl_jaas_config": login}
+        return run(brokers, "SASL_SSL", "topics", "list", **wanted).returncode
+
+    assert log_in("first") == 3
+    for password in ("first", "second"):
+        added = run(brokers, "SASL_SSL", "users", "add", "carol", given=f"{password}\n")
+        assert added.stdout == "carol can log in with SCRAM-SHA-512.\n", added.stderr
+        assert log_in(password) == 0
+    assert log_in("first") == 3
+    assert "carol" in run(brokers, "SASL_SSL", "users", "list").stdout
+    assert run(brokers, "SASL_SSL", "users", "remove", "carol").returncode == 0
+    assert log_in("second") == 3

@@ -57,6 +57,7 @@ _COMMANDS: Final = {
     "groups": Entry("groups", "Show consumer groups and their lag, reset offsets."),
     "transactions": Entry("transactions", "Show, find and abort transactions."),
     "acls": Entry("acls", "Show, add and remove rights of users."),
+    "users": Entry("users", "Show, add and remove users who log in with SCRAM."),
     "produce": Entry("records.produce", "Send each line of standard input as a record."),
     "consume": Entry("records.consume", "Print the records of a topic, alone or in a group."),
     "trace": Entry("diagnosis.trace", "Show the history of a partition from the brokers' ledgers."),
@@ -71,6 +72,7 @@ _GROUPS: Final = (
     *(
         "topics",
         "acls",
+        "users",
         "brokers",
         "cluster",
         "configs",
