@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from minikafka.base.config.security import SecurityKeys
+
 
 class Expiry(NamedTuple):
     """When a certificate expires (Unix ms). `source`: the file, or the configuration key, that it comes from."""
@@ -26,3 +28,13 @@ class Tls(Protocol):
 
         Raises ConfigError, once for each change, and keeps what was in use.
         """
+
+
+class ListenerTls(Tls, Protocol):
+    """How the connections of a Kafka listener are encrypted, by keys that may be changed."""
+
+    def check(self, keys: SecurityKeys) -> None:
+        """Raise ConfigError unless these keys could be used."""
+
+    def use(self, keys: SecurityKeys) -> None:
+        """Use these keys for new connections. Raises ConfigError, and keeps what was in use."""

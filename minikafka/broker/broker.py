@@ -13,11 +13,12 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from enum import IntEnum
+from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.authorizer import parse_principals
-from minikafka.base.encryption import Tls
+from minikafka.base.encryption import ListenerTls
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import NO_EPOCH, TopicPartition
@@ -76,6 +77,7 @@ from minikafka.broker.rpc import coordinator_calls, messages
 from minikafka.broker.services import Services
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.settings.dynamic_stores import DynamicStores
 from minikafka.broker.step_gate import StepGate
 from minikafka.deciders.groups.events import TopicsDeleted
 from minikafka.deciders.transactions.reports import transactions_with
@@ -162,6 +164,8 @@ class BrokerServer:
         self._register_metrics()
         self.producer_ids = ProducerIds(capabilities.claim_producer_ids)
         self.accounts = Accounts(config, ports, capabilities)
+        self._admissions = self._new_admissions(ports)
+        self.stores = self._new_stores(ports)
         self.config_updates = self._new_config_updates()
         self.config_changes = capabilities.configs.changes(self.config_updates)
         self._controller_client = self._new_controller_client(control)
@@ -176,15 +180,7 @@ class BrokerServer:
         self.lags = GroupLags(
             self.metrics, self.groups.context.groups, self.leader_ends.read, ports.clock
         )
-        room = ConnectionRoom(ports.descriptors, ports.clock, config.max_connections)
-        room.register(self.metrics)
-        services = self._new_services(ports, cluster_id)
-        self._admissions = self._new_admissions(ports)
-        self.listener = KafkaListener(
-            services, self.replicas, ports, room, AuthenticationLog(ports.clock, self.metrics)
-        )
-        if capabilities.metadata is not None:
-            self.listener.handlers.update(with_fresh_metadata(HANDLERS, capabilities.metadata))
+        self.listener = self._new_listener(ports, cluster_id)
         self.replicas.on_shortage = self.listener.free_descriptors
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
@@ -192,7 +188,7 @@ class BrokerServer:
 
     def _new_config_updates(self) -> ConfigUpdates:
         administration, known = self.capabilities.administration, self.accounts.credentials
-        return ConfigUpdates(self.settings, self.replicas, administration, known)
+        return ConfigUpdates(self.settings, self.replicas, administration, known, self.stores)
 
     def _register_metrics(self) -> None:
         self.metrics.gauge(
@@ -216,11 +212,20 @@ class BrokerServer:
                 found[endpoint.name] = admission
         return found
 
+    def _new_stores(self, ports: BrokerPorts) -> DynamicStores:
+        """Return the stores of the listeners; what encrypts the control plane is added before the start."""
+        stores = DynamicStores(self.config, ports.rng.bytes)
+        for name, admission in self._admissions.items():
+            if admission.tls is not None:
+                stores.in_use[name.lower()] = [admission.tls]
+        if (tls := self.replicas.fetchers.connector.tls) is not None:
+            stores.in_use[self.config.endpoints.inter_broker.lower()].append(tls)
+        return stores
+
     @property
-    def encryption(self) -> list[Tls]:
-        """What encrypts the connections of clients and to other brokers, except the control plane's."""
-        found = [admission.tls for admission in self._admissions.values()]
-        return [tls for tls in (*found, self.replicas.fetchers.connector.tls) if tls is not None]
+    def encryption(self) -> list[ListenerTls]:
+        """What encrypts the connections of clients and between brokers."""
+        return list(dict.fromkeys(chain.from_iterable(self.stores.in_use.values())))
 
     def _new_controller_client(self, listener: str) -> ControllerClient:
         return ControllerClient(
@@ -247,7 +252,12 @@ class BrokerServer:
             auto_create,
             PartitionAdmin(topic_store, administration, self.metadata, pauses),
             ConfigAdmin(
-                configs, self.metadata, self.settings, self.config_changes.apply_now, pauses
+                configs,
+                self.metadata,
+                self.settings,
+                self.config_changes.apply_now,
+                pauses,
+                self.stores,
             ),
             UserAdmin(configs, administration, self.config_changes.apply_now, pauses),
             pauses,
@@ -308,6 +318,16 @@ class BrokerServer:
             return None
         super_users = parse_principals(config.super_users)
         return Authorizer(super_users, allow_if_no_acl=config.allow_everyone_if_no_acl_found)
+
+    def _new_listener(self, ports: BrokerPorts, cluster_id: str) -> KafkaListener:
+        room = ConnectionRoom(ports.descriptors, ports.clock, self.config.max_connections)
+        room.register(self.metrics)
+        services = self._new_services(ports, cluster_id)
+        logins = AuthenticationLog(ports.clock, self.metrics)
+        listener = KafkaListener(services, self.replicas, ports, room, logins)
+        if (source := self.capabilities.metadata) is not None:
+            listener.handlers.update(with_fresh_metadata(HANDLERS, source))
+        return listener
 
     def _new_services(self, ports: BrokerPorts, cluster_id: str) -> Services:
         self.access = Access(self._new_authorizer(), self.metrics)

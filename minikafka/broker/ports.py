@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from minikafka.base.config.security import SecurityKeys
-from minikafka.base.encryption import Tls
+from minikafka.base.encryption import ListenerTls
 from minikafka.base.ports import (
     Cleaners,
     Clock,
@@ -28,7 +28,7 @@ from minikafka.base.ports import (
 class TlsTransport(Transport, Protocol):
     """Byte streams between processes, which Kafka's `ssl.*` keys can encrypt."""
 
-    def tls(self, keys: SecurityKeys, *, server: bool) -> Tls:
+    def tls(self, keys: SecurityKeys, *, server: bool) -> ListenerTls:
         """Return the encryption of a listener, or of the connections to it. Raises ConfigError, which names the key."""
 
 

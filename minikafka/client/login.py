@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
-from minikafka.base.encryption import Tls
+from minikafka.base.encryption import ListenerTls
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
 from minikafka.base.ports import Buffer, Link, StreamHandler, Transport
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
@@ -186,7 +186,7 @@ class Connector:
     def __init__(
         self,
         transport: Transport,
-        tls: Tls | None = None,
+        tls: ListenerTls | None = None,
         login: Login | None = None,
         random_bytes: Callable[[int], bytes] = bytes,
     ) -> None:

@@ -14,8 +14,9 @@ import os
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
+from minikafka.base.config.security import SecurityKeys
 from minikafka.base.encryption import Expiry, Tls
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Buffer, Clock, StreamHandler
@@ -206,26 +207,55 @@ class TlsConnection(SocketConnection):
         super().close()
 
 
+Load: TypeAlias = Callable[[], ssl.SSLContext]
+"""A function that returns a new context, and raises ConfigError."""
+FindExpiries: TypeAlias = Callable[[], Sequence[Expiry]]
+"""A function that returns when certificates expire, and raises ConfigError."""
+
+
+class Source(NamedTuple):
+    """How to make a context, the files that this reads, and how to find when their certificates expire."""
+
+    load: Load
+    files: Sequence[str]
+    find_expiries: FindExpiries
+
+
 class RenewableTls:
     """How one side of connections encrypts. New connections use the current `context`; old ones keep theirs.
 
-    `load()` returns a new context, `find_expiries()` when its certificates expire; both raise ConfigError. `files`:
-    what they read.
+    `source_of(keys)` returns the source for other keys of Kafka; None if the keys of this side never change.
     """
 
     def __init__(
         self,
-        load: Callable[[], ssl.SSLContext],
+        load: Load,
         files: Sequence[str] = (),
         *,
-        find_expiries: Callable[[], Sequence[Expiry]] = tuple,
+        find_expiries: FindExpiries = tuple,
+        source_of: Callable[[SecurityKeys], Source] | None = None,
     ) -> None:
         self._load = load
         self._find_expiries = find_expiries
         self._files = files
+        self._source_of = source_of
         self._stamps = self._stamp()
         self.context = load()
         self.expiries = find_expiries()
+
+    def check(self, keys: SecurityKeys) -> None:
+        """Raise ConfigError unless a context can be made of these keys."""
+        assert self._source_of is not None
+        self._source_of(keys).load()
+
+    def use(self, keys: SecurityKeys) -> None:
+        """Make a context of these keys. Raises ConfigError, and keeps the context."""
+        assert self._source_of is not None
+        source = self._source_of(keys)
+        self.context = source.load()
+        self._load, self._files, self._find_expiries = source
+        self._stamps = self._stamp()
+        self.expiries = source.find_expiries()
 
     def refresh(self) -> bool:
         """Load the files again if one of them has changed; return True if the context is a new one.
@@ -267,13 +297,14 @@ class TlsServer(RenewableTls):
 
     def __init__(
         self,
-        load: Callable[[], ssl.SSLContext],
+        load: Load,
         files: Sequence[str] = (),
         places: int = PLACES,
         *,
-        find_expiries: Callable[[], Sequence[Expiry]] = tuple,
+        find_expiries: FindExpiries = tuple,
+        source_of: Callable[[SecurityKeys], Source] | None = None,
     ) -> None:
-        super().__init__(load, files, find_expiries=find_expiries)
+        super().__init__(load, files, find_expiries=find_expiries, source_of=source_of)
         self._places = places
         self._shaking: dict[TlsAccepted, float] = {}
         """The connections that shake hands → the loop's time (s) of their latest bytes, the longest silent first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from functools import partial
 from typing import Final
 
 from cryptography import x509
@@ -10,6 +11,7 @@ from cryptography import x509
 from minikafka.base.config.security import SecurityKeys
 from minikafka.base.encryption import Expiry
 from minikafka.base.errors import ConfigError
+from minikafka.runtime.tls import Source
 from minikafka.runtime.tls_files import (
     OwnIdentity,
     Trust,
@@ -74,10 +76,12 @@ def _expiry(source: str, certificate: x509.Certificate) -> Expiry:
     return Expiry(source, certificate.subject.rfc4514_string(), ends_ms)
 
 
-def files_of(keys: SecurityKeys) -> list[str]:
-    """Return the files that the keys name."""
-    named = (keys.ssl_keystore_location, keys.ssl_truststore_location)
-    return [path for path in named if path is not None]
+def source_of(keys: SecurityKeys, *, server: bool) -> Source:
+    """Return the source of the context of a listener, or of connections to it."""
+    files = (keys.ssl_keystore_location, keys.ssl_truststore_location)
+    named = [path for path in files if path is not None]
+    load = partial(context_of, keys, server=server)
+    return Source(load, named, partial(expiries_of, keys))
 
 
 def _identity(keys: SecurityKeys) -> OwnIdentity | None:

@@ -47,15 +47,12 @@ class SocketTransport:
         self._after_read = after_read
 
     def tls(self, keys: SecurityKeys, *, server: bool) -> RenewableTls:
-        from minikafka.runtime.tls_keys import (  # cryptography takes 30 ms
-            context_of,
-            expiries_of,
-            files_of,
-        )
+        from minikafka.runtime.tls_keys import source_of  # cryptography takes 30 ms
 
-        load, find_expiries = partial(context_of, keys, server=server), partial(expiries_of, keys)
+        find = partial(source_of, server=server)
+        load, files, find_expiries = find(keys)
         made = TlsServer if server else RenewableTls
-        return made(load, files_of(keys), find_expiries=find_expiries)
+        return made(load, files, find_expiries=find_expiries, source_of=find)
 
     async def listen(
         self,

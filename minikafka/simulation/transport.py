@@ -14,7 +14,7 @@ import errno
 from collections.abc import Callable, Sequence
 
 from minikafka.base.config.security import SecurityKeys
-from minikafka.base.encryption import Tls
+from minikafka.base.encryption import ListenerTls, Tls
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import (
     QUEUE_MARK_BYTES,
@@ -38,7 +38,7 @@ class MemoryTransport:
         self._links: set[MemoryLink] = set()
         self._free_port = 20_000
 
-    def tls(self, keys: SecurityKeys, *, server: bool) -> Tls:
+    def tls(self, keys: SecurityKeys, *, server: bool) -> ListenerTls:
         raise ConfigError("the network in memory has no TLS: use PLAINTEXT or SASL_PLAINTEXT")
 
     async def listen(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minikafka.base.config.keys import INT_MAX, ConfigType, key
-from minikafka.base.config.tokens import DelegationTokenKeys
+from minikafka.base.config.passwords import PasswordKeys
 
 _, BOOLEAN, _, INT, LONG, _, _, _ = ConfigType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorKeys(DelegationTokenKeys):
+class CoordinatorKeys(PasswordKeys):
     """The keys of the coordinators of one broker, a part of `BrokerConfig`."""
 
     # Consumer groups.

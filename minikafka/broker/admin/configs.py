@@ -28,6 +28,7 @@ from minikafka.broker.settings.config_entries import (
     set_log_level,
 )
 from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.settings.dynamic_stores import DynamicStores, is_store_key
 from minikafka.broker.settings.topic_configs import TopicConfigs
 from minikafka.broker.turns import Pauses
 
@@ -117,8 +118,10 @@ class ConfigAdmin:
         settings: DynamicConfig,
         apply_now: Callable[[], Awaitable[None]],
         pauses: Pauses,
+        stores: DynamicStores,
     ) -> None:
         self._pauses = pauses
+        self._stores = stores
         self._store = store
         self._metadata = metadata
         self._settings = settings
@@ -182,7 +185,8 @@ class ConfigAdmin:
             target = self._target(item)
 
             def change(stored: Overrides) -> Overrides:
-                after = _changed({} if item.replaces else stored, target.keys, item.changes)
+                changes = [self._encoded(change) for change in item.changes]
+                after = _changed({} if item.replaces else stored, target.keys, changes)
                 target.check(after)
                 return after
 
@@ -245,7 +249,23 @@ class ConfigAdmin:
             self._check_own(name)
         entity = str(broker_id(name)) if name else ""
         keys = {**BrokerConfig.keys(), **THROTTLES}
-        return _Target(ConfigKind.BROKER, entity, keys, self._settings.check)
+
+        def check(overrides: Overrides) -> None:
+            self._settings.check(overrides)
+            stores = sorted(filter(is_store_key, overrides))
+            if stores and not name:
+                raise ConfigError(
+                    f"Cannot update these configs at default cluster level, broker id must be specified: {stores}"
+                )
+            self._stores.check(overrides)
+
+        return _Target(ConfigKind.BROKER, entity, keys, check)
+
+    def _encoded(self, change: Change) -> Change:
+        """Return a change whose value may be stored: passwords of stores are encrypted. Raises ConfigError."""
+        if change.value is None or change.operation != AlterOperation.SET:
+            return change
+        return change._replace(value=self._stores.encoded(change.name, change.value))
 
 
 def broker_id(name: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from minikafka.base.encryption import Tls
+from minikafka.base.encryption import ListenerTls
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Buffer, Clock, Link, StreamHandler, Timer
 from minikafka.broker.apis import versions
@@ -49,7 +49,7 @@ class Admission:
     certificate in DER, None without one.
     """
 
-    tls: Tls | None
+    tls: ListenerTls | None
     mechanisms: Mapping[str, ServedMechanism]
     principal_of: Callable[[bytes | None], str]
     receive_max_bytes: int

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import aiohttp
 
-from minikafka.base.encryption import Tls
+from minikafka.base.encryption import ListenerTls
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId
@@ -32,7 +32,7 @@ _UNAUTHORIZED: Final = 401
 _NOT_A_CONTROL_PLANE: Final = "the response is not from a control plane"
 
 
-class Encryption(Tls, Protocol):
+class Encryption(ListenerTls, Protocol):
     """The TLS context for new connections, which another one may replace at any time."""
 
     context: ssl.SSLContext

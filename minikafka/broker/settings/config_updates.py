@@ -12,6 +12,7 @@ from minikafka.base.printable import printable
 from minikafka.broker.capabilities import Administration, Overrides
 from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.settings.dynamic_stores import DynamicStores
 from minikafka.security.credentials import KnownCredentials
 
 logger = logging.getLogger(__name__)
@@ -39,11 +40,13 @@ class ConfigUpdates:
         replicas: ConfiguredReplicas,
         administration: Administration,
         credentials: KnownCredentials,
+        stores: DynamicStores,
     ) -> None:
         self._settings = settings
         self._replicas = replicas
         self._administration = administration
         self._credentials = credentials
+        self._stores = stores
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
         await self._replicas.topics_configured(topics)
@@ -55,6 +58,7 @@ class ConfigUpdates:
         """
         before = self._settings.replication_rates
         has_changed = self._settings.load(cluster, own)
+        self._stores.apply(self._settings.own)
         if self._settings.replication_rates != before:
             logger.info(
                 "replication throttles are now %d bytes/s for leaders and %d for followers",
@@ -63,7 +67,8 @@ class ConfigUpdates:
             self._replicas.set_replication_rates(*self._settings.replication_rates)
         if not has_changed:
             return
-        logger.info("dynamic settings are now %s", {**self._settings.cluster, **self._settings.own})
+        names = sorted({**self._settings.cluster, **self._settings.own})
+        logger.info("dynamic settings have changed; set are now: %s", ", ".join(names) or "none")
         self._apply()
 
     def users_configured(self, users: Mapping[str, Overrides]) -> None:

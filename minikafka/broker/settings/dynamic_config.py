@@ -16,9 +16,11 @@ from typing import Final
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.broker import check_cleaner, check_inherited
 from minikafka.base.config.keys import LONG_MAX, ConfigType, Key, parse_all
+from minikafka.base.config.security import PREFIX
 from minikafka.base.config.throttles import FOLLOWER_RATE, LEADER_RATE, THROTTLES
 from minikafka.base.errors import ConfigError
 from minikafka.broker.rpc.messages import SettingChange
+from minikafka.broker.settings.dynamic_stores import STORE_KEYS, is_store_key
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +143,18 @@ class DynamicConfig:
 
     def check(self, values: Mapping[str, str]) -> None:
         """Raise ConfigError for keys that cannot be set at run time, and for values out of range."""
+        unprefixed = ", ".join(sorted(values.keys() & STORE_KEYS))
+        if unprefixed:
+            raise ConfigError(
+                "These security configs can be dynamically updated only per-listener using the listener prefix: "
+                + unprefixed
+            )
+        others = sorted(n for n in values if n.startswith(PREFIX) and not is_store_key(n))
+        if others:
+            raise ConfigError(
+                f"Cannot update these configs dynamically: {', '.join(others)}; of a listener, only "
+                "the keys of its ssl.keystore and ssl.truststore can be updated"
+            )
         fixed = sorted(values.keys() & _STATIC)
         if fixed:
             names = ", ".join(fixed)
@@ -153,7 +167,7 @@ class DynamicConfig:
 
 
 def is_user_defined(name: str) -> bool:
-    """True if the name is not the key of any broker setting."""
+    """True if the name is not the key of any broker setting, except of a listener's stores, which may be secret too."""
     return name not in DYNAMIC and name not in _STATIC
 
 
@@ -162,6 +176,9 @@ def _usable(values: Mapping[str, str], of: str) -> dict[str, str]:
     usable = {}
     for name, value in values.items():
         row = DYNAMIC.get(name)
+        if is_store_key(name):
+            usable[name] = value
+            continue
         if row is None:
             logger.warning(
                 "Dynamic setting %s of broker %s has no effect: a running broker cannot change it",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call
 from minikafka.broker.broker import BrokerServer
@@ -394,11 +395,11 @@ def test_reports_of_others_are_enough_when_the_controller_cannot_see_the_death()
         plane: Any = scene.controller.control_plane
         original = plane.call
 
-        async def call(host: str, port: int, method: str, *args: Any, **timeout: Any) -> Any:
-            if port == server.port:
+        async def call(endpoint: Endpoint, method: str, *args: Any, **timeout: Any) -> Any:
+            if endpoint.port == server.port:
                 await scene.sleep(timeout["timeout_ms"])
                 raise TimeoutError
-            return await original(host, port, method, *args, **timeout)
+            return await original(endpoint, method, *args, **timeout)
 
         plane.call = call
         scene.cluster.kill(dead)

@@ -14,6 +14,7 @@ from support.brokers.memory_mode import MemoryAcls, MemoryState
 from support.until import until
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import (
     LEADER_DURING_DELETE,
@@ -102,18 +103,17 @@ class Calls:
 
     async def call(
         self,
-        host: str,
-        port: int,
+        endpoint: Endpoint,
         method: str,
         body: dict[str, Any],
         *,
         target_id: int,
         timeout_ms: int,
     ) -> dict[str, Any]:
-        self.calls.append((host, port, method))
+        self.calls.append((endpoint.host, endpoint.port, method))
         self.targets.append(target_id)
         if self.handler is None:
-            raise ConnectionRefusedError(host, port)
+            raise ConnectionRefusedError(endpoint.host, endpoint.port)
         return await self.handler(body)
 
 

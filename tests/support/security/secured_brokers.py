@@ -44,6 +44,7 @@ class SecuredBrokers:
         self.authority = Authority(directory / "ca")
         self.foreign = Authority(directory / "foreign", "foreign")
         self._between = between
+        self._changes = changes or {}
         self.listeners = listeners
         """The listeners of a broker whose file is written next."""
         self._server = self.authority.server("localhost")

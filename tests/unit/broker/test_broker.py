@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.until import until
 
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import Closed, ErrorCode, OutcomeUnknown, StaleSession, StorageFailed
 from minikafka.base.model import ReplicaAssignment, StopReplicaRequest, TopicPartition
 from minikafka.base.ports import Call
@@ -110,14 +111,12 @@ async def test_controlled_shutdown_asks_the_next_controller_when_one_does_not_an
         asked: list[int] = []
         call = MemoryControlPlane.call
 
-        async def silent(
-            self: Any, host: str, port: int, method: str, *rest: Any, **how: Any
-        ) -> Any:
+        async def silent(self: Any, called: Endpoint, method: str, *rest: Any, **how: Any) -> Any:
             if method == messages.CONTROLLED_SHUTDOWN:
-                asked.append(port)
-                if port == control_port:
+                asked.append(called.port)
+                if called.port == control_port:
                     await asyncio.get_running_loop().create_future()
-            return await call(self, host, port, method, *rest, **how)
+            return await call(self, called, method, *rest, **how)
 
         monkeypatch.setattr(MemoryControlPlane, "call", silent)
         stopped = asyncio.ensure_future(cluster.stop(leaving))

@@ -10,7 +10,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +21,7 @@ from minikafka.base.config.security import SecurityKeys
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Buffer, Link, Listener
 from minikafka.runtime.tls import RenewableTls, TlsServer
-from minikafka.runtime.tls_keys import context_of, files_of
+from minikafka.runtime.tls_keys import source_of
 from minikafka.runtime.transport import SocketTransport
 
 
@@ -92,7 +91,8 @@ async def serve() -> AsyncIterator[Serve]:
             accepted.append(Handler())
             return accepted[-1]
 
-        tls = TlsServer(partial(context_of, keys, server=True), files_of(keys), places)
+        source = source_of(keys, server=True)
+        tls = TlsServer(source.load, source.files, places)
         listener = await transport.listen(accept, "127.0.0.1", 0, tls)
         opened.append(Served(transport, tls, listener, accepted))
         return opened[-1]

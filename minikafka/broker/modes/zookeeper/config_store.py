@@ -109,8 +109,8 @@ class ZooKeeperConfigs:
                 return
             write = configs.write(entity, after, None if node is None else node.stat.version)
             if await self._commit(entity, write, fence):
-                shown = sorted(after) if kind is ConfigKind.USER else after  # values are secrets
-                logger.info("settings of %s %s are now %s", entity.kind, entity.name, shown)
+                names = ", ".join(sorted(after)) or "none"  # without values: some are secret
+                logger.info("settings of %s %s: %s", entity.kind, entity.name, names)
                 return
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT, "the settings are being changed by other requests; retry"

@@ -12,7 +12,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,9 @@ from typing import Final
 import uvloop
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.config.security import SecurityKeys
 from minikafka.base.coordination import LEADERS
-from minikafka.base.encryption import Tls
+from minikafka.base.encryption import Expiry, ListenerTls, Tls
 from minikafka.base.errors import ClusterLost, ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock, Transport
 from minikafka.broker.broker import BrokerServer, create_broker
@@ -195,14 +196,44 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     new_mode = _mode_class(config)
     mode = new_mode(config, clock, rng, storage, tasks, zookeeper, end_session)
     broker = await create_broker(config, ports, mode)
+    own: list[ListenerTls] = [_ForSignedCalls(item) for item in tls or () if item is not None]
+    inter_broker = config.endpoints.inter_broker.lower()
+    if inter_broker in broker.stores.in_use:
+        broker.stores.in_use[inter_broker] += own
     await broker.start()
-    outside: list[Tls] = [item for item in (*(tls or ()), access.tls) if item is not None]
-    renewable = [*broker.encryption, *outside]
+    renewable: list[Tls] = list(dict.fromkeys([*broker.encryption, *own]))
+    if access.tls is not None:
+        renewable.append(access.tls)
     if renewable:
         tasks.spawn(keep_fresh(renewable, clock), "certificates")
     if trim := find_trim():
         tasks.spawn(return_freed_memory(clock, trim), "memory")
     return broker
+
+
+class _ForSignedCalls:
+    """The encryption of the control plane, whose clients need no certificate, because all calls are signed."""
+
+    def __init__(self, tls: ListenerTls) -> None:
+        self._tls = tls
+        self.refresh = tls.refresh
+
+    @property
+    def expiries(self) -> Sequence[Expiry]:
+        """The expiry of each certificate in use."""
+        return self._tls.expiries
+
+    def check(self, keys: SecurityKeys) -> None:
+        """Raise ConfigError unless these keys could be used."""
+        self._tls.check(_for_signed_calls(keys))
+
+    def use(self, keys: SecurityKeys) -> None:
+        """Use these keys for new connections. Raises ConfigError."""
+        self._tls.use(_for_signed_calls(keys))
+
+
+def _for_signed_calls(keys: SecurityKeys) -> SecurityKeys:
+    return replace(keys, ssl_client_auth="none")
 
 
 def _control_tls(config: BrokerConfig, transport: SocketTransport) -> ControlTls | None:
@@ -212,7 +243,7 @@ def _control_tls(config: BrokerConfig, transport: SocketTransport) -> ControlTls
     listener is not encrypted calls others that are, if it has a truststore.
     """
     listeners = config.endpoints
-    keys = replace(config.security_of(listeners.inter_broker), ssl_client_auth="none")
+    keys = _for_signed_calls(config.security_of(listeners.inter_broker))
     is_server = listeners.control.security.is_encrypted
     if not is_server and not keys.has_truststore:
         return None

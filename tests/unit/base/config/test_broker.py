@@ -109,6 +109,8 @@ NARROWER = {
     "transaction.state.log.segment.bytes": "1",
     "offsets.topic.compression.codec": "-1 2147483647",
     "sasl.server.max.receive.size": "-1 0",
+    "password.encoder.key.length": "2147483647",
+    "password.encoder.iterations": "2147483647",
     "log.cleaner.threads": "0",
     "log.cleaner.io.buffer.load.factor": "-1",
     "log.cleaner.io.max.bytes.per.second": "-1 0",

@@ -13,6 +13,7 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.settings.dynamic_stores import DynamicStores
 from minikafka.security.credentials import KnownCredentials
 
 FILE = {"broker.id": "1", "num.partitions": "3"}
@@ -32,7 +33,8 @@ class Replicas:
 def updates(replicas: Replicas) -> ConfigUpdates:
     settings = DynamicConfig(BrokerConfig.from_mapping({**FILE, **SECRET}))
     controller: Any = SimpleNamespace(set_broker_defaults=replicas.set_broker_defaults)
-    return ConfigUpdates(settings, replicas, controller, KnownCredentials(b"secret"))
+    stores = DynamicStores(settings.static, bytes)
+    return ConfigUpdates(settings, replicas, controller, KnownCredentials(b"secret"), stores)
 
 
 def test_changed_settings_that_need_no_restart_are_applied() -> None:

@@ -18,6 +18,7 @@ from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrit
 from minikafka.broker.modes.zookeeper.config_changes import KEPT_MS, ZooKeeperConfigChanges
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
+from minikafka.broker.settings.dynamic_stores import DynamicStores
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.security import scram
 from minikafka.security.credentials import KnownCredentials
@@ -79,7 +80,8 @@ class World:
         self.tasks = TaskRegistry(lambda name, error: self.crashes.append((name, error)))
         controller: Any = self.controller
         self.credentials = KnownCredentials(b"secret")
-        listener = ConfigUpdates(self.settings, self.replicas, controller, self.credentials)
+        stores = DynamicStores(self.settings.static, bytes)
+        listener = ConfigUpdates(self.settings, self.replicas, controller, self.credentials, stores)
         writes = ControllerConfigWrites(self.session, controller, NOTHING)
         self.changes = ZooKeeperConfigChanges(
             self.session, self.clock, self.tasks, 1, listener, writes, Faults()
