@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +104,40 @@ def test_certificate_that_expires_soon_is_reported_with_its_file(cluster: Blocki
     assert note.startswith("the certificate CN=broker,OU=Data,O=Example in ")
     assert "-broker.p12 expires in 9 days, on " in note
     assert "(brokers 1, 2)" in note
+
+
+def minikafka(cluster: BlockingCluster, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command on the cluster."""
+    command = [sys.executable, "-m", "minikafka", *words, "--data", str(cluster.directory.path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_commands_that_examine_the_cluster_need_no_file_with_a_login(
+    cluster: BlockingCluster,
+) -> None:
+    health = minikafka(cluster, "cluster", "health")
+    assert health.stdout.startswith("healthy\n"), health
+    status = minikafka(cluster, "status")
+    assert cluster.bootstrap in status.stdout, status
+    why = minikafka(cluster, "why", "--group", "nobody")
+    assert "there is no group nobody" in why.stderr, why
+
+
+def test_other_commands_say_that_they_need_a_file_with_a_login(
+    cluster: BlockingCluster, authority: Authority, tmp_path: Path
+) -> None:
+    refused = minikafka(cluster, "groups", "list")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "security.protocol=SASL_SSL (--command-config FILE)" in refused.stderr
+    file = tmp_path / "client.properties"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    login = f'{module} username="alice" password="alice-secret";'
+    file.write_text(
+        f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n"
+        f"ssl.truststore.location={authority.pem}\n"
+    )
+    listed = minikafka(cluster, "groups", "list", "--command-config", str(file))
+    assert listed.returncode == 0, listed
 
 
 def test_secrets_are_in_no_log(cluster: BlockingCluster) -> None:

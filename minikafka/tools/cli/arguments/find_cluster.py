@@ -16,6 +16,7 @@ import minikafka.tools.cluster.directory as directories
 import minikafka.tools.cluster.local as clusters
 import minikafka.tools.cluster.ports as ports
 import minikafka.tools.cluster.running as running_processes
+from minikafka.base.endpoints import PLAINTEXT, Endpoint
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cli.arguments.command_config import command_config_file
@@ -49,8 +50,32 @@ def find_running_cluster(data: str | None) -> clusters.LocalCluster:
 
 
 def bootstrap_servers(bootstrap: str | None, data: str | None) -> str:
-    """Return `bootstrap`, else the brokers of the running cluster in `data`. Raises ClusterError."""
+    """Return `bootstrap`, else the brokers of the running cluster in `data`.
+
+    Raises ClusterError, also if the brokers in `data` demand TLS or a login, but there is no `--command-config`.
+    """
+    if bootstrap:
+        return bootstrap
+    record = _record_of_running_cluster(data)
+    if command_config_file() is None:
+        _check_plaintext(record.brokers[0].clients[0])
+    return record.bootstrap
+
+
+def addresses(bootstrap: str | None, data: str | None) -> str:
+    """Return the same as `bootstrap_servers`, for callers that know themselves how to log in. Raises ClusterError."""
     return bootstrap or _record_of_running_cluster(data).bootstrap
+
+
+def _check_plaintext(listener: Endpoint) -> None:
+    protocol = listener.security
+    if protocol is PLAINTEXT:
+        return
+    named = (
+        f"the listener {listener.name} of the cluster has the security protocol {protocol.value}"
+    )
+    file = f"a file of properties with security.protocol={protocol.value}"
+    raise directories.ClusterError(f"{named}: name {file}", "--command-config FILE")
 
 
 def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -> str:

@@ -17,6 +17,7 @@ import click
 
 import minikafka.client as clients
 import minikafka.tools.cluster.local as clusters
+import minikafka.tools.cluster.observation.access as broker_access
 import minikafka.tools.cluster.observation.causes as root_causes
 import minikafka.tools.cluster.observation.sights as sight
 import minikafka.tools.cluster.observation.state as cluster_state
@@ -25,7 +26,7 @@ from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.base.names import is_internal, listed
 from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.tools.cli.arguments.command_config import connector
+from minikafka.tools.cli.arguments.command_config import command_config_file, connector
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.tools.cli.arguments.options import connection_options, timeout_option
 from minikafka.tools.cli.cluster.certificates import certificate_notes
@@ -86,7 +87,7 @@ def health(bootstrap: str | None, data: str | None) -> None:
 
 
 async def _examine_remote(servers: str) -> dict[str, Any]:
-    views = await read_views(servers.split(","))
+    views = await read_views(servers.split(","), connector())
     if not views:
         return {**diagnose(Observed(None, None, None), ()), "notes": []}
     addresses = ",".join(view.address for view in views)
@@ -111,14 +112,17 @@ async def _examine_local(local: clusters.LocalCluster, where: str) -> dict[str, 
     known = [broker.id for broker in local.record.brokers]
     mode = sights.coordination
     seen = Observed(None, None, None, faults)
-    if views := await read_views(_answering(local, sights)):
+    own = _access(local, sights)
+    if views := await read_views(own.servers.split(",") if own.servers else [], own.connector):
         active = cluster_state.active_controller(sights.answers, sights.elected)
         info, topics = newest(views)
         if active is not None:
             info = info._replace(controller_id=active)
         is_led = bool(sights.answers) if mode == LEADERS else active is not None
         servers = ",".join(view.address for view in views)
-        async with clients.Client(servers, connector=connector(), api_timeout_ms=ASK_MS) as client:
+        async with clients.Client(
+            servers, connector=own.connector, api_timeout_ms=ASK_MS
+        ) as client:
             seen = await observe(client.admin, faults, has_controller=is_led, view=(info, topics))
     notes = clock_notes(sights.answers)
     notes += certificate_notes(sights.answers, SystemClock().wall_ms())
@@ -126,14 +130,17 @@ async def _examine_local(local: clusters.LocalCluster, where: str) -> dict[str, 
     return {**diagnose(seen, known), "notes": notes}
 
 
-def _answering(local: clusters.LocalCluster, sights: sight.Sights) -> list[str]:
-    """Return the addresses of the brokers that answer."""
-    ids = [
-        id_
+def _access(local: clusters.LocalCluster, sights: sight.Sights) -> broker_access.BrokerAccess:
+    """Return how to connect to the brokers that answer: by `--command-config`, else as brokers do."""
+    answering = [
+        local.record.broker(id_)
         for id_, seen in sights.brokers.items()
         if seen.answer is not None or seen.answers_clients
     ]
-    return [local.record.address(id_) for id_ in ids]
+    if command_config_file() is not None:
+        servers = ",".join(local.record.address(broker.id) for broker in answering)
+        return broker_access.BrokerAccess(servers, connector())
+    return broker_access.inter_broker_access(local.directory, answering, SystemRng())
 
 
 async def observe(

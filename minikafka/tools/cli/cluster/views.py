@@ -16,7 +16,6 @@ import minikafka.client.administration.results as administration
 import minikafka.client.login as logins
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import KafkaError
-from minikafka.tools.cli.arguments.command_config import connector
 
 ASK_MS: Final = 1_000
 """Time for the brokers to answer one question."""
@@ -31,18 +30,23 @@ class BrokerView(NamedTuple):
     topics: Sequence[clients.TopicInfo]
 
 
-async def read_views(addresses: Iterable[str]) -> list[BrokerView]:
-    """Return the views of the brokers at these addresses, and of all brokers that they name, as far as they answer."""
+async def read_views(addresses: Iterable[str], access: logins.Connector | None) -> list[BrokerView]:
+    """Return the views of the brokers at these addresses, and of all brokers that they name, as far as they answer.
+
+    `access`: how to connect; None: in the clear, without a login.
+    """
     asked = list(dict.fromkeys(addresses))
-    found = await asyncio.gather(*map(_view, asked))
+    found = await asyncio.gather(*(_view(address, access) for address in asked))
     views = [view for view in found if view is not None]
     nodes = [node for view in views for node in view.info.brokers.values()]
     named = dict.fromkeys(f"{node.host}:{node.port}" for node in nodes)
-    more = await asyncio.gather(*(_view(address) for address in named if address not in asked))
+    more = await asyncio.gather(
+        *(_view(address, access) for address in named if address not in asked)
+    )
     return [*views, *(view for view in more if view is not None)]
 
 
-async def _view(address: str) -> BrokerView | None:
+async def _view(address: str, access: logins.Connector | None) -> BrokerView | None:
     """Return the view of a broker; None if it does not answer within ASK_MS. A paused broker accepts connections.
 
     Raises NotAdmitted.
@@ -50,7 +54,7 @@ async def _view(address: str) -> BrokerView | None:
     try:
         async with (
             asyncio.timeout(ASK_MS / 1000),
-            clients.Client(address, connector=connector(), api_timeout_ms=ASK_MS) as client,
+            clients.Client(address, connector=access, api_timeout_ms=ASK_MS) as client,
         ):
             return BrokerView(address, *await client.admin.describe())
     except logins.NotAdmitted:

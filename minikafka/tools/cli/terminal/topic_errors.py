@@ -9,9 +9,11 @@ from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 import minikafka.client as clients
+import minikafka.tools.cluster.observation.access as broker_access
 import minikafka.tools.cluster.observation.observed as observed
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.runtime.clock import SystemRng
 from minikafka.tools.cli.terminal.command_group import nearest
 
 Subject = TypeVar("Subject", str, TopicPartition)
@@ -161,5 +163,7 @@ async def similar_groups(client: clients.Client, name: str) -> str:
 
 async def similar_local_group(found: observed.ObservedCluster, name: str) -> str:
     """Return the same as `similar_groups` for the brokers of a cluster on this machine."""
-    async with clients.Client(found.bootstrap) as client:
+    brokers = found.record.brokers
+    servers, connector = broker_access.inter_broker_access(found.directory, brokers, SystemRng())
+    async with clients.Client(servers, connector=connector) as client:
         return await similar_groups(client, name)

@@ -7,12 +7,18 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemRng
+from minikafka.tools.cli.arguments.command_config import remember_file
 from minikafka.tools.cli.arguments.config_files import _warn
-from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, data_directory
+from minikafka.tools.cli.arguments.find_cluster import (
+    addresses,
+    bootstrap_servers,
+    data_directory,
+)
 from minikafka.tools.cluster import ClusterError
 from minikafka.tools.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.tools.cluster.ports import free_ports
@@ -114,3 +120,21 @@ def test_error_says_how_to_start_brokers_when_all_are_down(tmp_path: Path) -> No
         record.with_broker(replace(brokers[0], process=identify(os.getpid())))
     )
     assert bootstrap_servers(None, str(data)) == record.bootstrap
+
+
+def test_cluster_that_demands_a_login_needs_a_file_that_says_how(tmp_path: Path) -> None:
+    secured = BrokerRecord(
+        1, 0, 1, identify(os.getpid()), {"SASL_SSL": 9192}, {"SASL_SSL": "SASL_SSL"}
+    )
+    record = ClusterRecord((secured,), "127.0.0.1:1")
+    ClusterDirectory(tmp_path).write(record)
+    with pytest.raises(
+        ClusterError, match=r"properties with security\.protocol=SASL_SSL"
+    ) as caught:
+        bootstrap_servers(None, str(tmp_path))
+    assert caught.value.hint == "--command-config FILE"
+    assert addresses(None, str(tmp_path)) == record.bootstrap
+    command = click.Command("list", params=[click.Option(["--command-config"])])
+    with click.Context(command) as context:
+        remember_file(context, command.params[0], "client.properties")
+        assert bootstrap_servers(None, str(tmp_path)) == record.bootstrap
