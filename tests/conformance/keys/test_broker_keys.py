@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import pairwise
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,7 +80,9 @@ async def test_broker_process_uses_the_configured_addresses_and_timeouts(
 ) -> None:
     given: dict[str, Any] = {}
 
-    def zookeeper(connect: str, timeout: int, *_: object, connect_timeout_ms: int) -> None:
+    def zookeeper(
+        connect: str, timeout: int, *_: object, connect_timeout_ms: int, **__: object
+    ) -> None:
         given.update(connect=connect, session=timeout, connection=connect_timeout_ms)
 
     async def create(config: object, ports: Any, mode: object) -> Any:
@@ -89,6 +92,8 @@ async def test_broker_process_uses_the_configured_addresses_and_timeouts(
     class Started:
         def __init__(self, tasks: TaskRegistry) -> None:
             self.tasks = tasks
+            self.stores = SimpleNamespace(in_use={})
+            self.encryption: list[object] = []
 
         async def start(self) -> None: ...
 

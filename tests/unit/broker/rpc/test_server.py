@@ -321,7 +321,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ask = HttpControlPlane._ask
 
     async def counted(self: HttpControlPlane, peer: Any) -> Any:
-        asked.append(peer.host)
+        asked.append(peer.endpoint.host)
         return await ask(self, peer)
 
     monkeypatch.setattr(HttpControlPlane, "_ask", counted)
